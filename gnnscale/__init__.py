@@ -1,0 +1,61 @@
+"""Sampled mini-batch training of graph neural networks on one heterogeneous machine.
+
+What is exported here is imported when first used, so that the command line starts without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnnscale.config import ConfigError
+    from gnnscale.dataset import from_arrays, from_dgl, from_pyg
+    from gnnscale.graph import Graph, GraphError
+    from gnnscale.model.adapters import DGLModel, PyGModel
+    from gnnscale.runtime.neighbor_loader import NeighborLoader
+    from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
+
+    __version__: str
+
+__all__ = [
+    "Block",
+    "ConfigError",
+    "DGLModel",
+    "Graph",
+    "GraphError",
+    "LayerSampler",
+    "MiniBatch",
+    "NeighborLoader",
+    "NeighborSampler",
+    "PyGModel",
+    "from_arrays",
+    "from_dgl",
+    "from_pyg",
+]
+
+_MODULES = {
+    "gnnscale.config": ("ConfigError",),
+    "gnnscale.dataset": ("from_arrays", "from_dgl", "from_pyg"),
+    "gnnscale.graph": ("Graph", "GraphError"),
+    "gnnscale.model.adapters": ("DGLModel", "PyGModel"),
+    "gnnscale.runtime.neighbor_loader": ("NeighborLoader",),
+    "gnnscale.sampler": ("Block", "LayerSampler", "MiniBatch", "NeighborSampler"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("gnnscale")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gnnscale' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES, "__version__"])

@@ -1,0 +1,166 @@
+"""What each command does with its composed configuration.
+
+torch, and whatever imports it, is imported inside the tasks: help and completion are to be quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.cli.errors import explain
+from gnnscale.config import typed
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from gnnscale.report.live import RunReport
+    from gnnscale.runtime.evaluate import Evaluation
+    from gnnscale.runtime.records import TrainResult
+
+__all__ = ["TASKS", "in_sweep"]
+
+
+def prepare(options: DictConfig) -> None:
+    """Turn raw files into a graph store."""
+    from gnnscale.dataset import Dataset
+
+    dataset = typed(options.dataset, Dataset, group="dataset")  # type: ignore[type-abstract]
+    print(dataset.prepare(force=bool(options.force)))
+
+
+def train(options: DictConfig) -> None:
+    """Train, and write ``summary.json`` into the run directory whatever the end."""
+    directory = _output_directory()
+    try:
+        _train(options, directory)
+    except Exception as error:
+        if in_sweep():
+            # The table of the sweep is to say that this job failed.
+            _write_failure(directory, explain(error) or repr(error))
+        raise
+
+
+def _train(options: DictConfig, directory: Path) -> None:
+    from omegaconf import OmegaConf
+    from rich.console import Console
+
+    from gnnscale.report.live import RunReport
+    from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json
+    from gnnscale.runtime.settings import TrainConfig
+    from gnnscale.runtime.train import train as run_training
+
+    config = typed(options, TrainConfig)
+    values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
+    report = RunReport(
+        directory, epochs=config.epochs, options=values, console=Console(stderr=True)
+    )
+    try:
+        result = run_training(config, directory, report, options=values)
+    except BaseException as error:
+        _write_stopped(directory, report, error)
+        raise
+    finally:
+        report.close()
+    file = directory / SUMMARY_FILE
+    write_json(file, summarise(result, status="completed"))
+    print(_verdict(result))
+    print(directory)
+
+
+def evaluate(options: DictConfig) -> None:
+    """Measure the best checkpoint of a run and write ``evaluation.json`` beside it."""
+    from dataclasses import asdict
+
+    from gnnscale.report.summary import write_json
+    from gnnscale.runtime.evaluate import evaluate as evaluate_run
+    from gnnscale.runtime.settings import EvaluateConfig
+
+    config = typed(options, EvaluateConfig)
+    evaluation = evaluate_run(config)
+    for split in ("train", "valid", "test"):
+        print(_figure(evaluation, split))
+    file = config.run.resolve() / "evaluation.json"
+    write_json(file, asdict(evaluation))
+    print(file)
+
+
+def doctor(options: DictConfig) -> None:
+    """Show what was found on this machine, and write it to ``doctor.json``."""
+    from rich.console import Console
+
+    from gnnscale.report.doctor import examine, print_findings
+    from gnnscale.report.summary import write_json
+
+    findings = examine()
+    print_findings(findings, Console())
+    file = _output_directory() / "doctor.json"
+    write_json(file, findings)
+    print(file)
+
+
+TASKS: dict[str, Callable[[Any], None]] = {
+    "prepare": prepare,
+    "train": train,
+    "evaluate": evaluate,
+    "doctor": doctor,
+}
+
+
+def _output_directory() -> Path:
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def in_sweep() -> bool:
+    """Return whether the running job is one of a sweep."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def _write_stopped(directory: Path, report: RunReport, error: BaseException) -> None:
+    """Summarise a run that had begun and did not come to its end."""
+    from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json
+
+    if report.run is None:
+        return
+    interrupted = isinstance(error, KeyboardInterrupt)
+    summary = summarise(
+        report.run,
+        status="interrupted" if interrupted else "failed",
+        error=None if interrupted else explain(error) or repr(error),
+    )
+    try:
+        write_json(directory / SUMMARY_FILE, summary)
+    except OSError as failure:
+        print(explain(failure) or failure, file=sys.stderr)
+
+
+def _write_failure(directory: Path, message: str) -> None:
+    """Leave word of a job that failed, where its run has not done so itself."""
+    from gnnscale.report.summary import SUMMARY_FILE, write_json
+
+    if not (directory / SUMMARY_FILE).exists():
+        write_json(directory / SUMMARY_FILE, {"status": "failed", "error": message})
+
+
+def _verdict(result: TrainResult) -> str:
+    """The result in one line."""
+    if result.test_metric is None:
+        return f"test {result.metric} is not defined on {result.dataset}"
+    attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
+    return (
+        f"test {result.metric} {result.test_metric:.4f}{attainable}, "
+        f"with the weights of epoch {result.best_epoch} of {len(result.history)}"
+    )
+
+
+def _figure(evaluation: Evaluation, split: str) -> str:
+    value = getattr(evaluation, f"{split}_metric")
+    shown = "not defined" if value is None else f"{value:.4f}"
+    return f"{split} {evaluation.metric} {shown}"

@@ -1,0 +1,1 @@
+"""Hydra configurations that ship with gnnscale, one folder for each group."""

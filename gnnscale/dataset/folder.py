@@ -1,0 +1,84 @@
+"""A directory that appears complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gnnscale.graph import GraphError
+
+__all__ = ["new_folder"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path | None]:
+    """Fill a temporary sibling of ``path`` in the ``with`` block, then rename it to ``path``.
+
+    The sibling is locked while it is filled. A second process waits for the first, and what a
+    killed process left is cleared. Where the block is left by an exception, Ctrl-C included,
+    nothing stays behind.
+
+    Args:
+        path: the directory to make.
+        replace: fill it anew where it exists.
+
+    Yields:
+        The temporary directory; or None where ``path`` exists, possibly by another process's
+        work while this one waited, and ``replace`` is false.
+
+    Raises:
+        GraphError: the directory cannot be written, for instance because the disk is full.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not replace:
+            yield None
+            return
+        lock = _lock(partial)
+        try:
+            if path.exists() and not replace:
+                yield None
+                return
+            yield partial
+            _publish(partial, path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+            os.close(lock)
+    except OSError as error:
+        if error.errno in _FULL:
+            free = shutil.disk_usage(path.parent).free
+            raise GraphError(
+                f"{path}: cannot be written, {os.strerror(error.errno)} ({free >> 20} MiB free)"
+            ) from None
+        raise GraphError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+def _lock(partial: Path) -> int:
+    """Make ``partial`` an empty directory that this process holds."""
+    while True:
+        partial.mkdir(exist_ok=True)
+        lock = os.open(partial, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Whoever held it before has renamed or removed it, or was killed and left it here.
+        if partial.exists() and os.path.samestat(os.fstat(lock), partial.stat()):
+            for entry in partial.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            return lock
+        os.close(lock)
+
+
+def _publish(partial: Path, path: Path) -> None:
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    partial.rename(path)
+    shutil.rmtree(old, ignore_errors=True)

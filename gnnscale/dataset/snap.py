@@ -1,0 +1,79 @@
+"""SNAP edge lists (Leskovec & Krevl, 2014): text, one edge a line, ids with gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.structure import Structure
+from gnnscale.dataset.text import csv_columns, head_lines
+from gnnscale.graph import GraphError
+
+__all__ = ["Snap"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snap(Structure):
+    """File ``<name>.txt`` or ``<name>.txt.gz``; lines at its start that begin with # are skipped.
+
+    Ids keep their order but lose their gaps: vertex ``i`` is the ``i``-th smallest id. The file
+    is read twice, first for the ids.
+    """
+
+    def read_edges(self, writer: StoreWriter) -> None:
+        """Push the edges; a line ``a b`` is an edge from a to b."""
+        file = self._file()
+        ids = _distinct(_read(file), file)
+        writer.set_num_vertices(len(ids), source=file)
+        # Without gaps, an id is its own place.
+        contiguous = ids[-1] == len(ids) - 1
+        for ends in _read(file):
+            src, dst = ends if contiguous else (np.searchsorted(ids, end) for end in ends)
+            writer.add_edges(src, dst, source=file)
+
+    def _file(self) -> Path:
+        path = self.raw_path()
+        if path.is_file():
+            return path
+        for file in (path / f"{self.name}.txt", path / f"{self.name}.txt.gz"):
+            if file.exists():
+                return file
+        raise GraphError(f"{path}: has neither {self.name}.txt nor {self.name}.txt.gz")
+
+
+def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
+    """Yield slices of the two columns."""
+    lines = head_lines(file, source=file)
+    num_comments = next(
+        (number for number, line in enumerate(lines) if not line.startswith("#")), len(lines)
+    )
+    if num_comments == len(lines):
+        raise GraphError(f"{file}: has no edges")
+    edge = lines[num_comments]
+    delimiter = next((mark for mark in "\t ," if mark in edge.strip()), "\t")
+    return csv_columns(
+        file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments
+    )
+
+
+def _distinct(edges: Iterator[list[NDArray[Any]]], file: Path) -> NDArray[np.int64]:
+    """Return the ids that occur, sorted.
+
+    New ids wait until they are as many as those known, so that merging costs little in total.
+    """
+    known = np.empty(0, np.int64)
+    waiting: list[NDArray[Any]] = []
+    for ends in edges:
+        waiting.append(np.unique(np.concatenate(ends)))
+        if sum(map(len, waiting)) > max(len(known), 1 << 22):
+            known, waiting = np.unique(np.concatenate([known, *waiting])), []
+    known = np.unique(np.concatenate([known, *waiting]))
+    if known[0] < 0:
+        raise GraphError(f"{file}: vertex id {known[0]} is negative")
+    return known

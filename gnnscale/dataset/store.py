@@ -1,0 +1,285 @@
+"""Writing a graph store: edges, features, labels and split arrive in pieces, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.dataset.checks import (
+    check_features,
+    check_ids,
+    check_split,
+    checked_labels,
+    count_classes,
+)
+from gnnscale.dataset.npy import NpyWriter, map_npy, row_slices
+from gnnscale.dataset.topology import SELF_LOOPS, EdgeSpool
+from gnnscale.graph import FEATURE_DTYPES, FORMAT_VERSION, METRICS, GraphError, vertex_dtype
+from gnnscale.progress import track
+
+__all__ = ["StoreOptions", "StoreWriter", "verify_store"]
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """What is changed on the way from the published files to the store.
+
+    Attributes:
+        undirected: store the reverse of every edge too.
+        drop_duplicates: store edges that are published several times once.
+        self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex.
+        feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
+        normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
+        memory_bytes: the largest buffer for sorting edges.
+    """
+
+    undirected: bool = False
+    drop_duplicates: bool = True
+    self_loops: str = "keep"
+    feature_dtype: str | None = None
+    normalize_features: bool = False
+    memory_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        check_choice("dataset.self_loops", self.self_loops, SELF_LOOPS)
+        if self.feature_dtype is not None:
+            check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
+        if self.memory_bytes < 1:
+            raise ConfigError(f"dataset.memory_bytes={self.memory_bytes}: the least is 1")
+        if self.normalize_features and self.feature_dtype == "uint8":
+            raise ConfigError("dataset.feature_dtype=uint8: normalised features are fractions")
+
+
+class StoreWriter:
+    """Fills a directory with a graph store; a reader pushes what it finds, in any order.
+
+    A context manager, which removes its temporary files at the end. The number of vertices comes
+    first. Everything is checked as it arrives, and errors name the ``source`` given with it.
+
+    Args:
+        path: an empty directory.
+        options: see ``StoreOptions``.
+    """
+
+    def __init__(self, path: Path, options: StoreOptions) -> None:
+        self.path = path
+        self.notes: dict[str, Any] = {}  # further entries of meta.json
+        self._options = options
+        self._spool: EdgeSpool | None = None
+        self._arrays: dict[str, dict[str, Any]] = {}
+        self._feature_dtype = ""
+        self._labels: NDArray[Any] | None = None
+        self._num_classes = 0
+        self._metric = "accuracy"
+        self._split: tuple[dict[str, NDArray[Any]], object] | None = None
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices."""
+        return self._edges("the graph").num_vertices
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The labels that were set."""
+        if self._labels is None:
+            raise GraphError(f"{self.path}: labels are needed before this step")
+        return self._labels
+
+    def set_num_vertices(self, num_vertices: int, *, source: object) -> None:
+        """Fix the number of vertices; needed before anything else."""
+        if num_vertices < 1:
+            raise GraphError(f"{source}: {num_vertices} vertices, at least 1 is needed")
+        self._spool = EdgeSpool(
+            self.path,
+            num_vertices=num_vertices,
+            undirected=self._options.undirected,
+            self_loops=self._options.self_loops,
+        )
+
+    def add_edges(self, src: NDArray[Any], dst: NDArray[Any], *, source: object) -> None:
+        """Append edges; ``src[i]`` sends messages to ``dst[i]``."""
+        spool = self._edges(source)
+        check_ids(src, spool.num_vertices, source)
+        check_ids(dst, spool.num_vertices, source)
+        spool.add(src, dst)
+
+    def build_topology(self) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+        """Sort the edges into in-neighbour lists; no edge may follow.
+
+        Returns:
+            ``indptr`` and ``indices``, mapped from the files written.
+        """
+        if "indptr" not in self._arrays:
+            self._arrays |= self._edges("the graph").build(
+                self.path,
+                drop_duplicates=self._options.drop_duplicates,
+                memory_bytes=self._options.memory_bytes,
+            )
+            self._edges("the graph").close()
+        return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
+
+    def write_features(
+        self, chunks: Iterable[NDArray[Any]], *, num_features: int, dtype: str, source: object
+    ) -> None:
+        """Write the feature rows of all vertices, in chunks and in order.
+
+        Args:
+            chunks: arrays ``[rows, num_features]``, together one row a vertex.
+            num_features: length of a row.
+            dtype: the entry of ``FEATURE_DTYPES`` that holds the values, where no option asks for
+                another.
+            source: named in errors.
+        """
+        if self._options.normalize_features and dtype == "uint8":
+            dtype = "float32"
+        dtype = self._options.feature_dtype or dtype
+        writer = NpyWriter(self.path / "features.npy", FEATURE_DTYPES[dtype], (num_features,))
+        first = 0
+        try:
+            with track("writing features", self.num_vertices, "vertices") as advance:
+                for rows in chunks:
+                    check_features(rows, first, source)
+                    if self._options.normalize_features:
+                        rows = _row_normalized(rows)
+                    writer.append(_encoded(rows, dtype, first, source))
+                    first += len(rows)
+                    advance(len(rows))
+            if first != self.num_vertices:
+                raise GraphError(f"{source}: {first} feature rows for {self.num_vertices} vertices")
+            self._arrays["features"] = writer.close()
+            self._feature_dtype = dtype
+        finally:
+            writer.abandon()
+
+    def set_labels(
+        self,
+        labels: NDArray[Any],
+        *,
+        source: object,
+        num_classes: int | None = None,
+        metric: str = "accuracy",
+    ) -> None:
+        """Set labels, ``[num_vertices]`` with -1 for unknown or multi-label ``[num_vertices, C]``.
+
+        ``num_classes`` defaults to the largest class present.
+        """
+        assert metric in METRICS
+        if num_classes is None:
+            num_classes = count_classes(labels, source)
+        if num_classes < 1:
+            raise GraphError(f"{source}: no vertex has a label")
+        self._labels = checked_labels(
+            labels, num_vertices=self.num_vertices, num_classes=num_classes, source=source
+        )
+        self._num_classes = num_classes
+        self._metric = metric
+
+    def set_split(
+        self, train: NDArray[Any], valid: NDArray[Any], test: NDArray[Any], *, source: object
+    ) -> None:
+        """Set the vertex ids to train on, to choose the epoch by, and to report."""
+        self._split = (dict(zip(SPLITS, (train, valid, test), strict=True)), source)
+
+    def finish(self, *, name: str, source: str, options: Mapping[str, Any]) -> None:
+        """Write what is missing, and ``meta.json`` last.
+
+        Raises:
+            GraphError: features, labels or split were not given, or the split is not allowed.
+        """
+        if self._split is None or "features" not in self._arrays:
+            missing = "a split" if self._split is None else "features"
+            raise GraphError(f"{source}: the graph has no {missing}")
+        self.build_topology()
+        split, origin = self._split
+        check_split(split, self.labels, self.num_vertices, origin)
+        self._write("labels", self.labels)
+        for part, ids in split.items():
+            self._write(f"{part}_idx", np.sort(ids).astype(vertex_dtype(self.num_vertices)))
+        meta = {
+            "format_version": FORMAT_VERSION,
+            "name": name,
+            "num_vertices": self.num_vertices,
+            "num_edges": self._arrays["indices"]["shape"][0],
+            "num_features": self._arrays["features"]["shape"][1],
+            "num_classes": self._num_classes,
+            "feature_dtype": self._feature_dtype,
+            "metric": self._metric,
+            "source": source,
+            "options": dict(options),
+            "arrays": self._arrays,
+            **self.notes,
+        }
+        (self.path / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self._spool is not None:
+            self._spool.close()
+
+    def _edges(self, source: object) -> EdgeSpool:
+        if self._spool is None:
+            raise GraphError(f"{source}: edges come before the number of vertices is known")
+        return self._spool
+
+    def _write(self, name: str, array: NDArray[Any]) -> None:
+        writer = NpyWriter(self.path / f"{name}.npy", array.dtype, array.shape[1:])
+        try:
+            writer.append(array)
+            self._arrays[name] = writer.close()
+        finally:
+            writer.abandon()
+
+
+def verify_store(path: Path) -> None:
+    """Read every array of a graph store again and compare it with its checksum.
+
+    Raises:
+        GraphError: names the first file that differs.
+    """
+    meta = json.loads((path / "meta.json").read_text())
+    for name, entry in meta["arrays"].items():
+        array = map_npy(path / f"{name}.npy")
+        crc32 = 0
+        for part in row_slices(len(array), array[:1].nbytes):
+            crc32 = zlib.crc32(np.ascontiguousarray(array[part]).tobytes(), crc32)
+        if crc32 != entry["crc32"]:
+            raise GraphError(f"{path / name}.npy: checksum {crc32}, expected {entry['crc32']}")
+
+
+def _row_normalized(rows: NDArray[Any]) -> NDArray[np.float32]:
+    rows = rows.astype(np.float32)
+    sums = rows.sum(axis=1, keepdims=True)
+    np.divide(rows, sums, out=rows, where=sums != 0)
+    return rows
+
+
+def _encoded(rows: NDArray[Any], dtype: str, first: int, source: object) -> NDArray[Any]:
+    """Return ``rows`` in the storage type ``dtype``; refuse values that it cannot hold."""
+    if dtype == "bfloat16":
+        # Round to the nearest even, as hardware does.
+        bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+        encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        held = (encoded & 0x7F80) != 0x7F80  # exponent of infinity
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
+        held = encoded == rows if dtype == "uint8" else np.isfinite(encoded)
+    if not held.all():
+        row, column = np.argwhere(~held)[0]
+        raise GraphError(
+            f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
+            f"{dtype} cannot hold it"
+        )
+    return encoded

@@ -1,0 +1,153 @@
+"""What this machine has: cores, memory, processor features, devices, installed software."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+__all__ = [
+    "BF16_FLAGS",
+    "CudaDevice",
+    "Machine",
+    "Memory",
+    "cuda_devices",
+    "find_machine",
+    "home",
+    "installed",
+    "usable_cores",
+]
+
+#: Processor flags, as Linux names them, of instructions that multiply bfloat16.
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")
+
+_CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Main memory in bytes: what is installed, and what this process may still take."""
+
+    total: int
+    available: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaDevice:
+    """A CUDA device that torch can see; ``memory`` in bytes."""
+
+    name: str
+    memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What was found, without importing torch.
+
+    Attributes:
+        processor: model name.
+        cores: logical cores this process may use.
+        memory: main memory.
+        bf16: the processor's bfloat16 instructions, a subset of ``BF16_FLAGS``.
+        home: where graph stores live, ``GNNSCALE_HOME``.
+        home_free: bytes free on the disk that holds, or would hold, ``home``.
+        python: version of the interpreter.
+        system: kernel and architecture.
+    """
+
+    processor: str
+    cores: int
+    memory: Memory
+    bf16: tuple[str, ...]
+    home: Path
+    home_free: int
+    python: str
+    system: str
+
+
+def usable_cores(cgroup: Path = _CGROUP) -> int:
+    """Return how many cores this process may use: its affinity, or a container's CPU quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
+
+
+def home() -> Path:
+    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``."""
+    return Path(os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale").expanduser()
+
+
+def installed(distribution: str, module: str | None = None) -> str | None:
+    """Return the version of an installed package, or None; nothing is imported.
+
+    Args:
+        distribution: its name on the package index.
+        module: the module to look for where the package does not say its version.
+    """
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        found = module is not None and importlib.util.find_spec(module) is not None
+        return "unknown version" if found else None
+
+
+def find_machine() -> Machine:
+    """Look at the machine; takes milliseconds."""
+    flags = _cpu_field("flags", "Features").split()
+    place = home()
+    while not place.exists():
+        place = place.parent
+    return Machine(
+        processor=_cpu_field("model name", "CPU part") or platform.processor() or "unknown",
+        cores=usable_cores(),
+        memory=_memory(),
+        bf16=tuple(flag for flag in BF16_FLAGS if flag in flags),
+        home=home(),
+        home_free=shutil.disk_usage(place).free,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+    )
+
+
+def cuda_devices() -> list[CudaDevice]:
+    """Return the CUDA devices that torch can use (imports torch)."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return [CudaDevice(name=each.name, memory=each.total_memory) for each in properties]
+
+
+def _cpu_field(*names: str) -> str:
+    """The first core's entry in /proc/cpuinfo under any of ``names``, empty where there is none."""
+    try:
+        lines = (_PROC / "cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in names:
+            return value.strip()
+    return ""
+
+
+def _memory() -> Memory:
+    page, total = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+    available = os.sysconf("SC_AVPHYS_PAGES") * page
+    try:
+        for line in (_PROC / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return Memory(total=total * page, available=available)

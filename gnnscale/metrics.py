@@ -1,0 +1,178 @@
+"""What a run measures: stage times, throughput, memory, and how good its predictions are."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "StageTimes",
+    "Traffic",
+    "accuracy",
+    "micro_f1",
+    "mteps",
+    "nvtps",
+    "peak_rss_bytes",
+    "roc_auc",
+    "score",
+]
+
+
+@dataclass(kw_only=True)
+class StageTimes:
+    """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III).
+
+    A simulator fills the same record as a real run, so that one report compares the two.
+    """
+
+    sample: float = 0.0
+    load: float = 0.0
+    transfer: float = 0.0
+    propagate: float = 0.0
+    sync: float = 0.0
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        """Add the time spent inside the ``with`` block to ``stage``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, stage, getattr(self, stage) + time.perf_counter() - start)
+
+    def add(self, other: StageTimes) -> None:
+        """Add ``other`` stage by stage, in place."""
+        for stage in fields(self):
+            setattr(self, stage.name, getattr(self, stage.name) + getattr(other, stage.name))
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """What passed through the pipeline in an epoch, and how long it took.
+
+    Attributes:
+        num_batches: mini-batches.
+        num_seeds: vertices predicted.
+        num_edges: edges traversed, over all layers.
+        num_vertices: vertices traversed, over all layers.
+        loss: summed over the seeds.
+        start: when the epoch began, on the performance counter's clock.
+        seconds: how long it took; 0 until it is done.
+        stages: where the time went.
+    """
+
+    num_batches: int = 0
+    num_seeds: int = 0
+    num_edges: int = 0
+    num_vertices: int = 0
+    loss: float = 0.0
+    start: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
+    stages: StageTimes = field(default_factory=StageTimes)
+
+    def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
+        """Add a mini-batch; ``loss`` is the mean over its seeds."""
+        self.num_batches += 1
+        self.num_seeds += num_seeds
+        self.num_edges += num_edges
+        self.num_vertices += num_vertices
+        self.loss += loss * num_seeds
+
+    def elapsed(self) -> float:
+        """Return the seconds since the epoch began."""
+        return time.perf_counter() - self.start
+
+
+def mteps(num_edges: int, seconds: float) -> float:
+    """Million traversed edges per second, HyScale-GNN eq. 5: sum over layers of |E^l| / T_exec."""
+    return num_edges / seconds / 1e6
+
+
+def nvtps(num_vertices: int, seconds: float) -> float:
+    """Vertices traversed per second, HitGNN eq. 3: sum over layers of |V^l| / t_parallel."""
+    return num_vertices / seconds
+
+
+def peak_rss_bytes() -> int:
+    """Largest resident set of this process so far, in bytes (file-backed pages included)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Fraction of right decisions: one for each vertex, or one for each of its possible labels.
+
+    Args:
+        scores: ``[n, num_classes]`` logits. The highest is the class, the first of equal ones; with
+            several labels every positive logit is a label.
+        labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
+    """
+    if labels.ndim == 2:
+        return float(np.mean((scores > 0) == (labels > 0)))
+    return float(np.mean(scores.argmax(axis=1) == labels))
+
+
+def micro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 where nothing is or should be chosen.
+
+    Args:
+        scores: ``[n, num_classes]`` logits. With several labels a class is chosen where its logit
+            is positive; with one, micro-F1 equals accuracy.
+        labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
+    """
+    if labels.ndim == 1:
+        return accuracy(scores, labels)
+    chosen, wanted = scores > 0, labels > 0
+    true_positives = int(np.count_nonzero(chosen & wanted))
+    decisions = int(np.count_nonzero(chosen)) + int(np.count_nonzero(wanted))
+    return 2 * true_positives / decisions if decisions else 0.0
+
+
+def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Area under the ROC curve: the chance that a positive outranks a negative, ties half.
+
+    Args:
+        scores: ``[n]`` of the positive class, or ``[n, 2]`` logits, or ``[n, num_classes]`` for
+            several labels, whose mean over the classes that have both positives and negatives
+            counts (as OGB does for ogbn-proteins).
+        labels: ``[n]`` of 0 and 1, or ``[n, num_classes]`` of 0 and 1.
+
+    Returns:
+        The area, or NaN where no class has both positives and negatives.
+    """
+    if labels.ndim == 2:
+        areas = [_rank_auc(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
+        known = [area for area in areas if not np.isnan(area)]
+        return float(np.mean(known)) if known else float("nan")
+    if scores.ndim == 2:
+        scores = scores[:, 1].astype(np.float64) - scores[:, 0]
+    return _rank_auc(scores, labels)
+
+
+def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """The Mann-Whitney statistic; equal scores share the mean of their ranks."""
+    positive = labels > 0
+    num_positive = int(np.count_nonzero(positive))
+    num_negative = len(labels) - num_positive
+    if not num_positive or not num_negative:
+        return float("nan")
+    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    mean_rank = last - (counts - 1) / 2
+    rank_sum = float(mean_rank[group.reshape(-1)][positive].sum())
+    smallest = num_positive * (num_positive + 1) / 2
+    return (rank_sum - smallest) / (num_positive * num_negative)
+
+
+_SCORES = {"accuracy": accuracy, "micro_f1": micro_f1, "roc_auc": roc_auc}
+
+
+def score(metric: str, scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Compute ``metric``, one of ``accuracy``, ``micro_f1``, ``roc_auc``; higher is better."""
+    return _SCORES[metric](scores, labels)

@@ -1,0 +1,63 @@
+"""Graph convolutional network (Kipf and Welling 2017; HyScale-GNN eq. 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gnnscale.model.aggregation import Aggregation, sum_scale
+from gnnscale.model.gnn import ModelConfig
+from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
+from gnnscale.sampler import Block
+
+__all__ = ["GCN", "GCNLayer"]
+
+
+class GCNLayer(LinearAggregationLayer):
+    """``h'_v = W sum_u h_u / sqrt(D(v) D(u)) + b`` over u in N(v) and v itself.
+
+    D counts a vertex's in-neighbours in the whole graph, and the vertex. A sampled sum is rescaled
+    by degree / number sampled, so that its expectation is the full one.
+    """
+
+    uses_degrees = True
+
+    def __init__(self, num_in: int, num_out: int) -> None:
+        """Build a layer from ``num_in`` to ``num_out`` features."""
+        super().__init__()
+        self.linear = nn.Linear(num_in, num_out)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
+        """Symmetric normalisation with full-graph degrees."""
+        assert degrees is not None
+        root: NDArray[np.float32] = np.float32(1) / np.sqrt(degrees[: block.num_src] + np.float32(1))
+        weights: NDArray[np.float32] = root[block.indices]
+        dst_scale = root[: block.num_dst]
+        if block.importance is not None:
+            weights = weights * block.importance
+        scale = sum_scale(block, degrees)
+        return Aggregation(
+            own="add",
+            weights=weights,
+            dst_scale=dst_scale if scale is None else dst_scale * scale,
+            self_scale=dst_scale**2,
+        )
+
+    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+        """Multiply with the weights."""
+        return linear(self.linear, x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GCN(ModelConfig):
+    """Graph convolutional network."""
+
+    def layer(self, num_in: int, num_out: int, *, last: bool) -> GCNLayer:
+        """Build one layer."""
+        return GCNLayer(num_in, num_out)

@@ -1,0 +1,45 @@
+"""Graph isomorphism network, the GIN-0 variant (Xu et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gnnscale.model.aggregation import Aggregation, sum_scale
+from gnnscale.model.gnn import ModelConfig
+from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
+from gnnscale.sampler import Block
+
+__all__ = ["GIN", "GINLayer"]
+
+
+class GINLayer(LinearAggregationLayer):
+    """``h'_v = MLP(h_v + sum of h_u)`` with one hidden layer; a sampled sum is rescaled."""
+
+    uses_degrees = True
+
+    def __init__(self, num_in: int, num_hidden: int, num_out: int) -> None:
+        """Build a layer from ``num_in`` over ``num_hidden`` to ``num_out`` features."""
+        super().__init__()
+        self.first = nn.Linear(num_in, num_hidden)
+        self.second = nn.Linear(num_hidden, num_out)
+
+    def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
+        """Sum of the neighbours, of the same expectation as over all of them."""
+        assert degrees is not None
+        return Aggregation(own="add", weights=block.importance, dst_scale=sum_scale(block, degrees))
+
+    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+        """Apply the two-layer perceptron."""
+        return linear(self.second, linear(self.first, x).relu())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GIN(ModelConfig):
+    """Graph isomorphism network."""
+
+    def layer(self, num_in: int, num_out: int, *, last: bool) -> GINLayer:
+        """Build one layer."""
+        return GINLayer(num_in, self.hidden, num_out)

@@ -1,0 +1,141 @@
+"""The stack of layers that every architecture shares, and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gnnscale import ops
+from gnnscale.config import ConfigError
+from gnnscale.model.activation import relu_dropout
+from gnnscale.model.layer import Degrees, GraphLayer
+from gnnscale.sampler import Block, MiniBatch
+
+__all__ = ["GNN", "Inputs", "ModelConfig"]
+
+_NORMS = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What the loader hands to the model for one mini-batch.
+
+    Attributes:
+        x: the first layer's ``load`` result, or the input rows ``[num_input_vertices, f]``.
+        prepared: whether ``x`` is that result.
+        degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
+    """
+
+    x: torch.Tensor
+    prepared: bool
+    degrees: NDArray[np.float32] | None = None
+
+
+class GNN(nn.Module):
+    """Layers with ReLU, dropout and optional normalisation in between."""
+
+    def __init__(self, layers: Sequence[GraphLayer], norms: Sequence[nn.Module], dropout: float):
+        """Stack ``layers``; ``norms`` has one module fewer."""
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(norms)
+        self.dropout = dropout
+
+    def layer(self, index: int) -> GraphLayer:
+        """Return layer ``index``, inputs first."""
+        layer = self.layers[index]
+        assert isinstance(layer, GraphLayer)
+        return layer
+
+    @property
+    def uses_degrees(self) -> bool:
+        """Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler."""
+        return any(self.layer(index).uses_degrees for index in range(len(self.layers)))
+
+    def load(
+        self,
+        features: ops.Rows,
+        batch: MiniBatch,
+        degrees: Degrees,
+        *,
+        fused: bool,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> Inputs:
+        """Read the first layer's input from feature storage, aggregated on the way if ``fused``."""
+        layer, block = self.layer(0), batch.blocks[0]
+        if fused:
+            x = layer.load(
+                features, batch.input_vertices, block, degrees, dtype=dtype, num_threads=num_threads
+            )
+        else:
+            width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
+            x = ops.empty((len(batch.input_vertices), width), dtype)
+            ops.gather(features, batch.input_vertices, out=x, num_threads=num_threads)
+        return Inputs(x=x, prepared=fused, degrees=degrees)
+
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
+        h = inputs.x
+        for index, block in enumerate(batch.blocks):
+            if index > 0 or not inputs.prepared:
+                h = self.layer(index).prepare(h, block, inputs.degrees)
+            h = self.update(index, h, block, batch)
+        return h.float()
+
+    def update(self, index: int, x: torch.Tensor, block: Block, batch: MiniBatch) -> torch.Tensor:
+        """Finish layer ``index`` on its prepared rows: update, norm, ReLU and dropout."""
+        h = self.layer(index).update(x, block)
+        if index + 1 == len(self.layers):
+            return h
+        norm = self.norms[index]
+        h = h if isinstance(norm, nn.Identity) else norm(h.float()).to(h.dtype)
+        return relu_dropout(h, self.dropout if self.training else 0.0, batch, index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Base of the configuration group ``model``.
+
+    Attributes:
+        hidden: features of the hidden layers.
+        num_layers: number of layers, which must be the sampler's number of hops.
+        dropout: probability of dropping a hidden feature.
+        norm: ``none``, ``batch`` or ``layer`` normalisation between layers.
+    """
+
+    hidden: int = 256
+    num_layers: int = 2
+    dropout: float = 0.5
+    norm: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.hidden < 1:
+            raise ConfigError(f"model.hidden={self.hidden}: must be at least 1")
+        if self.num_layers < 1:
+            raise ConfigError(f"model.num_layers={self.num_layers}: must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
+        if self.norm not in _NORMS:
+            raise ConfigError(f"model.norm={self.norm}: must be one of {', '.join(_NORMS)}")
+
+    def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
+        """Build one layer of this architecture."""
+        raise NotImplementedError
+
+    def build(self, *, num_features: int, num_classes: int) -> GNN:
+        """Build the model; weights come from torch's global generator."""
+        widths = [num_features, *[self.hidden] * (self.num_layers - 1), num_classes]
+        layers = [
+            self.layer(widths[i], widths[i + 1], last=i + 1 == self.num_layers)
+            for i in range(self.num_layers)
+        ]
+        make_norm: Any = _NORMS[self.norm]
+        norms = [make_norm(self.hidden) for _ in range(self.num_layers - 1)]
+        return GNN(layers, norms, self.dropout)

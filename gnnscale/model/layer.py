@@ -1,0 +1,83 @@
+"""What the layers have in common, in HitGNN's terms: scatter and gather (aggregate), then update."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from gnnscale import ops
+from gnnscale.model.aggregation import Aggregation, aggregate, load_aggregate
+from gnnscale.sampler import Block
+
+__all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear"]
+
+#: ``[num_src]`` float32 in-degrees in the whole graph of a block's source vertices, where asked for.
+Degrees = NDArray[np.float32] | None
+
+
+class GraphLayer(nn.Module):
+    """One layer: ``prepare`` brings a block's rows together, ``update`` turns them into output rows.
+
+    ``load`` does what ``prepare`` does, but reads the rows from feature storage itself.
+    """
+
+    #: Whether the layer's coefficients need the vertices' degrees in the whole graph.
+    uses_degrees: ClassVar[bool] = False
+
+    def load(
+        self,
+        features: ops.Rows,
+        vertices: NDArray[Any],
+        block: Block,
+        degrees: Degrees,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> torch.Tensor:
+        """Return what ``prepare`` would of rows ``vertices`` of ``features``, without gradient."""
+        raise NotImplementedError
+
+    def prepare(self, h: torch.Tensor, block: Block, degrees: Degrees) -> torch.Tensor:
+        """Return what ``update`` needs of ``h`` ``[num_src, f]``, with gradient."""
+        raise NotImplementedError
+
+    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return the output rows ``[num_dst, f_out]``."""
+        raise NotImplementedError
+
+
+class LinearAggregationLayer(GraphLayer):
+    """A layer whose aggregation is linear with coefficients that do not depend on the rows."""
+
+    def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
+        """Return the coefficients for ``block``."""
+        raise NotImplementedError
+
+    def load(
+        self,
+        features: ops.Rows,
+        vertices: NDArray[Any],
+        block: Block,
+        degrees: Degrees,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> torch.Tensor:
+        """Fused load-aggregate."""
+        how = self.aggregation(block, degrees)
+        return load_aggregate(features, vertices, block, how, dtype=dtype, num_threads=num_threads)
+
+    def prepare(self, h: torch.Tensor, block: Block, degrees: Degrees) -> torch.Tensor:
+        """Aggregate ``h``."""
+        return aggregate(h, block, self.aggregation(block, degrees))
+
+
+def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """Apply ``layer`` in the type of ``x``; its weights stay float32."""
+    bias = None if layer.bias is None else layer.bias.to(x.dtype)
+    return functional.linear(x, layer.weight.to(x.dtype), bias)

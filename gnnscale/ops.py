@@ -1,0 +1,403 @@
+"""Native operations on NumPy arrays and torch CPU tensors. The only importer of ``_native``.
+
+The extension is not linked against torch: it sees plain buffers, and releases the GIL while it
+works. bfloat16, which NumPy lacks, travels as its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale import _native
+from gnnscale.graph import Graph
+
+__all__ = [
+    "NativeSampler",
+    "Rows",
+    "aggregate",
+    "count_in_degrees",
+    "csc_fill",
+    "csc_sort",
+    "edge_dot",
+    "edge_softmax",
+    "edge_softmax_backward",
+    "empty",
+    "expand_edges",
+    "gather",
+    "keep_freed_memory",
+    "planted_partition_edges",
+    "relu_dropout",
+    "relu_dropout_backward",
+    "rmat_edges",
+    "simd_level",
+    "transpose_block",
+]
+
+Array: TypeAlias = NDArray[Any]
+#: Feature rows: a torch tensor, or a NumPy array with the name of its element type.
+Rows: TypeAlias = "torch.Tensor | tuple[Array, str]"
+
+_DTYPE_CODES = {"float32": 0, "float16": 1, "bfloat16": 2, "uint8": 3}
+_TORCH_NAMES = {
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.uint8: "uint8",
+}
+
+
+def simd_level() -> str:
+    """Return the instruction set in use: ``baseline``, ``v3`` (AVX2) or ``v4`` (AVX-512)."""
+    return str(_native.simd_level())
+
+
+def _buffer(rows: Rows) -> tuple[Array, int]:
+    """Return ``(array, dtype code)`` of two-dimensional rows whose elements are contiguous."""
+    if isinstance(rows, torch.Tensor):
+        name = _TORCH_NAMES[rows.dtype]
+        rows = rows.detach()
+        array = (rows.view(torch.int16) if name == "bfloat16" else rows).numpy()
+    else:
+        array, name = rows
+    if array.ndim != 2 or (
+        array.size and array.shape[1] > 1 and array.strides[1] != array.itemsize
+    ):
+        raise ValueError(f"rows must be a matrix with contiguous rows, got shape {array.shape}")
+    return array, _DTYPE_CODES[name]
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor that is not initialised, in memory that earlier batches have given back.
+
+    torch gives large CPU tensors fresh pages each time, which costs more than filling them.
+    """
+    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return torch.from_numpy(_native.empty(num_bytes)).view(dtype).view(shape)
+
+
+def keep_freed_memory() -> None:
+    """Make this process's malloc keep freed memory for reuse (glibc; elsewhere a no-op).
+
+    For processes that train: torch's activations then land on pages already present. Not done on
+    import, since it is a setting of the whole process.
+    """
+    _native.keep_freed_memory()
+
+
+class NativeSampler:
+    """Samples the in-neighbours of seeds; safe to call from several threads at once.
+
+    Each concurrent call holds scratch space of four bytes a vertex, kept for the next call.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Prepare to sample from ``graph``, whose arrays stay where they are."""
+        kind = _native.Sampler32 if graph.indices.dtype == np.int32 else _native.Sampler64
+        self._sampler = kind(graph.indptr, graph.indices)
+        self._dtype = graph.indices.dtype
+
+    def sample_neighbors(
+        self,
+        seeds: Array,
+        fanouts: Sequence[int],
+        *,
+        replace: bool,
+        seed: int,
+        step: int,
+        num_threads: int,
+        only_new: bool = False,
+    ) -> tuple[Array, list[tuple[Array, Array, int, Array | None]]]:
+        """Sample neighbours, hop 1 from the seeds.
+
+        With ``only_new``, as PyG does, a hop expands only the vertices that the hop before it was
+        the first to reach, and its block's destinations are these alone. Otherwise it expands
+        every vertex reached so far.
+
+        Returns:
+            ``input_vertices`` and, from the seeds outwards, a block per hop as
+            ``(indptr int64, indices int32, num_src, None)``.
+
+        Raises:
+            ValueError: a seed is not a vertex, or appears twice.
+        """
+        seeds = np.ascontiguousarray(seeds, dtype=self._dtype)
+        result: tuple[Array, list[tuple[Array, Array, int, Array | None]]]
+        result = self._sampler.sample_neighbors(
+            seeds, list(fanouts), replace, seed, step, num_threads, only_new
+        )
+        return result
+
+    def sample_layers(
+        self, seeds: Array, layer_sizes: Sequence[int], *, seed: int, step: int
+    ) -> tuple[Array, list[tuple[Array, Array, int, Array | None]]]:
+        """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
+
+        Returns:
+            As ``sample_neighbors``, with each edge's importance (float32) in place of None.
+        """
+        seeds = np.ascontiguousarray(seeds, dtype=self._dtype)
+        result: tuple[Array, list[tuple[Array, Array, int, Array | None]]]
+        result = self._sampler.sample_layers(seeds, list(layer_sizes), seed, step)
+        return result
+
+
+def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
+    """Copy rows ``ids`` of ``x`` to ``out``, converting to its type.
+
+    Args:
+        x: ``[num_rows, f]`` float32, float16, bfloat16 or uint8.
+        ids: ``[n]`` int32 or int64, inside ``[0, num_rows)``.
+        out: ``[n, f]`` float32 or bfloat16; may be a column slice of a wider matrix.
+        num_threads: threads to use.
+
+    Returns:
+        ``out``.
+    """
+    array, code = _buffer(x)
+    to, to_code = _buffer(out)
+    if to.shape != (len(ids), array.shape[1]):
+        raise ValueError(f"out is {to.shape}, must be {(len(ids), array.shape[1])}")
+    _native.gather(array, code, np.ascontiguousarray(ids), to, to_code, num_threads)
+    return out
+
+
+def aggregate(
+    x: Rows,
+    indptr: Array,
+    indices: Array,
+    *,
+    out: torch.Tensor,
+    num_threads: int,
+    ids: Array | None = None,
+    weights: Array | None = None,
+    dst_scale: Array | None = None,
+    self_rows: Rows | None = None,
+    self_ids: Array | None = None,
+    self_scale: Array | None = None,
+    num_self: int = 0,
+    gate: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Sum neighbours' rows over the edges of a block, in one pass and in the order of the edges.
+
+    ``out[i] = dst_scale[i] * sum_e weights[e] * x[ids[indices[e]]] + self_scale[i] * self_rows[i]``
+    where ``e`` runs over ``indptr[i]:indptr[i + 1]``; what is not given counts as 1, the own row as
+    0. With ``ids``, ``x`` is the whole feature matrix: load and aggregation in one.
+
+    Args:
+        x: ``[num_rows, f]`` float32, float16, bfloat16 or uint8.
+        indptr: ``[num_dst + 1]`` int64.
+        indices: ``[num_edges]`` int32.
+        out: ``[num_dst, f]`` float32 or bfloat16; sums are kept in float32.
+        num_threads: threads to use; the result does not depend on it.
+        ids: ``[num_src]`` int32 or int64 rows of ``x``; None if local ids are rows.
+        weights: ``[num_edges]`` float32.
+        dst_scale: ``[num_dst]`` float32.
+        self_rows: rows to add for destinations below ``num_self``.
+        self_ids: rows of ``self_rows``; None if destinations are rows.
+        self_scale: ``[num_self]`` float32.
+        num_self: number of destinations with an own row.
+        gate: ``[num_dst, f]`` of ``out``'s type; ``out`` is 0 where ``gate`` is not positive.
+
+    Returns:
+        ``out``.
+    """
+    array, code = _buffer(x)
+    to, to_code = _buffer(out)
+    if to.shape != (len(indptr) - 1, array.shape[1]):
+        raise ValueError(f"out is {to.shape}, must be {(len(indptr) - 1, array.shape[1])}")
+    own, own_code = _buffer(self_rows) if self_rows is not None else (None, 0)
+    mask, mask_code = _buffer(gate) if gate is not None else (None, 0)
+    _native.aggregate(
+        array, code, ids, indptr, indices, weights, dst_scale, own, own_code, self_ids, self_scale,
+        num_self, mask, mask_code, to, to_code, num_threads,
+    )  # fmt: skip
+    return out
+
+
+def edge_dot(
+    a: torch.Tensor,
+    x: torch.Tensor,
+    indptr: Array,
+    indices: Array,
+    *,
+    out: Array,
+    num_threads: int,
+) -> None:
+    """Write ``<a[i], x[indices[e]]>`` for every edge ``e`` of destination ``i`` to ``out[e]``.
+
+    Args:
+        a: ``[num_dst, f]`` float32.
+        x: ``[num_src, f]`` float32.
+        indptr: ``[num_dst + 1]`` int64.
+        indices: ``[num_edges]`` int32.
+        out: ``[num_edges]`` float32, of any stride.
+        num_threads: threads to use.
+    """
+    _native.edge_dot(_buffer(a)[0], _buffer(x)[0], indptr, indices, out, num_threads)
+
+
+def expand_edges(indptr: Array, indices: Array, *, first_dst: int, out: NDArray[np.int64]) -> None:
+    """Write the two ends of every edge of a block, in the order of its edges.
+
+    Args:
+        indptr: ``[num_dst + 1]`` int64.
+        indices: ``[num_edges]`` int32 local ids of sources.
+        first_dst: local id of the block's first destination.
+        out: ``[2, num_edges]`` int64, each row contiguous: sources, then destinations.
+    """
+    _native.expand_edges(indptr, indices, first_dst, out[0], out[1])
+
+
+def transpose_block(
+    indptr: Array,
+    indices: Array,
+    num_src: int,
+    *,
+    weights: Array | None = None,
+    dst_scale: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Turn a block around: the destinations of every source.
+
+    Returns:
+        ``indptr [num_src + 1]`` int64, ``indices [num_edges]`` int32 destinations, ascending, and
+        ``[num_edges]`` float32 ``weights[e] * dst_scale[dst]``.
+    """
+    result: tuple[Array, Array, Array]
+    result = _native.transpose_block(indptr, indices, num_src, weights, dst_scale)
+    return result
+
+
+def relu_dropout(x: torch.Tensor, *, p: float, key: int, num_threads: int) -> float:
+    """ReLU, then dropout with probability ``p`` rounded to 1/65536, in one pass and in place.
+
+    Args:
+        x: contiguous float32 or bfloat16.
+        p: probability in [0, 1) that an element is dropped.
+        key: fixes the random bits; the result depends on nothing else.
+        num_threads: threads to use.
+
+    Returns:
+        The factor that kept elements were multiplied with, 1 / (1 - p).
+    """
+    drop = min(round(p * 65536), 65535)
+    scale = 65536 / (65536 - drop)
+    array, code = _buffer(x.view(-1, 1))
+    _native.relu_dropout(array, code, key, drop, scale, num_threads)
+    return scale
+
+
+def relu_dropout_backward(
+    y: torch.Tensor, grad: torch.Tensor, *, scale: float, num_threads: int
+) -> torch.Tensor:
+    """Return ``grad * scale`` where ``y``, the output of ``relu_dropout``, is positive, else 0."""
+    out = empty(tuple(grad.shape), grad.dtype)
+    (a, code), (g, _), (o, _) = (_buffer(t.view(-1, 1)) for t in (y, grad, out))
+    _native.relu_dropout_backward(a, g, o, code, scale, num_threads)
+    return out
+
+
+def edge_softmax(
+    indptr: Array, scores: torch.Tensor, *, bias: Array | None, num_threads: int
+) -> torch.Tensor:
+    """Softmax of ``scores`` ``[num_edges, num_heads]`` float32 over each destination's edges.
+
+    ``bias`` ``[num_edges]`` float32 multiplies the exponentials: the importance of an edge that was
+    kept with a known probability.
+    """
+    alpha = torch.empty_like(scores)
+    _native.edge_softmax(indptr, scores.detach().numpy(), bias, alpha.numpy(), num_threads)
+    return alpha
+
+
+def edge_softmax_backward(
+    indptr: Array, alpha: torch.Tensor, grad: torch.Tensor, *, num_threads: int
+) -> torch.Tensor:
+    """Return the gradient of ``edge_softmax``'s scores from that of its result."""
+    out = torch.empty_like(alpha)
+    _native.edge_softmax_backward(
+        indptr, alpha.detach().numpy(), grad.detach().numpy(), out.numpy(), num_threads
+    )
+    return out
+
+
+def count_in_degrees(dst: Array, counts: NDArray[np.int64]) -> None:
+    """Add the number of occurrences of every id in ``dst`` to ``counts``, in place."""
+    _native.count_in_degrees(dst, counts)
+
+
+def csc_fill(
+    src: Array, dst: Array, first: int, last: int, cursor: NDArray[np.int64], out: Array
+) -> None:
+    """Append ``src[e]`` to the neighbours of ``dst[e]`` for edges with ``first <= dst < last``.
+
+    Args:
+        src: ``[num_edges]`` int32 or int64.
+        dst: the same.
+        first: first destination of the range.
+        last: end of the range.
+        cursor: ``[last - first]`` where each vertex's next neighbour goes in ``out``; moved on.
+        out: neighbour lists, of the type of ``src``.
+    """
+    _native.csc_fill(src, dst, first, last, cursor, out)
+
+
+def csc_sort(
+    indptr: NDArray[np.int64], indices: Array, drop_duplicates: bool, num_threads: int
+) -> NDArray[np.int64]:
+    """Sort every neighbour list in place; with ``drop_duplicates`` keep each neighbour once.
+
+    Returns:
+        The new ``indptr``; the first ``new_indptr[-1]`` entries of ``indices`` are valid.
+    """
+    result: NDArray[np.int64] = _native.csc_sort(indptr, indices, drop_duplicates, num_threads)
+    return result
+
+
+def rmat_edges(
+    num_vertices: int, num_edges: int, a: float, b: float, c: float, seed: int, num_threads: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Draw distinct undirected R-MAT edges (Chakrabarti, Zhan and Faloutsos, SDM 2004).
+
+    Vertices are numbered at random, so that ids tell nothing about degrees.
+
+    Returns:
+        ``(src, dst)``, ``[num_edges]`` int32 each, ``src < dst``.
+
+    Raises:
+        ValueError: fewer than 2 vertices, or more edges than half of all possible.
+    """
+    result: tuple[NDArray[np.int32], NDArray[np.int32]]
+    result = _native.rmat_edges(num_vertices, num_edges, a, b, c, seed, num_threads)
+    return result
+
+
+def planted_partition_edges(
+    community: NDArray[np.int32],
+    weight: NDArray[np.float32],
+    num_edges: int,
+    within: float,
+    seed: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Draw edges of a degree-corrected planted partition (Karrer and Newman, 2011).
+
+    One end is drawn by ``weight``; the other by ``weight`` among the same community with
+    probability ``within``, else among all. There are no loops; edges may repeat.
+
+    Args:
+        community: ``[num_vertices]`` int32, each of at least two vertices.
+        weight: ``[num_vertices]`` float32, positive.
+        num_edges: number of undirected edges.
+        within: probability that an edge is drawn inside a community.
+        seed: fixes the answer.
+
+    Returns:
+        ``(src, dst)``, ``[num_edges]`` int32 each.
+    """
+    result: tuple[NDArray[np.int32], NDArray[np.int32]]
+    result = _native.planted_partition_edges(community, weight, num_edges, within, seed)
+    return result

@@ -1,0 +1,141 @@
+"""Progress of long work: a bar on a terminal, plain log lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.errors import LiveError
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+__all__ = ["track"]
+
+_LOG = logging.getLogger(__name__)
+_SHOW_AFTER = 1.0
+_BAR_INTERVAL = 0.1
+_LINE_INTERVAL = 5.0
+
+
+class _Work:
+    """How far a piece of work has come."""
+
+    def __init__(self, description: str, total: int | None, unit: str) -> None:
+        self.description = description
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.start = time.monotonic()
+
+    def advance(self, amount: int = 1) -> None:
+        self.done += amount
+
+    def amounts(self) -> str:
+        if not self.done and self.total is None:
+            return ""
+        text = f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
+        return f"{text} {self.unit}".rstrip()
+
+    def line(self) -> str:
+        seconds = time.monotonic() - self.start
+        return f"{self.description}: {self.amounts()} ({seconds:.0f} s)".replace(":  (", ": (")
+
+
+class _Bars:
+    """The one live display of the process: works inside works become further bars of it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+
+    def show(self, work: _Work) -> TaskID | None:
+        """Add a bar, or return None where another live display already owns the terminal."""
+        with self._lock:
+            if self._progress is None:
+                progress = Progress(
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    TextColumn("{task.fields[amounts]}"),
+                    TimeElapsedColumn(),
+                    console=Console(stderr=True),
+                    auto_refresh=False,
+                    transient=True,
+                )
+                try:
+                    progress.start()
+                except LiveError:
+                    return None
+                self._progress = progress
+            return self._progress.add_task(work.description, total=work.total, amounts="")
+
+    def update(self, task: TaskID, work: _Work) -> None:
+        with self._lock:
+            assert self._progress is not None
+            self._progress.update(task, completed=work.done, amounts=work.amounts(), refresh=True)
+
+    def hide(self, task: TaskID) -> None:
+        with self._lock:
+            assert self._progress is not None
+            self._progress.remove_task(task)
+            if not self._progress.tasks:
+                self._progress.stop()
+                self._progress = None
+
+
+_BARS = _Bars()
+
+
+def _draw(work: _Work, finished: threading.Event) -> None:
+    task = _BARS.show(work)
+    while task is not None and not finished.wait(_BAR_INTERVAL):
+        _BARS.update(task, work)
+    if task is not None:
+        _BARS.hide(task)
+
+
+def _log(work: _Work, finished: threading.Event) -> None:
+    _LOG.info("%s", work.line())
+    while not finished.wait(_LINE_INTERVAL):
+        _LOG.info("%s", work.line())
+
+
+@contextmanager
+def track(
+    description: str, total: int | None = None, unit: str = ""
+) -> Iterator[Callable[[int], None]]:
+    """Show the progress of the ``with`` block, once it has taken more than a second.
+
+    Where stderr is a terminal this is a bar, which goes away at the end; elsewhere it is a line
+    through ``logging`` every few seconds. A thread does the showing, so that one long native call
+    is not silent. Works may be nested.
+
+    Args:
+        description: what is being done, such as ``"reading edges"``.
+        total: how many units there are, None where that is not known.
+        unit: what is counted.
+
+    Yields:
+        A function to call with the number of units done since the last call.
+    """
+    work = _Work(description, total, unit)
+    finished = threading.Event()
+    show = _draw if sys.stderr.isatty() else _log
+
+    def watch() -> None:
+        if not finished.wait(_SHOW_AFTER):
+            show(work, finished)
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    try:
+        thread.start()
+        yield work.advance
+    finally:
+        finished.set()
+        if thread.ident is not None:
+            thread.join()
+        if show is _log and time.monotonic() - work.start > _SHOW_AFTER:
+            _LOG.info("%s, done", work.line())

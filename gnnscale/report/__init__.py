@@ -1,0 +1,1 @@
+"""What a run shows and writes: live progress, summaries, tables."""

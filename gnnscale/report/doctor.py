@@ -1,0 +1,105 @@
+"""``gnnscale doctor``: what was found on this machine, and what each feature still needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gnnscale import ops
+from gnnscale.hardware import Machine, cuda_devices, find_machine, installed
+from gnnscale.report.live import gib
+
+__all__ = ["examine", "print_findings"]
+
+#: Distribution and module of each package that a feature may need.
+_PACKAGES = {
+    "dgl": ("dgl", "dgl"),
+    "torch_geometric": ("torch_geometric", "torch_geometric"),
+    "torch-sparse": ("torch_sparse", "torch_sparse"),
+    "pyg-lib": ("pyg_lib", "pyg_lib"),
+    "pyxrt": ("pyxrt", "pyxrt"),
+}
+
+
+def examine() -> dict[str, Any]:
+    """Look at the machine and return plain values, fit for JSON (imports torch).
+
+    Returns:
+        ``machine``, ``simd_level``, ``cuda``, ``packages`` (version or None) and ``features``
+        (``name``, ``ready``, ``needs``: what is missing, or None).
+    """
+    import torch
+
+    machine = find_machine()
+    packages = {"torch": torch.__version__} | {
+        name: installed(*package) for name, package in _PACKAGES.items()
+    }
+    cuda = [asdict(device) for device in cuda_devices()]
+    simd = ops.simd_level()
+    return {
+        "machine": {**asdict(machine), "home": str(machine.home), "bf16": list(machine.bf16)},
+        "simd_level": simd,
+        "cuda": cuda,
+        "packages": packages,
+        "features": _features(machine, simd, packages, len(cuda)),
+    }
+
+
+def _features(
+    machine: Machine, simd: str, packages: dict[str, str | None], num_cuda: int
+) -> list[dict[str, Any]]:
+    """Each feature with what it still needs; None where it is ready."""
+
+    def package(name: str, install: str) -> str | None:
+        return None if packages[name] else install
+
+    bf16 = None if machine.bf16 else "a processor with bfloat16 instructions; slow without"
+    peers = [name for name in ("torch-sparse", "pyg-lib") if packages[name]]
+    needs = {
+        f"training on the CPU ({simd} kernels)": None,
+        "runtime.compute_dtype=bfloat16 at full speed": bf16,
+        "models and loaders in DGL's form": package("dgl", "pip install 'gnnscale[dgl]'"),
+        "models and loaders in PyG's form": package(
+            "torch_geometric", "pip install 'gnnscale[pyg]'"
+        ),
+        "comparison with PyG's own NeighborLoader": None
+        if peers
+        else "torch-sparse or pyg-lib, as PyG's installation page says",
+        "training on CUDA devices": f"a later release; {num_cuda} CUDA devices found",
+        "training on FPGAs": "a later release; pyxrt "
+        + (f"{packages['pyxrt']} found" if packages["pyxrt"] else "not found"),
+    }
+    return [{"feature": name, "ready": need is None, "needs": need} for name, need in needs.items()]
+
+
+def print_findings(findings: dict[str, Any], console: Console) -> None:
+    """Show what ``examine`` returned as two tables."""
+    machine = findings["machine"]
+    found = Table(title="Found on this machine", show_header=False)
+    memory = machine["memory"]
+    cuda = [f"{device['name']} ({gib(device['memory'])})" for device in findings["cuda"]]
+    rows: Sequence[tuple[str, str]] = [
+        ("processor", machine["processor"]),
+        ("cores this process may use", str(machine["cores"])),
+        ("memory", f"{gib(memory['total'])}, {gib(memory['available'])} available"),
+        ("SIMD kernels", findings["simd_level"]),
+        ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
+        ("CUDA devices", ", ".join(cuda) or "none"),
+        *((name, version or "not installed") for name, version in findings["packages"].items()),
+        ("graph stores", f"{machine['home']}, {gib(machine['home_free'])} free"),
+        ("Python", machine["python"]),
+        ("system", machine["system"]),
+    ]
+    for row in rows:
+        found.add_row(*row)
+    features = Table(title="What each feature still needs")
+    features.add_column("feature")
+    features.add_column("needs")
+    for each in findings["features"]:
+        features.add_row(each["feature"], "ready" if each["ready"] else each["needs"])
+    console.print(found)
+    console.print(features)

@@ -1,0 +1,1 @@
+"""Training on this machine: options, the loop, checkpoints, evaluation."""

@@ -1,0 +1,73 @@
+"""The load stage: from a mini-batch to the first layer's input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.graph import Graph
+from gnnscale.model import GNN, Inputs
+from gnnscale.sampler import MiniBatch
+
+__all__ = ["FeatureLoader", "in_degrees"]
+
+
+def in_degrees(graph: Graph) -> NDArray[np.float32]:
+    """Return the number of in-neighbours of every vertex, ``[num_vertices]`` float32."""
+    return np.diff(graph.indptr).astype(np.float32)
+
+
+class FeatureLoader:
+    """Reads what a model's first layer needs of the feature storage.
+
+    With ``fused``, the rows of a mini-batch are aggregated while they are read (fused
+    load-aggregate): the matrix of |V^0| gathered rows never exists. The values are the same.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: GNN,
+        *,
+        num_threads: int,
+        fused: bool = True,
+        compute_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Prepare to load.
+
+        Args:
+            graph: whose features are read; they stay where they are.
+            model: whose first layer is loaded for.
+            num_threads: threads of the native kernels.
+            fused: aggregate while reading, where the first layer allows it.
+            compute_dtype: float32 or bfloat16.
+        """
+        self._features: tuple[NDArray[Any], str] = (graph.features, graph.feature_dtype)
+        self._graph = graph
+        self._model = model
+        self._num_threads = num_threads
+        self._fused = fused
+        self._dtype = compute_dtype
+        self._degrees: NDArray[np.float32] | None = None
+
+    def load(self, batch: MiniBatch) -> Inputs:
+        """Return the model's input for ``batch``."""
+        return self._model.load(
+            self._features,
+            batch,
+            self._degrees_of(batch),
+            fused=self._fused,
+            dtype=self._dtype,
+            num_threads=self._num_threads,
+        )
+
+    def _degrees_of(self, batch: MiniBatch) -> NDArray[np.float32] | None:
+        if not self._model.uses_degrees and batch.blocks[0].importance is None:
+            return None
+        if self._degrees is None:
+            self._degrees = in_degrees(self._graph)
+        degrees: NDArray[np.float32] = self._degrees[batch.input_vertices]
+        return degrees

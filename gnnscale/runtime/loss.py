@@ -1,0 +1,32 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from gnnscale.graph import Graph
+
+__all__ = ["seed_loss"]
+
+
+def seed_loss(graph: Graph, logits: Tensor, seeds: NDArray[np.integer[Any]]) -> Tensor:
+    """Return the mean loss of a mini-batch's seeds.
+
+    Cross-entropy over the classes where a vertex has one label; binary cross-entropy of each class
+    where it may have several.
+
+    Args:
+        graph: holds the labels.
+        logits: ``[num_seeds, num_classes]`` float32.
+        seeds: ``[num_seeds]`` global vertex ids, none without a label.
+    """
+    labels = torch.from_numpy(graph.labels[seeds])
+    if graph.multilabel:
+        return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+    return functional.cross_entropy(logits, labels.to(torch.int64))

@@ -1,0 +1,112 @@
+"""The options of a run: ``train.yaml`` and ``evaluate.yaml`` as typed, checked records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.dataset import Dataset
+from gnnscale.model import ModelConfig
+from gnnscale.runtime.optimizer import OptimizerConfig
+from gnnscale.sampler import SamplerConfig
+
+__all__ = ["COMPUTE_DTYPES", "INFERENCE", "EvaluateConfig", "RuntimeConfig", "TrainConfig"]
+
+#: Types in which matrix products may be computed; bfloat16 is lossy and never the default.
+COMPUTE_DTYPES = ("float32", "bfloat16")
+#: Evaluation over all neighbours, layer by layer, or over those the sampler picks.
+INFERENCE = ("exact", "sampled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """How a run is carried out; nothing here but ``compute_dtype`` changes what it learns.
+
+    Attributes:
+        fused: aggregate features while reading them, where the model's first layer allows it.
+        compute_dtype: one of ``COMPUTE_DTYPES``.
+        inference: one of ``INFERENCE``, for validation and test.
+        eval_every: validate after every so many epochs, and after the last.
+        patience: stop after so many validations without a better metric; None never stops early.
+        clip_norm: scale gradients down to this global L2 norm; None leaves them.
+        checkpoint: write ``checkpoints/last.pt`` after each epoch, ``best.pt`` after a better one.
+    """
+
+    fused: bool = True
+    compute_dtype: str = "float32"
+    inference: str = "exact"
+    eval_every: int = 1
+    patience: int | None = None
+    clip_norm: float | None = None
+    checkpoint: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
+        check_choice("runtime.inference", self.inference, INFERENCE)
+        _at_least("runtime.eval_every", self.eval_every, 1)
+        if self.patience is not None:
+            _at_least("runtime.patience", self.patience, 1)
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A training run.
+
+    Attributes:
+        seed: fixes the initial weights, the order of seeds, the samples and the dropout.
+        epochs: passes over the training vertices.
+        batch_size: seeds of a mini-batch, over all devices together.
+        num_threads: threads of the native code and of torch.
+        resume: run directory to continue; None starts a new one.
+    """
+
+    seed: int
+    epochs: int
+    batch_size: int
+    num_threads: int
+    dataset: Dataset
+    model: ModelConfig
+    sampler: SamplerConfig
+    optimizer: OptimizerConfig
+    runtime: RuntimeConfig
+    resume: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed={self.seed}: must be at least 0 and below 2^63")
+        _at_least("epochs", self.epochs, 1)
+        _at_least("batch_size", self.batch_size, 1)
+        _at_least("num_threads", self.num_threads, 1)
+        if self.sampler.num_layers != self.model.num_layers:
+            raise ConfigError(
+                f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "
+                f"model.num_layers={self.model.num_layers}; give one number per layer"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """An evaluation of a finished or stopped run.
+
+    Attributes:
+        run: its directory.
+        num_threads: threads of the native code and of torch.
+        inference: one of ``INFERENCE``; None evaluates as the run itself did.
+    """
+
+    run: Path
+    num_threads: int
+    inference: str | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("num_threads", self.num_threads, 1)
+        if self.inference is not None:
+            check_choice("inference", self.inference, INFERENCE)
+
+
+def _at_least(option: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"{option}={value}: must be at least {least}")

@@ -1,0 +1,58 @@
+"""What every sampler offers: a mini-batch as a pure function of the seeds, the run's seed, the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from gnnscale.graph import Graph
+from gnnscale.sampler.minibatch import Block, MiniBatch
+
+__all__ = ["Sampler", "SamplerConfig", "to_minibatch"]
+
+
+class Sampler(Protocol):
+    """Draws computation graphs for seeds. May be called from several threads at once."""
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``.
+
+        Raises:
+            ValueError: a seed is not a vertex, or appears twice.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """Base of the configuration group ``sampler``."""
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops, which must be the model's number of layers."""
+        raise NotImplementedError
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
+        """Build the sampler for ``graph``. The number of threads changes its speed alone."""
+        raise NotImplementedError
+
+
+def to_minibatch(
+    num_seeds: int,
+    sampled: tuple[NDArray[Any], Sequence[tuple[Any, Any, int, Any]]],
+    *,
+    seed: int,
+    step: int,
+) -> MiniBatch:
+    """Order the hops of a native sample as blocks, inputs first."""
+    input_vertices, hops = sampled
+    blocks = tuple(
+        Block(indptr=indptr, indices=indices, num_src=num_src, importance=importance)
+        for indptr, indices, num_src, importance in reversed(hops)
+    )
+    return MiniBatch(
+        seed=seed, step=step, num_seeds=num_seeds, input_vertices=input_vertices, blocks=blocks
+    )

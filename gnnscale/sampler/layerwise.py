@@ -1,0 +1,67 @@
+"""Layer-wise sampling (FastGCN, Chen et al. 2018), as PaGraph uses it (section 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.ops import NativeSampler
+from gnnscale.sampler.base import SamplerConfig, to_minibatch
+from gnnscale.sampler.minibatch import MiniBatch
+
+__all__ = ["LayerSampler", "LayerSampling"]
+
+
+class LayerSampler:
+    """Keeps at most ``layer_sizes[h]`` vertices among all in-neighbours of hop ``h``.
+
+    A vertex is kept with probability proportional to its degree (FastGCN's importance for an
+    unweighted graph), by priority sampling, which is without replacement and whose inverse
+    probabilities make weighted sums unbiased (Duffield et al. 2007). The priority of vertex ``u``
+    at hop ``h`` of step ``s`` depends on ``(seed, s, h, u)`` alone. The cap is on the whole batch,
+    so a split of the seeds over workers does change the answer.
+    """
+
+    def __init__(self, graph: Graph, *, layer_sizes: list[int], seed: int = 0) -> None:
+        """Prepare to sample.
+
+        Args:
+            graph: whose in-neighbours are sampled.
+            layer_sizes: vertices a layer, from the seeds outwards.
+            seed: fixes every choice, together with the step.
+        """
+        self._native = NativeSampler(graph)
+        self.layer_sizes = list(layer_sizes)
+        self.seed = seed
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        sampled = self._native.sample_layers(seeds, self.layer_sizes, seed=self.seed, step=step)
+        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSampling(SamplerConfig):
+    """Layer-wise sampling, ``layer_sizes`` from the seeds outwards (PaGraph: 2,400 each)."""
+
+    layer_sizes: list[int]
+
+    def __post_init__(self) -> None:
+        if not self.layer_sizes or min(self.layer_sizes) < 1:
+            raise ConfigError(
+                f"sampler.layer_sizes={list(self.layer_sizes)}: "
+                "one positive number of vertices a layer is needed"
+            )
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops."""
+        return len(self.layer_sizes)
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LayerSampler:
+        """Build the sampler for ``graph``. It runs in one thread."""
+        return LayerSampler(graph, layer_sizes=list(self.layer_sizes), seed=seed)

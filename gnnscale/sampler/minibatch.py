@@ -1,0 +1,78 @@
+"""The record that passes from the sampler to the loader and the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Block", "MiniBatch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One layer of a mini-batch as a bipartite graph, in compressed sparse columns.
+
+    Destination vertices are the first ``num_dst`` of the ``num_src`` source vertices. The messages
+    for destination ``i`` come from ``indices[indptr[i]:indptr[i + 1]]``.
+
+    Attributes:
+        indptr: ``[num_dst + 1]`` int64 offsets.
+        indices: ``[num_edges]`` int32 local ids of source vertices.
+        num_src: number of source vertices, destinations included.
+        importance: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None where
+            every neighbour of a vertex was equally likely (neighbour sampling).
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    num_src: int
+    importance: NDArray[np.float32] | None = None
+
+    @property
+    def num_dst(self) -> int:
+        """Number of destination vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of sampled edges."""
+        return len(self.indices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniBatch:
+    """A sampled computation graph of one step: one block per layer, inputs first.
+
+    ``blocks[0]`` reads the input features and ``blocks[-1]`` writes the seeds' embeddings. Every
+    layer's vertices are a prefix of ``input_vertices``; the seeds are its first ``num_seeds``.
+
+    Attributes:
+        step: the global step that, with the run's seed, fixed every random choice.
+        seed: the run's seed.
+        num_seeds: how many vertices the batch predicts.
+        input_vertices: ``[blocks[0].num_src]`` global vertex ids.
+        blocks: from the input layer to the output layer.
+    """
+
+    seed: int
+    step: int
+    num_seeds: int
+    input_vertices: NDArray[np.integer]
+    blocks: tuple[Block, ...]
+
+    @property
+    def seeds(self) -> NDArray[np.integer]:
+        """Global ids of the seeds, in the order of the model's output rows."""
+        return self.input_vertices[: self.num_seeds]
+
+    @property
+    def num_edges(self) -> int:
+        """Edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
+        return sum(block.num_edges for block in self.blocks)
+
+    @property
+    def num_vertices(self) -> int:
+        """Vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
+        return self.num_seeds + sum(block.num_src for block in self.blocks)

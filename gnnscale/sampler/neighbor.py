@@ -1,0 +1,93 @@
+"""Neighbour sampling (GraphSAGE, Hamilton et al. 2017, Algorithm 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.ops import NativeSampler
+from gnnscale.sampler.base import SamplerConfig, to_minibatch
+from gnnscale.sampler.minibatch import MiniBatch
+
+__all__ = ["NeighborSampler", "NeighborSampling"]
+
+
+class NeighborSampler:
+    """Keeps up to ``fanouts[h]`` in-neighbours of every vertex reached at hop ``h``.
+
+    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone, so
+    any number of threads, and any split of the seeds over workers, gives the same answer.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        fanouts: list[int],
+        replace: bool = False,
+        seed: int = 0,
+        num_threads: int = 1,
+    ) -> None:
+        """Prepare to sample.
+
+        Args:
+            graph: whose in-neighbours are sampled.
+            fanouts: neighbours a vertex, from the seeds outwards; -1 takes all.
+            replace: draw with replacement (a fan-out of -1 still takes each once).
+            seed: fixes every choice, together with the step.
+            num_threads: threads of one call.
+        """
+        self._native = NativeSampler(graph)
+        self.fanouts = list(fanouts)
+        self.replace = replace
+        self.seed = seed
+        self.num_threads = num_threads
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        sampled = self._native.sample_neighbors(
+            seeds,
+            self.fanouts,
+            replace=self.replace,
+            seed=self.seed,
+            step=step,
+            num_threads=self.num_threads,
+        )
+        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighborSampling(SamplerConfig):
+    """Neighbour sampling, ``fanouts`` from the seeds outwards; -1 takes all neighbours."""
+
+    fanouts: list[int]
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.fanouts:
+            raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
+        for fanout in self.fanouts:
+            if fanout == 0 or fanout < -1:
+                raise ConfigError(
+                    f"sampler.fanouts={list(self.fanouts)}: {fanout} is not a fan-out; "
+                    "each must be positive, or -1 for all neighbours"
+                )
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops."""
+        return len(self.fanouts)
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> NeighborSampler:
+        """Build the sampler for ``graph``."""
+        return NeighborSampler(
+            graph,
+            fanouts=list(self.fanouts),
+            replace=self.replace,
+            seed=seed,
+            num_threads=num_threads,
+        )

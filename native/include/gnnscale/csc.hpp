@@ -1,0 +1,44 @@
+// Building and transposing compressed sparse columns by counting sort.
+#pragma once
+
+#include <cstdint>
+
+namespace gnnscale {
+
+// counts[dst[e]] += 1 for every edge.
+template <typename Vertex>
+void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts) {
+  for (int64_t edge = 0; edge < num_edges; ++edge) ++counts[dst[edge]];
+}
+
+// Appends src[e] to the neighbours of dst[e], for edges with first <= dst[e] < last.
+// `cursor[v - first]` is where v's next neighbour goes in `out`.
+template <typename Vertex>
+void csc_fill(const Vertex* src, const Vertex* dst, int64_t num_edges, int64_t first, int64_t last,
+              int64_t* cursor, Vertex* out);
+
+// Sorts the neighbours of every vertex. With `drop_duplicates` also removes repeated ones, moving
+// the lists together. Writes the new offsets to `new_indptr`.
+template <typename Vertex>
+void csc_sort(const int64_t* indptr, int64_t num_vertices, Vertex* indices, bool drop_duplicates,
+              int64_t* new_indptr, int num_threads);
+
+// The two ends of every edge of a block, in the order of its edges; destinations are numbered from
+// `first_dst`.
+void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst,
+                  int64_t first_dst, int64_t* src, int64_t* dst);
+
+// The transpose of a block: for every source, its destinations in ascending order, and for every
+// such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 where not given).
+struct BlockTranspose {
+  const int64_t* indptr;
+  const int32_t* indices;
+  int64_t num_dst, num_src;
+  const float* weights;
+  int64_t weight_stride;
+  const float* dst_scale;
+};
+void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* out_indices,
+                     float* out_weights);
+
+}  // namespace gnnscale

@@ -1,0 +1,84 @@
+// Arrays that are not initialised, and zeroed arrays in large pages.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace gnnscale {
+
+// Blocks of memory that are used again once freed. A mini-batch's arrays are of much the same sizes as
+// the last one's; fresh pages from the kernel would cost more than filling them.
+void* take_block(size_t num_bytes);
+void return_block(void* block);
+
+// Makes this process's malloc keep what is freed instead of handing pages back to the kernel: torch
+// has no allocator of its own on the CPU, and would otherwise fault in every activation anew.
+void keep_freed_memory();
+
+// An array that is handed out as a whole, e.g. to NumPy. Not initialised.
+template <typename T>
+struct Array {
+  struct Return {
+    void operator()(T* data) const { return_block(data); }
+  };
+  std::unique_ptr<T[], Return> data;
+  int64_t size = 0;
+
+  Array() = default;
+  explicit Array(int64_t count)
+      : data(static_cast<T*>(take_block(count * sizeof(T)))), size(count) {}
+};
+
+// A buffer that only grows: scratch space kept between batches.
+template <typename T>
+class Scratch {
+ public:
+  // Makes room for `count` items; the first `keep` survive.
+  T* reserve(int64_t count, int64_t keep = 0) {
+    if (count > capacity_) {
+      auto larger = std::make_unique_for_overwrite<T[]>(count + count / 4);
+      std::copy_n(data_.get(), keep, larger.get());
+      data_ = std::move(larger);
+      capacity_ = count + count / 4;
+    }
+    return data_.get();
+  }
+  T* data() const { return data_.get(); }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  int64_t capacity_ = 0;
+};
+
+// A zeroed array with large pages where the kernel grants them: random access to it then misses
+// the TLB less.
+template <typename T>
+class HugeArray {
+ public:
+  explicit HugeArray(int64_t count) : bytes_(count * sizeof(T) + kPage) {
+    void* start = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    base_ = start;
+    const auto address = (reinterpret_cast<uintptr_t>(start) + kPage - 1) & ~(kPage - 1);
+    data_ = reinterpret_cast<T*>(address);
+    if (count * sizeof(T) >= kPage) madvise(data_, count * sizeof(T), MADV_HUGEPAGE);
+  }
+  ~HugeArray() { munmap(base_, bytes_); }
+  HugeArray(const HugeArray&) = delete;
+  HugeArray& operator=(const HugeArray&) = delete;
+
+  T* data() const { return data_; }
+
+ private:
+  static constexpr uintptr_t kPage = uintptr_t{1} << 21;
+  size_t bytes_;
+  void* base_;
+  T* data_;
+};
+
+}  // namespace gnnscale

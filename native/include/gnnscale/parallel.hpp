@@ -1,0 +1,18 @@
+// Fork-join parallelism over a process-wide pool of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace gnnscale {
+
+// Runs `body` in up to `num_threads` threads at once, the caller being one of them, and returns when
+// all of them are done. Threads that are busy elsewhere may not join, so `body` must take its work
+// from a shared counter and be correct when a single thread executes it. `body` must not throw.
+void run_threads(int num_threads, const std::function<void()>& body);
+
+// Calls `body(begin, end)` on chunks of `grain` items that cover [0, num_items).
+void parallel_for(int64_t num_items, int64_t grain, int num_threads,
+                  const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace gnnscale

@@ -1,0 +1,40 @@
+// Counter-based random numbers: every draw is a pure function of (seed, step, hop, vertex, index).
+//
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence behind a 64-bit finaliser. It
+// needs no state, so the answer does not depend on threads, workers or devices, and it is short
+// enough to be repeated in a GPU kernel bit for bit.
+#pragma once
+
+#include <cstdint>
+
+namespace gnnscale {
+
+inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+
+constexpr uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+constexpr uint64_t combine(uint64_t key, uint64_t word) { return mix(key + (word + 1) * kGolden); }
+
+// The key of all draws of one hop of one step.
+constexpr uint64_t hop_key(uint64_t seed, uint64_t step, uint64_t hop) {
+  return combine(combine(mix(seed ^ kGolden), step), hop);
+}
+
+// The `index`-th 64-bit draw of the stream `key`.
+constexpr uint64_t draw(uint64_t key, uint64_t index) { return mix(key + (index + 1) * kGolden); }
+
+// Uniform integer in [0, n), by the high half of a 128-bit product: bias at most n / 2^64.
+inline uint64_t below(uint64_t random, uint64_t n) {
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(random) * n) >> 64);
+}
+
+// Uniform double in (0, 1).
+inline double unit(uint64_t random) {
+  return (static_cast<double>(random >> 11) + 0.5) * 0x1.0p-53;
+}
+
+}  // namespace gnnscale

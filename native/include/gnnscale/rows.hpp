@@ -1,0 +1,76 @@
+// Kernels over feature rows: gather, and aggregation of neighbours' rows over a CSC block.
+#pragma once
+
+#include <cstdint>
+
+namespace gnnscale {
+
+enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, uint8 = 3 };
+
+// Rows of `length` elements, `stride` elements apart.
+struct Rows {
+  const void* data = nullptr;
+  DType dtype = DType::float32;
+  int64_t length = 0;
+  int64_t stride = 0;
+};
+
+// The same, written to: float32 or bfloat16.
+struct MutableRows {
+  void* data = nullptr;
+  DType dtype = DType::float32;
+  int64_t length = 0;
+  int64_t stride = 0;
+};
+
+// Row numbers of 32 or 64 bits; none means the identity.
+struct RowIds {
+  const void* data = nullptr;
+  bool wide = false;
+
+  template <typename Use>
+  auto operator[](Use row) const -> int64_t {
+    if (data == nullptr) return row;
+    return wide ? static_cast<const int64_t*>(data)[row] : static_cast<const int32_t*>(data)[row];
+  }
+};
+
+// out[i] = x[ids[i]] for i in [0, num_rows).
+struct Gather {
+  Rows x;
+  RowIds ids;
+  int64_t num_rows;
+  MutableRows out;
+};
+
+// out[i] = dst_scale[i] * sum over edges e of i: weights[e] * x[ids[indices[e]]]
+//          + self_scale[i] * self[i], where given; then 0 unless gate[i] > 0, where given.
+// A scale that is not given counts as 1. `self` holds rows 0 to num_self - 1.
+struct Aggregate {
+  Rows x;
+  RowIds ids;
+  const int64_t* indptr;
+  const int32_t* indices;
+  int64_t num_dst;
+  const float* weights = nullptr;
+  int64_t weight_stride = 1;
+  const float* dst_scale = nullptr;
+  Rows self{};
+  RowIds self_ids{};
+  const float* self_scale = nullptr;
+  int64_t num_self = 0;
+  Rows gate{};
+  MutableRows out{};
+};
+
+void gather(const Gather& task, int num_threads);
+void aggregate(const Aggregate& task, int num_threads);
+
+// out[e] = <a[i], x[indices[e]]> for every edge e of destination i, all float32; `out_stride` apart.
+void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,
+              int64_t num_dst, float* out, int64_t out_stride, int num_threads);
+
+// Name of the instruction set chosen for these kernels: "baseline", "v3" (AVX2) or "v4" (AVX-512).
+const char* simd_level();
+
+}  // namespace gnnscale

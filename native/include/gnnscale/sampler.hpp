@@ -1,0 +1,107 @@
+// Neighbour sampling and layer-wise sampling over a CSC topology.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "gnnscale/memory.hpp"
+#include "gnnscale/relabel.hpp"
+
+namespace gnnscale {
+
+template <typename Vertex>
+struct Topology {
+  int64_t num_vertices;
+  const int64_t* indptr;
+  const Vertex* indices;
+
+  int64_t degree(Vertex v) const { return indptr[v + 1] - indptr[v]; }
+};
+
+// One layer in bipartite form; see gnnscale.sampler.Block.
+struct BlockArrays {
+  Array<int64_t> indptr;
+  Array<int32_t> indices;
+  Array<float> importance;  // empty where every neighbour was equally likely
+  int64_t num_src = 0;
+};
+
+template <typename Vertex>
+struct SampledBatch {
+  Array<Vertex> input_vertices;
+  std::vector<BlockArrays> blocks;  // from the seeds outwards
+};
+
+// Samples batches over one topology. Holds scratch space of four bytes a vertex, so a sampler serves
+// one thread of the caller at a time; it may itself use several.
+template <typename Vertex>
+class Sampler {
+ public:
+  explicit Sampler(Topology<Vertex> graph) : graph_(graph), map_(graph.num_vertices) {}
+
+  // For hop h, keeps min(degree, fanouts[h]) in-neighbours of every vertex reached so far, uniformly
+  // without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1 keeps all.
+  // The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h expands only
+  // the vertices that hop h - 1 reached first, and the block's destinations are these alone.
+  SampledBatch<Vertex> sample_neighbors(const Vertex* seeds, int64_t num_seeds,
+                                        const std::vector<int64_t>& fanouts, bool replace,
+                                        uint64_t seed, uint64_t step, int num_threads,
+                                        bool only_new = false);
+
+  // For hop h, keeps layer_sizes[h] of all distinct in-neighbours of the vertices reached so far,
+  // with probability proportional to their degree, and every edge from a kept vertex (FastGCN, as
+  // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept).
+  SampledBatch<Vertex> sample_layers(const Vertex* seeds, int64_t num_seeds,
+                                     const std::vector<int64_t>& layer_sizes, uint64_t seed,
+                                     uint64_t step);
+
+ private:
+  void start(const Vertex* seeds, int64_t num_seeds);
+  void grow(int64_t num_more);
+  BlockArrays sample_hop(int64_t first_dst, int64_t fanout, bool replace, uint64_t key,
+                         int num_threads);
+  BlockArrays sample_layer(int64_t layer_size, uint64_t key);
+
+  Topology<Vertex> graph_;
+  RelabelMap<Vertex> map_;
+  Scratch<Vertex> vertices_, picked_;
+  Scratch<int64_t> begins_;
+};
+
+// The samplers of one topology that are not in use, so that any number of threads may sample at
+// once and each reuses scratch space.
+template <typename Vertex>
+class SamplerPool {
+ public:
+  explicit SamplerPool(Topology<Vertex> graph) : graph_(graph) {}
+
+  // Calls `use(sampler)` with a sampler that nobody else holds.
+  template <typename Use>
+  auto with_sampler(Use&& use) {
+    std::unique_ptr<Sampler<Vertex>> sampler = take();
+    auto result = use(*sampler);
+    std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(sampler));
+    return result;
+  }
+
+ private:
+  std::unique_ptr<Sampler<Vertex>> take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        auto sampler = std::move(idle_.back());
+        idle_.pop_back();
+        return sampler;
+      }
+    }
+    return std::make_unique<Sampler<Vertex>>(graph_);
+  }
+
+  Topology<Vertex> graph_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Sampler<Vertex>>> idle_;
+};
+
+}  // namespace gnnscale

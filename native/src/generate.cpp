@@ -1,0 +1,167 @@
+#include "gnnscale/generate.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "gnnscale/parallel.hpp"
+#include "gnnscale/random.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kGrain = 1 << 16;
+
+// One R-MAT edge as a key (smaller id << 32 | larger id), or 0 (which is the loop 0-0) for a loop.
+class RmatEdge {
+ public:
+  RmatEdge(int64_t num_vertices, double a, double b, double c, uint64_t seed)
+      : num_vertices_(num_vertices),
+        levels_(std::bit_width(static_cast<uint64_t>(num_vertices - 1))),
+        a_(threshold(a)),
+        ab_(threshold(a + b)),
+        abc_(threshold(a + b + c)),
+        seed_(seed) {}
+
+  uint64_t operator()(uint64_t number) const {
+    const uint64_t key = combine(seed_, number);
+    uint64_t row = 0, column = 0;
+    for (int level = 0; level < levels_; ++level) {
+      const auto random = static_cast<uint32_t>(draw(key, level / 2) >> (32 * (level % 2)));
+      const uint64_t lower = random >= ab_;
+      const uint64_t right = lower ? random >= abc_ : random >= a_;
+      row = 2 * row + lower;
+      column = 2 * column + right;
+    }
+    // The recursion covers 2^levels ids; scale them down to the vertices there are.
+    row = row * num_vertices_ >> levels_;
+    column = column * num_vertices_ >> levels_;
+    return row == column ? 0 : std::min(row, column) << 32 | std::max(row, column);
+  }
+
+ private:
+  static uint32_t threshold(double probability) {
+    return static_cast<uint32_t>(std::min(probability * 0x1p32, 0x1p32 - 1));
+  }
+
+  uint64_t num_vertices_;
+  int levels_;
+  uint32_t a_, ab_, abc_;
+  uint64_t seed_;
+};
+
+// Least significant digit first radix sort, 11 bits a pass, only over bits that occur.
+void radix_sort(std::vector<uint64_t>& keys, int num_bits) {
+  constexpr int kDigit = 11;
+  std::vector<uint64_t> other(keys.size());
+  for (int shift = 0; shift < num_bits; shift += kDigit) {
+    std::vector<int64_t> start((1 << kDigit) + 1, 0);
+    const auto digit = [&](uint64_t key) { return key >> shift & ((1 << kDigit) - 1); };
+    for (const uint64_t key : keys) ++start[digit(key) + 1];
+    std::partial_sum(start.begin(), start.end(), start.begin());
+    for (const uint64_t key : keys) other[start[digit(key)]++] = key;
+    keys.swap(other);
+  }
+}
+
+void sort_distinct(std::vector<uint64_t>& keys, int vertex_bits) {
+  // Ids need `vertex_bits` in either half: close the gap between them, so that fewer passes do.
+  const uint64_t low = (uint64_t{1} << vertex_bits) - 1;
+  for (uint64_t& key : keys) key = key >> 32 << vertex_bits | (key & low);
+  radix_sort(keys, 2 * vertex_bits);
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  for (uint64_t& key : keys) key = key >> vertex_bits << 32 | (key & low);
+}
+
+std::vector<int32_t> random_numbering(int64_t num_vertices, uint64_t seed) {
+  std::vector<int32_t> number(num_vertices);
+  std::iota(number.begin(), number.end(), 0);
+  for (int64_t i = num_vertices - 1; i > 0; --i) {
+    std::swap(number[i], number[below(draw(seed, i), i + 1)]);
+  }
+  return number;
+}
+
+}  // namespace
+
+EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b, double c,
+                    uint64_t seed, int num_threads) {
+  if (num_vertices < 2 || num_vertices >= int64_t{1} << 31) {
+    throw std::invalid_argument("num_vertices must be between 2 and 2^31 - 1");
+  }
+  if (num_edges < 0 || num_edges > num_vertices * (num_vertices - 1) / 4) {
+    throw std::invalid_argument("num_edges must be at most half of all possible edges");
+  }
+  const RmatEdge edge_of(num_vertices, a, b, c, hop_key(seed, 0, 0));
+  const int bits = std::bit_width(static_cast<uint64_t>(num_vertices - 1));
+  std::vector<uint64_t> keys;
+  uint64_t drawn = 0;
+  int64_t known = 0;
+  // Hubs are hit again and again, so some draws repeat edges: draw until enough are distinct.
+  while (known < num_edges) {
+    const int64_t missing = num_edges - known;
+    const int64_t more = missing + missing / 8 + 1024;
+    keys.resize(known + more);
+    parallel_for(more, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) keys[known + i] = edge_of(drawn + i);
+    });
+    drawn += more;
+    sort_distinct(keys, bits);
+    if (!keys.empty() && keys.front() == 0) keys.erase(keys.begin());
+    if (static_cast<int64_t>(keys.size()) == known) {
+      throw std::invalid_argument("a, b and c leave too few different edges");
+    }
+    known = static_cast<int64_t>(keys.size());
+  }
+  // Drop the surplus evenly over the sorted list.
+  const std::vector<int32_t> number = random_numbering(num_vertices, hop_key(seed, 0, 1));
+  EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
+  for (int64_t i = 0; i < num_edges; ++i) {
+    const auto at = static_cast<int64_t>(static_cast<__int128>(i) * known / num_edges);
+    const int32_t u = number[keys[at] >> 32], v = number[keys[at] & 0xffffffff];
+    edges.src.data[i] = std::min(u, v);
+    edges.dst.data[i] = std::max(u, v);
+  }
+  return edges;
+}
+
+EdgeList planted_partition_edges(const int32_t* community, const float* weight,
+                                 int64_t num_vertices, int64_t num_edges, double within,
+                                 uint64_t seed) {
+  // Vertices in order of community with running weights: a draw is a binary search in the range of
+  // one community, or of all.
+  std::vector<int32_t> order(num_vertices);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t u, int32_t v) { return community[u] < community[v]; });
+  std::vector<double> running(num_vertices + 1, 0.0);
+  std::vector<int64_t> start;  // [community] first place in `order`
+  for (int64_t i = 0; i < num_vertices; ++i) {
+    while (static_cast<int64_t>(start.size()) <= community[order[i]]) start.push_back(i);
+    running[i + 1] = running[i] + weight[order[i]];
+  }
+  start.push_back(num_vertices);
+  const auto pick = [&](int64_t first, int64_t last, uint64_t random) {
+    const double target = running[first] + unit(random) * (running[last] - running[first]);
+    const auto at = std::upper_bound(running.begin() + first + 1, running.begin() + last, target);
+    return order[std::min<int64_t>(at - running.begin() - 1, last - 1)];
+  };
+  const uint64_t key = hop_key(seed, 0, 0);
+  EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
+  for (int64_t i = 0, attempt = 0; i < num_edges; ++attempt) {
+    const uint64_t stream = combine(key, attempt);
+    const int32_t u = pick(0, num_vertices, draw(stream, 0));
+    const bool inside = unit(draw(stream, 1)) < within;
+    const int64_t first = inside ? start[community[u]] : 0;
+    const int64_t last = inside ? start[community[u] + 1] : num_vertices;
+    const int32_t v = pick(first, last, draw(stream, 2));
+    if (u == v) continue;
+    edges.src.data[i] = u;
+    edges.dst.data[i++] = v;
+  }
+  return edges;
+}
+
+}  // namespace gnnscale

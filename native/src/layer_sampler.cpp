@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <vector>
+
+#include "gnnscale/random.hpp"
+#include "gnnscale/sampler.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Priority sampling (Duffield, Lund and Thorup, JACM 2007). Candidate u has priority unit(u) / q(u);
+// the `size` smallest are kept, and given the next smallest priority t, u was kept with probability
+// min(1, q(u) t), which makes sums weighted by the inverse unbiased.
+// Returns for each candidate 1 / probability, or 0 where it was dropped.
+std::vector<float> keep_by_priority(const std::vector<double>& weights,
+                                    const std::vector<double>& priorities, int64_t size) {
+  const auto num_candidates = static_cast<int64_t>(weights.size());
+  if (num_candidates <= size) return std::vector<float>(num_candidates, 1.0F);
+  std::vector<double> order = priorities;
+  std::nth_element(order.begin(), order.begin() + size, order.end());
+  const double threshold = order[size];
+  std::vector<float> importance(num_candidates, 0.0F);
+  for (int64_t i = 0; i < num_candidates; ++i) {
+    if (priorities[i] < threshold) {
+      importance[i] = static_cast<float>(1.0 / std::min(1.0, weights[i] * threshold));
+    }
+  }
+  return importance;
+}
+
+}  // namespace
+
+template <typename Vertex>
+BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
+  const int64_t num_dst = map_.size();
+  std::vector<Vertex> candidates;
+  for (int64_t dst = 0; dst < num_dst; ++dst) {
+    const Vertex v = vertices_.data()[dst];
+    candidates.insert(candidates.end(), graph_.indices + graph_.indptr[v],
+                      graph_.indices + graph_.indptr[v + 1]);
+  }
+  std::sort(candidates.begin(), candidates.end());
+  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+
+  std::vector<double> weights, priorities;
+  for (const Vertex u : candidates) {
+    // The squared norm of u's column of the adjacency matrix, FastGCN's importance.
+    weights.push_back(static_cast<double>(std::max<int64_t>(graph_.degree(u), 1)));
+    priorities.push_back(unit(combine(key, static_cast<uint64_t>(u))) / weights.back());
+  }
+  const std::vector<float> importance = keep_by_priority(weights, priorities, layer_size);
+
+  BlockArrays block;
+  block.indptr = Array<int64_t>(num_dst + 1);
+  std::vector<int32_t> local;
+  std::vector<float> scales;
+  grow(static_cast<int64_t>(candidates.size()));
+  block.indptr.data[0] = 0;
+  for (int64_t dst = 0; dst < num_dst; ++dst) {
+    const Vertex v = vertices_.data()[dst];
+    for (int64_t edge = graph_.indptr[v]; edge < graph_.indptr[v + 1]; ++edge) {
+      const auto from = std::lower_bound(candidates.begin(), candidates.end(), graph_.indices[edge]);
+      const float scale = importance[from - candidates.begin()];
+      if (scale == 0.0F) continue;
+      local.push_back(map_.insert(*from, vertices_.data()));
+      scales.push_back(scale);
+    }
+    block.indptr.data[dst + 1] = static_cast<int64_t>(local.size());
+  }
+  block.indices = Array<int32_t>(static_cast<int64_t>(local.size()));
+  block.importance = Array<float>(static_cast<int64_t>(local.size()));
+  std::copy(local.begin(), local.end(), block.indices.data.get());
+  std::copy(scales.begin(), scales.end(), block.importance.data.get());
+  block.num_src = map_.size();
+  return block;
+}
+
+template <typename Vertex>
+SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Vertex* seeds, int64_t num_seeds,
+                                                    const std::vector<int64_t>& layer_sizes,
+                                                    uint64_t seed, uint64_t step) {
+  start(seeds, num_seeds);
+  SampledBatch<Vertex> batch;
+  for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
+    batch.blocks.push_back(sample_layer(layer_sizes[hop], hop_key(seed, step, hop)));
+  }
+  batch.input_vertices = Array<Vertex>(map_.size());
+  std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
+  return batch;
+}
+
+template SampledBatch<int32_t> Sampler<int32_t>::sample_layers(const int32_t*, int64_t,
+                                                               const std::vector<int64_t>&,
+                                                               uint64_t, uint64_t);
+template SampledBatch<int64_t> Sampler<int64_t>::sample_layers(const int64_t*, int64_t,
+                                                               const std::vector<int64_t>&,
+                                                               uint64_t, uint64_t);
+
+}  // namespace gnnscale

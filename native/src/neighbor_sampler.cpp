@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <unordered_set>
+
+#include "gnnscale/parallel.hpp"
+#include "gnnscale/random.hpp"
+#include "gnnscale/sampler.hpp"
+#include "gnnscale/simd.hpp"
+#include "simd/pick_kernels.hpp"
+
+namespace gnnscale {
+
+void pick_many(uint64_t key, int64_t begin, int64_t n, int64_t k, int64_t* out) {
+  std::unordered_set<int64_t> chosen;
+  chosen.reserve(k);
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t last = n - k + i;
+    const auto candidate = static_cast<int64_t>(below(draw(key, i), last + 1));
+    const int64_t position = chosen.insert(candidate).second ? candidate : last;
+    if (position == last) chosen.insert(last);
+    out[i] = begin + position;
+  }
+}
+
+namespace {
+
+// Edges a chunk holds: enough to hide the cost of handing it out, few enough to stay in L2.
+constexpr int64_t kChunkEdges = 1024;
+constexpr int64_t kPrefetchDistance = 48;
+
+void pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
+  GNNSCALE_FOR_ISA(pick_kernels).pick32(hop, first, last, positions);
+}
+void pick(const Pick<int64_t>& hop, int64_t first, int64_t last, int64_t* positions) {
+  GNNSCALE_FOR_ISA(pick_kernels).pick64(hop, first, last, positions);
+}
+
+}  // namespace
+
+template <typename Vertex>
+void Sampler<Vertex>::start(const Vertex* seeds, int64_t num_seeds) {
+  map_.start();
+  vertices_.reserve(num_seeds + 1);
+  for (int64_t i = 0; i < num_seeds; ++i) {
+    if (seeds[i] < 0 || seeds[i] >= graph_.num_vertices) {
+      throw std::invalid_argument("seed " + std::to_string(seeds[i]) +
+                                  " is not a vertex: the graph has " +
+                                  std::to_string(graph_.num_vertices));
+    }
+    if (map_.insert(seeds[i], vertices_.data()) != i) {
+      throw std::invalid_argument("seed " + std::to_string(seeds[i]) + " appears twice in a batch");
+    }
+  }
+}
+
+template <typename Vertex>
+void Sampler<Vertex>::grow(int64_t num_more) {
+  vertices_.reserve(std::min(map_.size() + num_more, graph_.num_vertices) + 1, map_.size());
+}
+
+template <typename Vertex>
+BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool replace,
+                                        uint64_t key, int num_threads) {
+  const int64_t num_dst = map_.size() - first_dst;
+  BlockArrays block;
+  block.indptr = Array<int64_t>(num_dst + 1);
+  int64_t* indptr = block.indptr.data.get();
+  int64_t* begins = begins_.reserve(2 * num_dst);
+  int64_t* degrees = begins + num_dst;
+  const Vertex* vertices = vertices_.data() + first_dst;
+  std::vector<int64_t> chunks{0};  // first destination of each chunk
+  indptr[0] = 0;
+  for (int64_t dst = 0; dst < num_dst; ++dst) {
+    __builtin_prefetch(&graph_.indptr[vertices[std::min(dst + kPrefetchDistance, num_dst - 1)]]);
+    begins[dst] = graph_.indptr[vertices[dst]];
+    degrees[dst] = graph_.indptr[vertices[dst] + 1] - begins[dst];
+    const int64_t count = fanout < 0 || (!replace && degrees[dst] <= fanout) ? degrees[dst]
+                          : degrees[dst] == 0                               ? 0
+                                                                            : fanout;
+    indptr[dst + 1] = indptr[dst] + count;
+    if (indptr[dst + 1] - indptr[chunks.back()] >= kChunkEdges) chunks.push_back(dst + 1);
+  }
+  if (chunks.back() != num_dst) chunks.push_back(num_dst);
+  const int64_t num_edges = indptr[num_dst];
+  const auto num_chunks = static_cast<int64_t>(chunks.size()) - 1;
+
+  grow(num_edges);
+  block.indices = Array<int32_t>(num_edges);
+  int32_t* local = block.indices.data.get();
+  Vertex* picked = picked_.reserve(num_edges);
+  const auto threads = static_cast<int>(std::min<int64_t>(num_threads, num_chunks));
+  const Pick<Vertex> hop{graph_.indices, vertices_.data() + first_dst,
+                         begins,         degrees,
+                         indptr,         picked,
+                         key,            replace && fanout >= 0,
+                         threads > 1 ? nullptr : map_.stamps()};
+  const auto relabel_chunk = [&](int64_t chunk) {
+    const int64_t first = indptr[chunks[chunk]], last = indptr[chunks[chunk + 1]];
+    for (int64_t edge = first; edge < last; ++edge) {
+      if (threads > 1) map_.prefetch(picked[std::min(edge + kPrefetchDistance, last - 1)]);
+      local[edge] = map_.insert(picked[edge], vertices_.data());
+    }
+  };
+
+  // Chunks are picked in any order by any thread, but relabelled in order, by whichever thread
+  // holds `relabelling`, so that local ids do not depend on the number of threads.
+  std::vector<std::atomic<bool>> is_picked(num_chunks);
+  std::atomic<int64_t> next_pick{0};
+  std::atomic_flag relabelling;
+  int64_t next_relabel = 0;
+  run_threads(threads, [&] {
+    thread_local Scratch<int64_t> positions;
+    for (;;) {
+      if (!relabelling.test_and_set(std::memory_order_acquire)) {
+        while (next_relabel < num_chunks && is_picked[next_relabel].load(std::memory_order_acquire))
+          relabel_chunk(next_relabel++);
+        relabelling.clear(std::memory_order_release);
+      }
+      const int64_t chunk = next_pick.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= num_chunks) break;
+      const int64_t first = chunks[chunk], last = chunks[chunk + 1];
+      pick(hop, first, last, positions.reserve(indptr[last] - indptr[first] + kPickSlack));
+      is_picked[chunk].store(true, std::memory_order_release);
+    }
+  });
+  while (next_relabel < num_chunks) relabel_chunk(next_relabel++);
+  block.num_src = map_.size();
+  return block;
+}
+
+template <typename Vertex>
+SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Vertex* seeds, int64_t num_seeds,
+                                                       const std::vector<int64_t>& fanouts,
+                                                       bool replace, uint64_t seed, uint64_t step,
+                                                       int num_threads, bool only_new) {
+  start(seeds, num_seeds);
+  SampledBatch<Vertex> batch;
+  int64_t num_expanded = 0;
+  for (size_t hop = 0; hop < fanouts.size(); ++hop) {
+    const int64_t first_dst = only_new ? num_expanded : 0;
+    num_expanded = map_.size();
+    batch.blocks.push_back(
+        sample_hop(first_dst, fanouts[hop], replace, hop_key(seed, step, hop), num_threads));
+  }
+  batch.input_vertices = Array<Vertex>(map_.size());
+  std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
+  return batch;
+}
+
+template class Sampler<int32_t>;
+template class Sampler<int64_t>;
+
+}  // namespace gnnscale

@@ -1,0 +1,62 @@
+#include "gnnscale/rows.hpp"
+
+#include <algorithm>
+
+#include "gnnscale/elementwise.hpp"
+#include "gnnscale/parallel.hpp"
+#include "gnnscale/simd.hpp"
+#include "simd/row_kernels.hpp"
+
+namespace gnnscale {
+namespace {
+
+const RowKernels& kernels() { return GNNSCALE_FOR_ISA(row_kernels); }
+
+// Rows that a thread takes at a time: some tens of KiB of output.
+int64_t grain(int64_t length) { return std::max<int64_t>(16, 16384 / (length + 1)); }
+
+constexpr int64_t kElementGrain = 1 << 16;
+
+}  // namespace
+
+const char* simd_level() { return kernels().name; }
+
+void gather(const Gather& task, int num_threads) {
+  parallel_for(task.num_rows, grain(task.x.length), num_threads,
+               [&](int64_t begin, int64_t end) { kernels().gather(task, begin, end); });
+}
+
+void aggregate(const Aggregate& task, int num_threads) {
+  parallel_for(task.num_dst, grain(task.x.length), num_threads,
+               [&](int64_t begin, int64_t end) { kernels().aggregate(task, begin, end); });
+}
+
+void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,
+              int64_t num_dst, float* out, int64_t out_stride, int num_threads) {
+  const auto* left = static_cast<const float*>(a.data);
+  const auto* right = static_cast<const float*>(x.data);
+  parallel_for(num_dst, grain(a.length), num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t dst = begin; dst < end; ++dst) {
+      for (int64_t edge = indptr[dst]; edge < indptr[dst + 1]; ++edge) {
+        out[edge * out_stride] =
+            kernels().dot(left + dst * a.stride, right + indices[edge] * x.stride, a.length);
+      }
+    }
+  });
+}
+
+void relu_dropout(void* x, DType dtype, int64_t size, uint64_t key, uint32_t drop, float scale,
+                  int num_threads) {
+  parallel_for(size, kElementGrain, num_threads, [&](int64_t begin, int64_t end) {
+    kernels().relu_dropout(x, dtype, begin, end, key, drop, scale);
+  });
+}
+
+void relu_dropout_backward(const void* y, const void* grad, void* out, DType dtype, int64_t size,
+                           float scale, int num_threads) {
+  parallel_for(size, kElementGrain, num_threads, [&](int64_t begin, int64_t end) {
+    kernels().relu_dropout_backward(y, grad, out, dtype, begin, end, scale);
+  });
+}
+
+}  // namespace gnnscale

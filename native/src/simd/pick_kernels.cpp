@@ -1,0 +1,118 @@
+// Which neighbours of each vertex a hop keeps, and their ids. Compiled once per instruction set.
+#include "pick_kernels.hpp"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "gnnscale/random.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kMaxLanes = 32;
+// Edges whose addresses are computed before the first of them is read. Prefetches go to the
+// second-level cache: more misses can be under way to it than to the first.
+constexpr int64_t kWindow = 256;
+
+// floor(random * bound / 2^64) for a bound of 32 bits: as gnnscale::below, in two products that
+// vectorise.
+inline uint32_t below32(uint64_t random, uint64_t bound) {
+  return static_cast<uint32_t>(
+      ((random >> 32) * bound + ((random & 0xffffffff) * bound >> 32)) >> 32);
+}
+
+// Bit `lane` is set where lanes[lane] == value.
+template <int kLanes>
+inline uint32_t equal_lanes(const uint32_t* lanes, uint32_t value) {
+  uint32_t mask = 0;
+#if defined(__AVX512F__)
+  for (int lane = 0; lane < kLanes; lane += 16) {
+    const __m512i equal = _mm512_loadu_si512(lanes + lane);
+    mask |= static_cast<uint32_t>(_mm512_cmpeq_epi32_mask(equal, _mm512_set1_epi32(value))) << lane;
+  }
+#elif defined(__SSE2__)
+  for (int lane = 0; lane < kLanes; lane += 4) {
+    const __m128i four = _mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes + lane));
+    const __m128i equal = _mm_cmpeq_epi32(four, _mm_set1_epi32(static_cast<int>(value)));
+    mask |= static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(equal))) << lane;
+  }
+#else
+  for (int lane = 0; lane < kLanes; ++lane) mask |= uint32_t{lanes[lane] == value} << lane;
+#endif
+  return mask;
+}
+
+// Floyd's sampling without replacement (Bentley and Floyd, CACM 1987): every k-subset of [0, n) has
+// the same probability, with k draws and no rejection. Candidate i is uniform in [0, n - k + i];
+// one that was chosen before is replaced by n - k + i itself. Candidates are drawn side by side and
+// each is compared with all earlier ones at once. Writes kLanes positions, of which k count.
+template <int kLanes>
+inline void pick_few(uint64_t key, int64_t begin, uint32_t n, uint32_t k, int64_t* out) {
+  alignas(64) uint32_t chosen[kLanes];
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    const uint32_t candidate = below32(draw(key, lane), n - k + lane + 1);
+    chosen[lane] = lane < k ? candidate : ~lane;  // no position is that large
+  }
+  for (uint32_t i = 1; i < k; ++i) {
+    const uint32_t earlier = (uint32_t{1} << i) - 1;
+    if ((equal_lanes<kLanes>(chosen, chosen[i]) & earlier) != 0) chosen[i] = n - k + i;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) out[lane] = begin + chosen[lane];
+}
+
+inline void pick_positions(uint64_t key, int64_t begin, int64_t n, int64_t k, bool replace,
+                           int64_t* out) {
+  if (replace) {
+    for (int64_t i = 0; i < k; ++i) {
+      out[i] = begin + static_cast<int64_t>(below(draw(key, i), static_cast<uint64_t>(n)));
+    }
+  } else if (k == n) {
+    for (int64_t i = 0; i < k; ++i) out[i] = begin + i;
+  } else if (k > kMaxLanes || n >= int64_t{1} << 31) {
+    pick_many(key, begin, n, k, out);
+  } else if (k <= 16) {
+    pick_few<16>(key, begin, static_cast<uint32_t>(n), static_cast<uint32_t>(k), out);
+  } else {
+    pick_few<32>(key, begin, static_cast<uint32_t>(n), static_cast<uint32_t>(k), out);
+  }
+}
+
+// Positions are computed and prefetched a window ahead of the reads, and what is read is prefetched
+// for the relabelling that follows: both kinds of cache misses are under way during the arithmetic.
+template <typename Vertex, bool kStamps>
+void pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+  int64_t* computed = positions;
+  const int64_t* read = positions;
+  Vertex* picked = hop.picked + hop.indptr[first];
+  const auto read_until = [&](const int64_t* end) {
+    for (; read < end; ++read, ++picked) {
+      *picked = hop.indices[*read];
+      if constexpr (kStamps) __builtin_prefetch(&hop.stamps[*picked], 1, 2);
+    }
+  };
+  for (int64_t dst = first; dst < last; ++dst) {
+    const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
+    pick_positions(combine(hop.key, static_cast<uint64_t>(hop.vertices[dst])), hop.begins[dst],
+                   hop.degrees[dst], count, hop.replace, computed);
+    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(&hop.indices[computed[i]], 0, 2);
+    computed += count;
+    if (computed - read > kWindow) read_until(computed - kWindow);
+  }
+  read_until(computed);
+}
+
+template <typename Vertex>
+void pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+  hop.stamps != nullptr ? pick_as<Vertex, true>(hop, first, last, positions)
+                        : pick_as<Vertex, false>(hop, first, last, positions);
+}
+
+}  // namespace
+
+namespace GNNSCALE_ISA {
+extern const PickKernels pick_kernels;
+const PickKernels pick_kernels{pick<int32_t>, pick<int64_t>};
+}  // namespace GNNSCALE_ISA
+
+}  // namespace gnnscale

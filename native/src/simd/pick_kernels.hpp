@@ -1,0 +1,44 @@
+// Entry points of the neighbour picking kernels, one set for each instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace gnnscale {
+
+// The destinations of one hop, where their neighbours start and where their picks go.
+template <typename Vertex>
+struct Pick {
+  const Vertex* indices;    // neighbour lists of the whole graph
+  const Vertex* vertices;   // [num_dst]
+  const int64_t* begins;    // [num_dst] offset of the first neighbour
+  const int64_t* degrees;   // [num_dst]
+  const int64_t* indptr;    // [num_dst + 1] offsets into picked
+  Vertex* picked;
+  uint64_t key;
+  bool replace;
+  const uint32_t* stamps;  // of the relabelling, to prefetch; null where another thread may do it
+};
+
+// Positions that a kernel may write past the last one that counts.
+inline constexpr int64_t kPickSlack = 32;
+
+struct PickKernels {
+  // Picks for destinations [first, last). `positions` has room for all their edges and kPickSlack.
+  void (*pick32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
+  void (*pick64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
+};
+
+// Floyd's sampling with a hash set, for many picks: out[i] = begin + i-th of k < n positions.
+void pick_many(uint64_t key, int64_t begin, int64_t n, int64_t k, int64_t* out);
+
+namespace baseline {
+extern const PickKernels pick_kernels;
+}
+namespace v3 {
+extern const PickKernels pick_kernels;
+}
+namespace v4 {
+extern const PickKernels pick_kernels;
+}
+
+}  // namespace gnnscale

@@ -1,0 +1,322 @@
+#include "row_kernels.hpp"
+
+#include "gnnscale/random.hpp"
+#include "vector.hpp"
+
+#ifndef GNNSCALE_ISA
+#error "GNNSCALE_ISA names the instruction set this file is compiled for"
+#endif
+#define GNNSCALE_STRING_(x) #x
+#define GNNSCALE_STRING(x) GNNSCALE_STRING_(x)
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+
+template <typename T>
+inline const T* row_of(const Rows& rows, int64_t row) {
+  return static_cast<const T*>(rows.data) + row * rows.stride;
+}
+
+// Bytes of rows on their way while one is read. More misses can be under way to the second-level
+// cache than to the first, so that is where rows are prefetched to, and so far ahead.
+constexpr int64_t kAheadBytes = 10240;
+
+inline void prefetch_bytes(const void* from, int64_t num_bytes) {
+  const char* byte = static_cast<const char*>(from);
+  for (int64_t offset = 0; offset < num_bytes; offset += kCacheLine) {
+    __builtin_prefetch(byte + offset, 0, 2);
+  }
+  __builtin_prefetch(byte + num_bytes - 1, 0, 2);
+}
+
+// Calls use.operator()<Type>() with the dtype as a template argument.
+template <typename Use>
+inline void for_stored(DType dtype, Use&& use) {
+  switch (dtype) {
+    case DType::float32: return use.template operator()<DType::float32>();
+    case DType::float16: return use.template operator()<DType::float16>();
+    case DType::bfloat16: return use.template operator()<DType::bfloat16>();
+    case DType::uint8: return use.template operator()<DType::uint8>();
+  }
+}
+
+template <typename Use>
+inline void for_computed(DType dtype, Use&& use) {
+  if (dtype == DType::bfloat16) return use.template operator()<DType::bfloat16>();
+  return use.template operator()<DType::float32>();
+}
+
+template <DType kIn, DType kOut>
+inline void convert_row(const element_t<kIn>* from, element_t<kOut>* to, int64_t length) {
+  if constexpr (kIn == kOut) {
+    __builtin_memcpy(to, from, length * sizeof(element_t<kOut>));
+    return;
+  }
+  int64_t j = 0;
+  for (; j + kWidth <= length; j += kWidth) store<kOut>(to + j, load<kIn>(from + j));
+  for (; j < length; ++j) store_one<kOut>(to + j, load_one<kIn>(from + j));
+}
+
+void gather(const Gather& task, int64_t begin, int64_t end) {
+  for_stored(task.x.dtype, [&]<DType kIn>() {
+    for_computed(task.out.dtype, [&]<DType kOut>() {
+      const int64_t row_bytes = task.x.length * static_cast<int64_t>(sizeof(element_t<kIn>));
+      const int64_t distance = 1 + kAheadBytes / (row_bytes + 1);
+      auto* out = static_cast<element_t<kOut>*>(task.out.data) + begin * task.out.stride;
+      for (int64_t i = begin; i < begin + distance && i < end; ++i) {
+        prefetch_bytes(row_of<element_t<kIn>>(task.x, task.ids[i]), row_bytes);
+      }
+      for (int64_t i = begin; i < end; ++i, out += task.out.stride) {
+        if (i + distance < end) {
+          prefetch_bytes(row_of<element_t<kIn>>(task.x, task.ids[i + distance]), row_bytes);
+        }
+        convert_row<kIn, kOut>(row_of<element_t<kIn>>(task.x, task.ids[i]), out, task.x.length);
+      }
+    });
+  });
+}
+
+// kVectors vectors of the output of one destination: contiguous from column `first`, but for the last
+// one, which starts at column `last` (it may overlap its neighbour; both compute the same). The
+// accumulators stay in registers over all edges.
+template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename Id>
+inline void aggregate_columns(const Aggregate& task, int64_t dst, int64_t end_edge, int64_t first,
+                              int64_t last) {
+  using In = element_t<kIn>;
+  constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
+  constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
+  const auto* ids = static_cast<const Id*>(task.ids.data);
+  const auto row_at = [&](int64_t edge) -> const In* {
+    const int64_t local = task.indices[edge];
+    if constexpr (__is_same(Id, void)) return row_of<In>(task.x, local);
+    else return row_of<In>(task.x, ids[local]);
+  };
+  const auto column = [&](int k) { return k == kVectors - 1 ? last : first + k * kWidth; };
+  Vec sum[kVectors] = {};
+  for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
+    if (edge + kDistance < end_edge) {
+      prefetch_bytes(row_at(edge + kDistance) + first, kBytes);
+    }
+    const In* row = row_at(edge);
+    for (int k = 0; k < kVectors; ++k) {
+      Vec value = load<kIn>(row + column(k));
+      if constexpr (kWeighted) value *= task.weights[edge * task.weight_stride];
+      sum[k] += value;
+    }
+  }
+  const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
+  for (int k = 0; k < kVectors; ++k) sum[k] *= scale;
+  if (dst < task.num_self) {
+    const float self_scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
+    for_stored(task.self.dtype, [&]<DType kSelf>() {
+      const auto* self = row_of<element_t<kSelf>>(task.self, task.self_ids[dst]);
+      for (int k = 0; k < kVectors; ++k) sum[k] += load<kSelf>(self + column(k)) * self_scale;
+    });
+  }
+  if (task.gate.data != nullptr) {
+    for_computed(task.gate.dtype, [&]<DType kGate>() {
+      const auto* gate = row_of<element_t<kGate>>(task.gate, dst);
+      for (int k = 0; k < kVectors; ++k) {
+        const Vec open = load<kGate>(gate + column(k));
+        sum[k] = (Vec)((VecU32)sum[k] & (VecU32)(open > 0));
+      }
+    });
+  }
+  auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
+  for (int k = 0; k < kVectors; ++k) store<kOut>(out + column(k), sum[k]);
+}
+
+// Rows shorter than a vector, one column at a time.
+template <DType kIn, DType kOut>
+void aggregate_scalar(const Aggregate& task, int64_t dst) {
+  using In = element_t<kIn>;
+  auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
+  for (int64_t j = 0; j < task.x.length; ++j) {
+    float sum = 0.0F;
+    for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
+      const float value = load_one<kIn>(row_of<In>(task.x, task.ids[task.indices[edge]]) + j);
+      sum += task.weights != nullptr ? task.weights[edge * task.weight_stride] * value : value;
+    }
+    if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
+    if (dst < task.num_self) {
+      const float scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
+      for_stored(task.self.dtype, [&]<DType kSelf>() {
+        const auto* self = row_of<element_t<kSelf>>(task.self, task.self_ids[dst]);
+        sum += load_one<kSelf>(self + j) * scale;
+      });
+    }
+    if (task.gate.data != nullptr) {
+      for_computed(task.gate.dtype, [&]<DType kGate>() {
+        if (!(load_one<kGate>(row_of<element_t<kGate>>(task.gate, dst) + j) > 0)) sum = 0.0F;
+      });
+    }
+    store_one<kOut>(out + j, sum);
+  }
+}
+
+// Splits a row into groups of up to eight vectors.
+template <DType kIn, DType kOut, bool kWeighted, typename Id>
+void aggregate_rows(const Aggregate& task, int64_t begin, int64_t end) {
+  const int64_t length = task.x.length;
+  const int64_t end_edge = task.indptr[end];
+  for (int64_t dst = begin; dst < end; ++dst) {
+    if (length < kWidth) {
+      aggregate_scalar<kIn, kOut>(task, dst);
+      continue;
+    }
+    int64_t first = 0;
+    const auto group = [&]<int kVectors>() {
+      const int64_t last = first + (kVectors - 1) * kWidth;
+      aggregate_columns<kIn, kOut, kVectors, kWeighted, Id>(
+          task, dst, end_edge, first, last + kWidth <= length ? last : length - kWidth);
+      first += kVectors * kWidth;
+    };
+    while (first + 8 * kWidth <= length) group.template operator()<8>();
+    switch ((length - first + kWidth - 1) / kWidth) {
+      case 0: break;
+      case 1: group.template operator()<1>(); break;
+      case 2: group.template operator()<2>(); break;
+      case 3: group.template operator()<3>(); break;
+      case 4: group.template operator()<4>(); break;
+      case 5: group.template operator()<5>(); break;
+      case 6: group.template operator()<6>(); break;
+      case 7: group.template operator()<7>(); break;
+      default: group.template operator()<8>(); break;
+    }
+  }
+}
+
+void aggregate(const Aggregate& task, int64_t begin, int64_t end) {
+  for_stored(task.x.dtype, [&]<DType kIn>() {
+    for_computed(task.out.dtype, [&]<DType kOut>() {
+      const auto with_ids = [&]<typename Id>() {
+        task.weights != nullptr ? aggregate_rows<kIn, kOut, true, Id>(task, begin, end)
+                                : aggregate_rows<kIn, kOut, false, Id>(task, begin, end);
+      };
+      if (task.ids.data == nullptr) with_ids.template operator()<void>();
+      else if (task.ids.wide) with_ids.template operator()<int64_t>();
+      else with_ids.template operator()<int32_t>();
+    });
+  });
+}
+
+float dot(const float* a, const float* b, int64_t length) {
+  Vec sum = {};
+  int64_t j = 0;
+  for (; j + kWidth <= length; j += kWidth) {
+    sum += load<DType::float32>(a + j) * load<DType::float32>(b + j);
+  }
+  float total = 0.0F;
+  for (int lane = 0; lane < kWidth; ++lane) total += sum[lane];
+  for (; j < length; ++j) total += a[j] * b[j];
+  return total;
+}
+
+// Sixteen draws decide 64 elements: element i = 64 b + 16 q + lane has the q-th 16 bits of draw
+// 16 b + lane. So sixteen lanes work side by side, and any instruction set gets the same answer.
+constexpr int kLanes = 16;
+typedef uint64_t Lanes64 __attribute__((vector_size(kLanes * 8)));
+typedef uint32_t Lanes32 __attribute__((vector_size(kLanes * 4)));
+typedef float LanesF __attribute__((vector_size(kLanes * 4)));
+
+inline Lanes64 draw_lanes(uint64_t key, uint64_t first) {
+  const Lanes64 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Lanes64 z = key + (lane + (first + 1)) * kGolden;  // gnnscale::draw, sixteen at a time
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+template <DType kType>
+inline void drop_block(element_t<kType>* x, Lanes64 random, uint32_t drop, float scale) {
+  for (int quarter = 0; quarter < 4; ++quarter, x += kLanes, random >>= 16) {
+    const Lanes32 bits = __builtin_convertvector(random & 0xffff, Lanes32);
+    float values[kLanes];
+    for (int lane = 0; lane < kLanes; lane += kWidth) {
+      const Vec some = load<kType>(x + lane);
+      __builtin_memcpy(values + lane, &some, sizeof some);
+    }
+    LanesF value;
+    __builtin_memcpy(&value, values, sizeof value);
+    const Lanes32 keep = (Lanes32)(value > 0) & (Lanes32)(bits >= drop);
+    value = (LanesF)((Lanes32)(value * scale) & keep);
+    __builtin_memcpy(values, &value, sizeof value);
+    for (int lane = 0; lane < kLanes; lane += kWidth) {
+      Vec some;
+      __builtin_memcpy(&some, values + lane, sizeof some);
+      store<kType>(x + lane, some);
+    }
+  }
+}
+
+template <DType kType>
+void relu_dropout_typed(element_t<kType>* x, int64_t begin, int64_t end, uint64_t key,
+                        uint32_t drop, float scale) {
+  constexpr int64_t kBlock = 4 * kLanes;
+  for (int64_t i = begin; i < end; i += kBlock) {
+    const Lanes64 random = draw_lanes(key, static_cast<uint64_t>(i / 4));
+    if (i + kBlock <= end) {
+      drop_block<kType>(x + i, random, drop, scale);
+      continue;
+    }
+    element_t<kType> rest[kBlock] = {};
+    __builtin_memcpy(rest, x + i, (end - i) * sizeof rest[0]);
+    drop_block<kType>(rest, random, drop, scale);
+    __builtin_memcpy(x + i, rest, (end - i) * sizeof rest[0]);
+  }
+}
+
+template <DType kType>
+void relu_typed(element_t<kType>* x, int64_t begin, int64_t end) {
+  int64_t i = begin;
+  for (; i + kWidth <= end; i += kWidth) {
+    const Vec value = load<kType>(x + i);
+    store<kType>(x + i, (Vec)((VecU32)value & (VecU32)(value > 0)));
+  }
+  for (; i < end; ++i) {
+    const float value = load_one<kType>(x + i);
+    store_one<kType>(x + i, value > 0 ? value : 0.0F);
+  }
+}
+
+void relu_dropout(void* x, DType dtype, int64_t begin, int64_t end, uint64_t key, uint32_t drop,
+                  float scale) {
+  for_computed(dtype, [&]<DType kType>() {
+    auto* values = static_cast<element_t<kType>*>(x);
+    drop != 0 ? relu_dropout_typed<kType>(values, begin, end, key, drop, scale)
+              : relu_typed<kType>(values, begin, end);
+  });
+}
+
+void relu_dropout_backward(const void* y, const void* grad, void* out, DType dtype, int64_t begin,
+                           int64_t end, float scale) {
+  for_computed(dtype, [&]<DType kType>() {
+    const auto* from = static_cast<const element_t<kType>*>(y);
+    const auto* g = static_cast<const element_t<kType>*>(grad);
+    auto* to = static_cast<element_t<kType>*>(out);
+    int64_t i = begin;
+    for (; i + kWidth <= end; i += kWidth) {
+      const VecU32 open = (VecU32)(load<kType>(from + i) > 0);
+      store<kType>(to + i, (Vec)((VecU32)(load<kType>(g + i) * scale) & open));
+    }
+    for (; i < end; ++i) {
+      store_one<kType>(to + i, load_one<kType>(from + i) > 0 ? load_one<kType>(g + i) * scale : 0.0F);
+    }
+  });
+}
+
+}  // namespace
+
+namespace GNNSCALE_ISA {
+extern const RowKernels row_kernels;
+const RowKernels row_kernels{GNNSCALE_STRING(GNNSCALE_ISA),
+                         gather,
+                         aggregate,
+                         dot,
+                         relu_dropout,
+                         relu_dropout_backward};
+}  // namespace GNNSCALE_ISA
+
+}  // namespace gnnscale

@@ -1,0 +1,33 @@
+// The smallest test framework that does: CHECK reports what does not hold and goes on; a test's main
+// returns check_result().
+#pragma once
+
+#include <atomic>
+#include <cstdio>
+
+inline std::atomic<int> num_failures{0};
+
+#define CHECK(condition)                                                             \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+      ++num_failures;                                                                \
+    }                                                                                \
+  } while (false)
+
+#define CHECK_THROWS(statement, type)                                               \
+  do {                                                                              \
+    bool thrown = false;                                                            \
+    try {                                                                           \
+      statement;                                                                    \
+    } catch (const type&) {                                                         \
+      thrown = true;                                                                \
+    }                                                                               \
+    CHECK(thrown && #statement " throws " #type);                                   \
+  } while (false)
+
+inline int check_result() {
+  if (num_failures == 0) return 0;
+  std::fprintf(stderr, "%d checks failed\n", num_failures.load());
+  return 1;
+}

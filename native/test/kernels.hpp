@@ -1,0 +1,25 @@
+// The kernels of every instruction set that this machine can run.
+#pragma once
+
+#include <vector>
+
+#include "../src/simd/pick_kernels.hpp"
+#include "../src/simd/row_kernels.hpp"
+
+struct Kernels {
+  const gnnscale::RowKernels* rows;
+  const gnnscale::PickKernels* pick;
+};
+
+inline std::vector<Kernels> available_kernels() {
+  std::vector<Kernels> found{{&gnnscale::baseline::row_kernels, &gnnscale::baseline::pick_kernels}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("x86-64-v3")) {
+    found.push_back({&gnnscale::v3::row_kernels, &gnnscale::v3::pick_kernels});
+  }
+  if (__builtin_cpu_supports("x86-64-v4")) {
+    found.push_back({&gnnscale::v4::row_kernels, &gnnscale::v4::pick_kernels});
+  }
+#endif
+  return found;
+}

@@ -1,0 +1,135 @@
+// The thread pool: from several callers at once, from within itself, and after a fork.
+#include "gnnscale/parallel.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "gnnscale/memory.hpp"
+
+using namespace gnnscale;
+
+#if defined(__SANITIZE_THREAD__)
+// The child of a fork starts threads, which the sanitizer refuses otherwise.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
+namespace {
+
+// The sanitizers' own locks do not survive a fork beside a busy thread.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// Whether every item in [0, num_items) is visited exactly once, in chunks of at most `grain`.
+bool covers(int64_t num_items, int64_t grain, int num_threads) {
+  std::vector<std::atomic<int>> visits(num_items);
+  std::atomic<bool> fits{true};
+  parallel_for(num_items, grain, num_threads, [&](int64_t begin, int64_t end) {
+    if (begin >= end || (num_threads > 1 && end - begin > grain)) fits = false;
+    for (int64_t i = begin; i < end; ++i) ++visits[i];
+  });
+  for (const auto& count : visits) fits = fits && count == 1;
+  return fits;
+}
+
+void test_parallel_for() {
+  for (const int threads : {0, 1, 2, 4}) {
+    for (const int64_t grain : {1, 7, 1000}) {
+      for (const int64_t items : {0, 1, 6, 7, 8, 100, 1000}) CHECK(covers(items, grain, threads));
+    }
+  }
+}
+
+void test_run_threads() {
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    std::atomic<int> entered{0}, left{0};
+    run_threads(4, [&] {
+      ++entered;
+      ++left;
+    });
+    const int count = entered;
+    CHECK(count >= 1 && count <= 4);
+    CHECK(left == count);  // all of them are done
+  }
+}
+
+void test_callers_at_once() {
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([] {
+      for (int repeat = 0; repeat < 50; ++repeat) CHECK(covers(300, 3, 3));
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+void test_nested() {
+  std::vector<std::atomic<int>> visits(400);
+  parallel_for(20, 1, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      parallel_for(20, 2, 3, [&](int64_t first, int64_t last) {
+        for (int64_t j = first; j < last; ++j) ++visits[i * 20 + j];
+      });
+    }
+  });
+  for (const auto& count : visits) CHECK(count == 1);
+}
+
+// A child has none of the pool's threads, and waits for none of the locks that others held.
+void test_fork() {
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop && !kSanitized) {
+      const Array<int> array(100000);
+      parallel_for(100, 1, 2, [&](int64_t begin, int64_t) { array.data[begin] = 1; });
+    }
+  });
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // a child that waits for ever fails
+      const Array<int> array(100000);
+      _exit(covers(1000, 10, 4) ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  stop = true;
+  other.join();
+  CHECK(covers(1000, 10, 4));
+}
+
+void test_blocks_from_several_threads() {
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([caller] {
+      for (int repeat = 0; repeat < 300; ++repeat) {
+        const Array<int> array(1000 + 500 * (repeat % 3));
+        std::iota(array.data.get(), array.data.get() + array.size, caller);
+        for (int64_t i = 0; i < array.size; i += 100) CHECK(array.data[i] == caller + i);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+
+int main() {
+  test_parallel_for();
+  test_run_threads();
+  test_callers_at_once();
+  test_nested();
+  test_blocks_from_several_threads();
+  test_fork();
+  return check_result();
+}

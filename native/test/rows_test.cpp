@@ -1,0 +1,435 @@
+// Conversions, gather, aggregation, products and activations: every instruction set against plain
+// loops. Buffers end where the last row does, so that the address sanitizer sees one byte too many.
+#include "gnnscale/rows.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "check.hpp"
+#include "gnnscale/attention.hpp"
+#include "gnnscale/elementwise.hpp"
+#include "gnnscale/random.hpp"
+#include "kernels.hpp"
+
+using namespace gnnscale;
+
+namespace {
+
+constexpr DType kStored[] = {DType::float32, DType::float16, DType::bfloat16, DType::uint8};
+constexpr DType kComputed[] = {DType::float32, DType::bfloat16};
+
+int64_t width_of(DType dtype) {
+  return dtype == DType::float32 ? 4 : dtype == DType::uint8 ? 1 : 2;
+}
+
+std::vector<int64_t> lengths() {
+  std::vector<int64_t> all;
+  for (int64_t length = 1; length <= 70; ++length) all.push_back(length);
+  for (const int64_t length : {100, 128, 129, 255, 256}) all.push_back(length);
+  return all;
+}
+
+// IEEE binary16 by its definition.
+float half_value(uint16_t half) {
+  const int exponent = half >> 10 & 31, mantissa = half & 1023;
+  const double sign = half >> 15 ? -1 : 1;
+  if (exponent == 31) {
+    return mantissa != 0 ? std::numeric_limits<float>::quiet_NaN()
+                         : static_cast<float>(sign * std::numeric_limits<double>::infinity());
+  }
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
+                                         : std::ldexp(1024 + mantissa, exponent - 25);
+  return static_cast<float>(sign * magnitude);
+}
+
+float bfloat16_value(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+// The nearer of the two neighbours in bfloat16, the even one of a tie.
+uint16_t nearest_bfloat16(float value) {
+  const auto below = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  const uint32_t rest = std::bit_cast<uint32_t>(value) & 0xffff;
+  return rest > 0x8000 || (rest == 0x8000 && below % 2 == 1) ? below + 1 : below;
+}
+
+// Rows with random contents, kept as bytes of their type.
+struct Matrix {
+  DType dtype;
+  int64_t num_rows, length, stride;
+  std::vector<unsigned char> bytes;
+
+  Matrix(DType type, int64_t rows, int64_t columns, int64_t apart, uint64_t key)
+      : dtype(type),
+        num_rows(rows),
+        length(columns),
+        stride(apart),
+        bytes(((rows - 1) * apart + columns) * width_of(type)) {
+    for (int64_t i = 0; i < static_cast<int64_t>(bytes.size()) / width_of(type); ++i) {
+      set(i, static_cast<float>(static_cast<int64_t>(below(draw(key, i), 256)) -
+                                (type == DType::uint8 ? 0 : 128)));
+    }
+  }
+  // Small whole numbers, and in the wider types also such with halves, are exact in every type.
+  void set(int64_t at, float value) {
+    if (dtype == DType::float32) {
+      value *= 0.5F;
+      std::memcpy(&bytes[at * 4], &value, 4);
+    } else if (dtype == DType::uint8) {
+      bytes[at] = static_cast<unsigned char>(value);
+    } else {
+      const uint16_t half = dtype == DType::bfloat16 ? nearest_bfloat16(value) : half_of(value);
+      std::memcpy(&bytes[at * 2], &half, 2);
+    }
+  }
+  // For whole numbers up to 2,048.
+  static uint16_t half_of(float value) {
+    if (value == 0) return 0;
+    int exponent;
+    const double mantissa = std::frexp(std::abs(value), &exponent);
+    return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 |
+                                 (static_cast<int>(mantissa * 2048) & 1023));
+  }
+  float at(int64_t row, int64_t column) const {
+    const int64_t place = row * stride + column;
+    if (dtype == DType::uint8) return bytes[place];
+    if (dtype == DType::float32) {
+      float value;
+      std::memcpy(&value, &bytes[place * 4], 4);
+      return value;
+    }
+    uint16_t half;
+    std::memcpy(&half, &bytes[place * 2], 2);
+    return dtype == DType::bfloat16 ? bfloat16_value(half) : half_value(half);
+  }
+  Rows rows() const { return {bytes.data(), dtype, length, stride}; }
+};
+
+// Output rows between sentinels that nobody may touch.
+struct Output {
+  static constexpr unsigned char kUntouched = 0xa5;
+  DType dtype;
+  int64_t num_rows, length, stride;
+  std::vector<unsigned char> bytes;
+
+  Output(DType type, int64_t rows, int64_t columns, int64_t apart)
+      : dtype(type),
+        num_rows(rows),
+        length(columns),
+        stride(apart),
+        bytes(((rows - 1) * apart + columns) * width_of(type), kUntouched) {}
+  MutableRows rows() { return {bytes.data(), dtype, length, stride}; }
+
+  // Whether row i, column j is expected(i, j) rounded to the type, bit for bit.
+  template <typename Expected>
+  bool is(const Expected& expected) const {
+    std::vector<unsigned char> wanted(bytes.size(), kUntouched);
+    for (int64_t i = 0; i < num_rows; ++i) {
+      for (int64_t j = 0; j < length; ++j) {
+        const float value = expected(i, j);
+        const uint16_t half = nearest_bfloat16(value);
+        const void* from = dtype == DType::float32 ? static_cast<const void*>(&value) : &half;
+        std::memcpy(&wanted[(i * stride + j) * width_of(dtype)], from, width_of(dtype));
+      }
+    }
+    return wanted == bytes;
+  }
+};
+
+// All 65,536 patterns of the half types, in rows that are vectorised and in rows too short for it.
+void test_every_half() {
+  std::vector<uint16_t> patterns(1 << 16);
+  for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
+  std::vector<float> out(1 << 16);
+  for (const Kernels& kernels : available_kernels()) {
+    for (const DType dtype : {DType::float16, DType::bfloat16}) {
+      for (const int64_t length : {1, 256}) {
+        const Gather task{{patterns.data(), dtype, length, length},
+                          {},
+                          (1 << 16) / length,
+                          {out.data(), DType::float32, length, length}};
+        std::fill(out.begin(), out.end(), 0.25F);
+        kernels.rows->gather(task, 0, task.num_rows);
+        int64_t num_wrong = 0;
+        for (size_t i = 0; i < patterns.size(); ++i) {
+          const float expected = dtype == DType::float16 ? half_value(patterns[i])
+                                                         : bfloat16_value(patterns[i]);
+          const bool same = std::isnan(expected) ? std::isnan(out[i])
+                                                 : std::bit_cast<uint32_t>(expected) ==
+                                                       std::bit_cast<uint32_t>(out[i]);
+          num_wrong += !same;
+        }
+        CHECK(num_wrong == 0);
+      }
+    }
+  }
+}
+
+// float32 → bfloat16 around every bfloat16: it, its neighbours, the tie and the tie's neighbours.
+void test_rounding() {
+  std::vector<float> values;
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    for (const uint32_t lower : {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff}) {
+      values.push_back(std::bit_cast<float>(upper << 16 | lower));
+    }
+  }
+  const auto size = static_cast<int64_t>(values.size());
+  std::vector<uint16_t> out(size);
+  for (const Kernels& kernels : available_kernels()) {
+    for (const int64_t length : {int64_t{1}, size}) {
+      const Gather task{{values.data(), DType::float32, length, length},
+                        {},
+                        size / length,
+                        {out.data(), DType::bfloat16, length, length}};
+      kernels.rows->gather(task, 0, task.num_rows);
+      int64_t num_wrong = 0;
+      for (int64_t i = 0; i < size; ++i) {
+        num_wrong += std::isnan(values[i]) ? !std::isnan(bfloat16_value(out[i]))
+                                           : out[i] != nearest_bfloat16(values[i]);
+      }
+      CHECK(num_wrong == 0);
+    }
+  }
+}
+
+void test_gather() {
+  const std::vector<int64_t> wide{6, 0, 6, 3, 1, 5, 2};
+  const std::vector<int32_t> narrow(wide.begin(), wide.end());
+  for (const Kernels& kernels : available_kernels()) {
+    for (const DType in : kStored) {
+      for (const DType to : kComputed) {
+        for (const int64_t length : lengths()) {
+          const Matrix x(in, 7, length, length + 3, length);
+          for (const RowIds ids : {RowIds{wide.data(), true}, RowIds{narrow.data(), false}, RowIds{}}) {
+            Output out(to, 7, length, length + 5);
+            kernels.rows->gather({x.rows(), ids, 7, out.rows()}, 0, 7);
+            CHECK(out.is([&](int64_t i, int64_t j) { return x.at(ids[i], j); }));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Five destinations: with several neighbours, twice the same, without any, more than are prefetched.
+struct Block {
+  std::vector<int64_t> indptr{0, 3, 5, 5, 6, 30};
+  std::vector<int32_t> indices{0, 5, 2, 4, 4, 1};
+  std::vector<int64_t> ids{3, 9, 0, 7, 7, 11};
+  std::vector<int32_t> self_ids{1, 8, 2, 10, 0};
+  std::vector<float> weights, dst_scale, self_scale;
+
+  Block() {
+    for (int i = 6; i < 30; ++i) indices.push_back(i * 7 % 6);
+    for (int i = 0; i < 60; ++i) weights.push_back(0.1F * static_cast<float>(i) - 1.0F);
+    for (int i = 0; i < 5; ++i) {
+      dst_scale.push_back(1.0F / static_cast<float>(i + 3));
+      self_scale.push_back(0.3F * static_cast<float>(i) - 0.4F);
+    }
+  }
+};
+
+// What aggregate promises, with the same operations in the same order.
+float reference(const Aggregate& task, const Matrix& x, const Matrix* self, const Matrix* gate,
+                int64_t dst, int64_t column) {
+  float sum = 0.0F;
+  for (int64_t e = task.indptr[dst]; e < task.indptr[dst + 1]; ++e) {
+    float value = x.at(task.ids[task.indices[e]], column);
+    if (task.weights != nullptr) value *= task.weights[e * task.weight_stride];
+    sum += value;
+  }
+  if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
+  if (dst < task.num_self) {
+    const float own = self->at(task.self_ids[dst], column);
+    const float scaled = task.self_scale != nullptr ? own * task.self_scale[dst] : own;
+    sum += scaled;
+  }
+  return gate != nullptr && !(gate->at(dst, column) > 0) ? 0.0F : sum;
+}
+
+void test_aggregate_of(const Kernels& kernels, const Block& block, DType in, DType to,
+                       int64_t length, unsigned options) {
+  const Matrix x(in, 12, length, length + 1, length);
+  const DType self_type = kStored[options % 4];
+  const Matrix self(self_type, 12, length, length + 2, length + 1000);
+  const Matrix gate(to, 5, length, length, length + 2000);
+  Output out(to, 5, length, length + 3);
+  Aggregate task{x.rows(), {}, block.indptr.data(), block.indices.data(), 5};
+  if (options & 1) task.ids = {block.ids.data(), true};
+  if (options & 2) {
+    task.weights = block.weights.data();
+    task.weight_stride = 1 + (options & 1);
+  }
+  if (options & 4) task.dst_scale = block.dst_scale.data();
+  if (options & 8) {
+    task.self = self.rows();
+    task.num_self = options & 1 ? 5 : 3;
+    if (options & 2) task.self_ids = {block.self_ids.data(), false};
+    if (options & 4) task.self_scale = block.self_scale.data();
+  }
+  if (options & 16) task.gate = gate.rows();
+  task.out = out.rows();
+  kernels.rows->aggregate(task, 0, 2);
+  kernels.rows->aggregate(task, 2, 5);
+  CHECK(out.is([&](int64_t i, int64_t j) {
+    return reference(task, x, &self, options & 16 ? &gate : nullptr, i, j);
+  }));
+}
+
+void test_aggregate() {
+  const Block block;
+  for (const Kernels& kernels : available_kernels()) {
+    for (const DType in : kStored) {
+      for (const DType to : kComputed) {
+        for (const int64_t length : lengths()) {
+          // Every combination of options for some lengths, one after the other for the rest.
+          const bool all = length == 3 || length == 16 || length == 37;
+          for (unsigned options = 0; options < 32; ++options) {
+            if (all || options % 8 == length % 8) {
+              test_aggregate_of(kernels, block, in, to, length, options);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A gate that is not a number lets nothing through, in rows of any length.
+void test_gate_that_is_no_number() {
+  const std::vector<int64_t> indptr{0, 1};
+  const std::vector<int32_t> indices{0};
+  for (const Kernels& kernels : available_kernels()) {
+    for (const int64_t length : {1, 32}) {
+      const std::vector<float> x(length, 2.0F);
+      const std::vector<float> gate(length, std::numeric_limits<float>::quiet_NaN());
+      std::vector<float> out(length, 9.0F);
+      Aggregate task{{x.data(), DType::float32, length, length}, {}, indptr.data(), indices.data(), 1};
+      task.gate = {gate.data(), DType::float32, length, length};
+      task.out = {out.data(), DType::float32, length, length};
+      kernels.rows->aggregate(task, 0, 1);
+      CHECK(out == std::vector<float>(length, 0.0F));
+    }
+  }
+}
+
+// The public entries, which split the work: more rows than a thread takes at a time.
+void test_threads() {
+  constexpr int64_t kRows = 3000, kLength = 40;
+  const Matrix x(DType::float16, 100, kLength, kLength, 1);
+  std::vector<int64_t> indptr{0};
+  std::vector<int32_t> indices;
+  for (int64_t dst = 0; dst < kRows; ++dst) {
+    for (uint64_t i = 0; i < below(draw(5, dst), 20); ++i) {
+      indices.push_back(static_cast<int32_t>(below(draw(combine(5, dst), i), 100)));
+    }
+    indptr.push_back(static_cast<int64_t>(indices.size()));
+  }
+  for (const int threads : {1, 2, 4}) {
+    Output sums(DType::float32, kRows, kLength, kLength);
+    Aggregate task{x.rows(), {}, indptr.data(), indices.data(), kRows};
+    task.out = sums.rows();
+    aggregate(task, threads);
+    CHECK(sums.is([&](int64_t i, int64_t j) { return reference(task, x, nullptr, nullptr, i, j); }));
+
+    Output copies(DType::bfloat16, static_cast<int64_t>(indices.size()), kLength, kLength);
+    gather({x.rows(), {indices.data(), false}, copies.num_rows, copies.rows()}, threads);
+    CHECK(copies.is([&](int64_t i, int64_t j) { return x.at(indices[i], j); }));
+  }
+}
+
+void test_dot() {
+  for (const Kernels& kernels : available_kernels()) {
+    for (const int64_t length : lengths()) {
+      const Matrix a(DType::float32, 1, length, length, 3), b(DType::float32, 1, length, length, 4);
+      double expected = 0;
+      for (int64_t j = 0; j < length; ++j) {
+        expected += static_cast<double>(a.at(0, j)) * static_cast<double>(b.at(0, j));
+      }
+      // Sums of quarters below 2^22 are exact in float32.
+      const auto* left = reinterpret_cast<const float*>(a.bytes.data());
+      const auto* right = reinterpret_cast<const float*>(b.bytes.data());
+      CHECK(static_cast<double>(kernels.rows->dot(left, right, length)) == expected);
+    }
+  }
+  // Two destinations, three edges, a head's column of two.
+  const std::vector<float> a{1, 2, 3, 4}, x{1, 0, 0, 1, 5, 5};
+  const std::vector<int64_t> indptr{0, 1, 3};
+  const std::vector<int32_t> indices{2, 0, 1};
+  std::vector<float> out(6, -1.0F);
+  edge_dot({a.data(), DType::float32, 2, 2}, {x.data(), DType::float32, 2, 2}, indptr.data(),
+           indices.data(), 2, out.data(), 2, 2);
+  CHECK((out == std::vector<float>{15, -1, 3, -1, 4, -1}));
+}
+
+void test_relu_dropout() {
+  constexpr int64_t kSize = 300000;
+  std::vector<float> x(kSize);
+  for (int64_t i = 0; i < kSize; ++i) x[i] = i % 3 == 0 ? -1.0F : 2.0F;
+  std::vector<float> expected;
+  for (const Kernels& kernels : available_kernels()) {
+    std::vector<float> y = x;
+    kernels.rows->relu_dropout(y.data(), DType::float32, 0, kSize, 42, 1 << 14, 1.5F);
+    if (expected.empty()) expected = y;
+    CHECK(y == expected);
+    std::vector<uint16_t> bf16(kSize);
+    for (int64_t i = 0; i < kSize; ++i) bf16[i] = nearest_bfloat16(x[i]);
+    kernels.rows->relu_dropout(bf16.data(), DType::bfloat16, 0, kSize, 42, 1 << 14, 1.5F);
+    CHECK(std::equal(bf16.begin(), bf16.end(), expected.begin(),
+                     [](uint16_t a, float b) { return bfloat16_value(a) == b; }));
+  }
+  for (const int threads : {1, 2, 4}) {
+    std::vector<float> y = x;
+    relu_dropout(y.data(), DType::float32, kSize, 42, 1 << 14, 1.5F, threads);
+    CHECK(y == expected);
+    std::vector<float> grad(kSize, 2.0F), out(kSize, -1.0F);
+    relu_dropout_backward(y.data(), grad.data(), out.data(), DType::float32, kSize, 1.5F, threads);
+    CHECK(std::equal(out.begin(), out.end(), y.begin(),
+                     [](float a, float b) { return a == (b > 0 ? 3.0F : 0.0F); }));
+  }
+  // 200,000 positive elements, a quarter dropped: the standard deviation is 194.
+  const auto kept = std::count(expected.begin(), expected.end(), 3.0F);
+  CHECK(std::abs(kept - 150000) < 800);
+  CHECK(std::count(expected.begin(), expected.end(), 0.0F) == kSize - kept);
+  std::vector<float> all = x;
+  relu_dropout(all.data(), DType::float32, 100, 42, 0, 1.0F, 1);
+  for (int64_t i = 0; i < 100; ++i) CHECK(all[i] == std::max(x[i], 0.0F));
+}
+
+bool near(float a, double b) { return std::abs(static_cast<double>(a) - b) < 1e-6; }
+
+void test_edge_softmax() {
+  // Destination 0 has two edges, 1 none, 2 one; two heads.
+  const std::vector<int64_t> indptr{0, 2, 2, 3};
+  const std::vector<float> scores{0, 1000, std::log(3.0F), 1000, 7, -1000};
+  std::vector<float> alpha(6), grad_scores(6);
+  edge_softmax(indptr.data(), 3, 2, scores.data(), nullptr, alpha.data(), 2);
+  const std::vector<double> expected{0.25, 0.5, 0.75, 0.5, 1, 1};
+  for (size_t i = 0; i < 6; ++i) CHECK(near(alpha[i], expected[i]));
+  const std::vector<float> grad{1, 2, 0, 4, 5, 5};
+  edge_softmax_backward(indptr.data(), 3, 2, alpha.data(), grad.data(), grad_scores.data(), 2);
+  const std::vector<double> expected_grad{0.1875, -0.5, -0.1875, 0.5, 0, 0};
+  for (size_t i = 0; i < 6; ++i) CHECK(near(grad_scores[i], expected_grad[i]));
+  const std::vector<float> bias{3, 1, 2};
+  edge_softmax(indptr.data(), 3, 2, scores.data(), bias.data(), alpha.data(), 1);
+  CHECK(near(alpha[0], 0.5) && near(alpha[1], 0.75) && near(alpha[4], 1));
+}
+
+}  // namespace
+
+int main() {
+  std::printf("kernels in use: %s\n", simd_level());
+  CHECK(std::string_view(simd_level()) == available_kernels().back().rows->name);
+  test_every_half();
+  test_rounding();
+  test_gather();
+  test_aggregate();
+  test_gate_that_is_no_number();
+  test_threads();
+  test_dot();
+  test_relu_dropout();
+  test_edge_softmax();
+  return check_result();
+}

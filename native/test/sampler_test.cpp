@@ -1,0 +1,395 @@
+// Relabelling, neighbour picking on every instruction set, neighbour and layer-wise sampling.
+#include "gnnscale/sampler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "check.hpp"
+#include "gnnscale/random.hpp"
+#include "kernels.hpp"
+
+using namespace gnnscale;
+
+namespace {
+
+// A topology that owns its arrays.
+template <typename Vertex>
+struct Graph {
+  std::vector<int64_t> indptr{0};
+  std::vector<Vertex> indices;
+
+  explicit Graph(const std::vector<std::vector<Vertex>>& neighbors) {
+    for (const auto& list : neighbors) {
+      indices.insert(indices.end(), list.begin(), list.end());
+      indptr.push_back(static_cast<int64_t>(indices.size()));
+    }
+  }
+  Topology<Vertex> topology() const {
+    return {static_cast<int64_t>(indptr.size()) - 1, indptr.data(), indices.data()};
+  }
+};
+
+template <typename T>
+std::vector<T> values(const Array<T>& array) {
+  return {array.data.get(), array.data.get() + array.size};
+}
+
+template <typename Vertex>
+bool same(const SampledBatch<Vertex>& a, const SampledBatch<Vertex>& b) {
+  if (values(a.input_vertices) != values(b.input_vertices)) return false;
+  if (a.blocks.size() != b.blocks.size()) return false;
+  for (size_t hop = 0; hop < a.blocks.size(); ++hop) {
+    const BlockArrays &x = a.blocks[hop], &y = b.blocks[hop];
+    if (values(x.indptr) != values(y.indptr) || values(x.indices) != values(y.indices) ||
+        x.num_src != y.num_src || values(x.importance) != values(y.importance)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Every vertex has 0 to 60 neighbours, some of them many times the same.
+template <typename Vertex>
+Graph<Vertex> random_graph(int64_t num_vertices) {
+  std::vector<std::vector<Vertex>> neighbors(num_vertices);
+  for (int64_t v = 0; v < num_vertices; ++v) {
+    const auto degree = static_cast<int64_t>(below(draw(7, v), 61));
+    for (int64_t i = 0; i < degree; ++i) {
+      neighbors[v].push_back(static_cast<Vertex>(below(draw(combine(7, v), i), num_vertices)));
+    }
+  }
+  return Graph<Vertex>(neighbors);
+}
+
+// Standard normal score of a chi-square statistic (Wilson and Hilferty, 1931).
+double chi_square_score(double statistic, double freedom) {
+  const double spread = 2.0 / (9.0 * freedom);
+  return (std::cbrt(statistic / freedom) - (1.0 - spread)) / std::sqrt(spread);
+}
+
+void test_relabel() {
+  RelabelMap<int32_t> map(8);
+  std::vector<int32_t> vertices(9);
+  for (int batch = 0; batch < 3; ++batch) {
+    map.start();
+    CHECK(map.insert(5, vertices.data()) == 0);
+    CHECK(map.insert(2, vertices.data()) == 1);
+    CHECK(map.insert(5, vertices.data()) == 0);
+    CHECK(map.insert(0, vertices.data()) == 2);
+    CHECK(map.insert(2, vertices.data()) == 1);
+    CHECK(map.size() == 3);
+    CHECK(vertices[0] == 5 && vertices[1] == 2 && vertices[2] == 0);
+  }
+}
+
+// Stamps run out within the loop: before, at and after that, batches are as in a new map.
+void test_relabel_starts_over() {
+  constexpr uint32_t kLast = std::numeric_limits<uint32_t>::max();
+  RelabelMap<int32_t> map(4, kLast - 50);
+  std::vector<int32_t> vertices(5);
+  for (int batch = 0; batch < 40; ++batch) {
+    map.start();
+    for (int32_t i = 0; i < 4; ++i) CHECK(map.insert((batch + i) % 4, vertices.data()) == i);
+    for (int32_t i = 0; i < 4; ++i) CHECK(map.insert((batch + i) % 4, vertices.data()) == i);
+    CHECK(map.size() == 4);
+  }
+}
+
+// Floyd's algorithm as published, with the project's random numbers.
+std::vector<int64_t> reference_picks(uint64_t key, int64_t begin, int64_t n, int64_t k,
+                                     bool replace) {
+  std::vector<int64_t> out;
+  std::set<int64_t> chosen;
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t last = n - k + i;
+    if (replace) {
+      out.push_back(begin + static_cast<int64_t>(below(draw(key, i), n)));
+    } else if (k == n) {
+      out.push_back(begin + i);
+    } else {
+      const auto candidate = static_cast<int64_t>(below(draw(key, i), last + 1));
+      const int64_t position = chosen.contains(candidate) ? last : candidate;
+      chosen.insert(position);
+      out.push_back(begin + position);
+    }
+  }
+  return out;
+}
+
+template <typename Vertex>
+void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int64_t, 2>>& sizes,
+                   bool replace) {
+  constexpr uint64_t kKey = 99;
+  std::vector<int64_t> begins, degrees, indptr{0}, expected;
+  std::vector<Vertex> vertices;
+  int64_t begin = 3;
+  for (const auto [n, k] : sizes) {
+    vertices.push_back(static_cast<Vertex>(vertices.size() * 7));
+    begins.push_back(begin);
+    degrees.push_back(n);
+    indptr.push_back(indptr.back() + k);
+    const uint64_t key = combine(kKey, static_cast<uint64_t>(vertices.back()));
+    for (const int64_t pick : reference_picks(key, begin, n, k, replace)) expected.push_back(pick);
+    begin += n;
+  }
+  // A neighbour's id is its position, so that what is picked shows where it was read.
+  std::vector<Vertex> indices(begin);
+  for (int64_t i = 0; i < begin; ++i) indices[i] = static_cast<Vertex>(i);
+  std::vector<Vertex> picked(indptr.back());
+  std::vector<int64_t> positions(indptr.back() + kPickSlack);
+  const std::vector<uint32_t> stamps(begin);
+  for (const uint32_t* prefetched : {static_cast<const uint32_t*>(nullptr), stamps.data()}) {
+    const Pick<Vertex> hop{indices.data(), vertices.data(), begins.data(),
+                           degrees.data(), indptr.data(),   picked.data(),
+                           kKey,           replace,         prefetched};
+    std::fill(picked.begin(), picked.end(), Vertex{-1});
+    const auto last = static_cast<int64_t>(sizes.size());
+    if constexpr (sizeof(Vertex) == 4) {
+      kernels.pick32(hop, 0, last, positions.data());
+    } else {
+      kernels.pick64(hop, 0, last, positions.data());
+    }
+    CHECK(std::equal(picked.begin(), picked.end(), expected.begin(), expected.end()));
+  }
+}
+
+void test_picks() {
+  std::vector<std::array<int64_t, 2>> without, with;
+  for (const int64_t n : {0, 1, 2, 3, 10, 16, 17, 31, 32, 33, 34, 50, 64, 100, 1000, 50000}) {
+    for (const int64_t k : {0, 1, 2, 3, 9, 10, 15, 16, 17, 25, 31, 32, 33, 40, 63, 99, 500}) {
+      if (k <= n) without.push_back({n, k});
+      if (n > 0) with.push_back({n, k});
+    }
+  }
+  for (const Kernels& kernels : available_kernels()) {
+    test_picks_of<int32_t>(*kernels.pick, without, false);
+    test_picks_of<int64_t>(*kernels.pick, without, false);
+    test_picks_of<int32_t>(*kernels.pick, with, true);
+    test_picks_of<int64_t>(*kernels.pick, with, true);
+  }
+}
+
+// One vertex with `degree` neighbours, sampled in many steps: each neighbour is kept as often.
+void test_uniform(int64_t degree, int64_t fanout, bool replace) {
+  Graph<int32_t> graph({});
+  for (int64_t i = 1; i <= degree; ++i) graph.indices.push_back(static_cast<int32_t>(i));
+  graph.indptr.assign(degree + 2, degree);
+  graph.indptr[0] = 0;
+  Sampler<int32_t> sampler(graph.topology());
+  // Some twenty picks of each neighbour are expected.
+  const int64_t num_steps = std::max<int64_t>(4000, 20 * degree / fanout);
+  std::vector<int64_t> count(degree + 1);
+  const int32_t seed_vertex = 0;
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const auto batch = sampler.sample_neighbors(&seed_vertex, 1, {fanout}, replace, 1, step, 1);
+    CHECK(batch.blocks[0].indices.size == fanout);
+    if (!replace) CHECK(batch.input_vertices.size == fanout + 1);
+    for (const int32_t local : values(batch.blocks[0].indices)) {
+      ++count[batch.input_vertices.data[local]];
+    }
+  }
+  const double steps = static_cast<double>(num_steps), n = static_cast<double>(degree);
+  const double expected = steps * static_cast<double>(fanout) / n;
+  // Without replacement the counts of one step are not independent: their covariance matrix is
+  // p (1 - p) n / (n - 1) (I - J / n), with p = fanout / n.
+  const double variance = replace ? expected : expected * (1 - expected / steps) * n / (n - 1);
+  double statistic = 0;
+  for (int64_t v = 1; v <= degree; ++v) {
+    const double off = static_cast<double>(count[v]) - expected;
+    statistic += off * off / variance;
+  }
+  CHECK(std::abs(chi_square_score(statistic, n - 1)) < 4);
+}
+
+// All 120 sets of three among ten are as likely, over steps and over vertices.
+void test_uniform_sets() {
+  constexpr int64_t kNumSeeds = 300, kNumSteps = 100;
+  std::vector<std::vector<int64_t>> neighbors(kNumSeeds + 10);
+  std::vector<int64_t> seeds;
+  for (int64_t v = 0; v < kNumSeeds; ++v) {
+    for (int64_t i = 0; i < 10; ++i) neighbors[v].push_back(kNumSeeds + i);
+    seeds.push_back(v);
+  }
+  const Graph<int64_t> graph(neighbors);
+  Sampler<int64_t> sampler(graph.topology());
+  std::map<std::set<int64_t>, int64_t> count;
+  for (int64_t step = 0; step < kNumSteps; ++step) {
+    const auto batch = sampler.sample_neighbors(seeds.data(), kNumSeeds, {3}, false, 2, step, 1);
+    for (int64_t v = 0; v < kNumSeeds; ++v) {
+      std::set<int64_t> chosen;
+      for (int64_t edge = 3 * v; edge < 3 * v + 3; ++edge) {
+        chosen.insert(batch.input_vertices.data[batch.blocks[0].indices.data[edge]]);
+      }
+      ++count[chosen];
+    }
+  }
+  CHECK(count.size() == 120);
+  const double expected = static_cast<double>(kNumSeeds * kNumSteps) / 120;
+  double statistic = 0;
+  for (const auto& [chosen, times] : count) {
+    CHECK(chosen.size() == 3);
+    statistic += std::pow(static_cast<double>(times) - expected, 2) / expected;
+  }
+  CHECK(std::abs(chi_square_score(statistic, 119)) < 4);
+}
+
+// 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4.
+template <typename Vertex>
+void test_full_neighbors_by_hand() {
+  const Graph<Vertex> graph(std::vector<std::vector<Vertex>>{{1, 2}, {3}, {0, 3}, {}, {4}});
+  Sampler<Vertex> sampler(graph.topology());
+  const std::vector<Vertex> seeds{4, 0};
+  for (const int threads : {1, 4}) {
+    const auto batch = sampler.sample_neighbors(seeds.data(), 2, {-1, 5}, false, 0, 0, threads);
+    CHECK((values(batch.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
+    CHECK((values(batch.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
+    CHECK((values(batch.blocks[0].indices) == std::vector<int32_t>{0, 2, 3}));
+    CHECK(batch.blocks[0].num_src == 4);
+    CHECK((values(batch.blocks[1].indptr) == std::vector<int64_t>{0, 1, 3, 4, 6}));
+    CHECK((values(batch.blocks[1].indices) == std::vector<int32_t>{0, 2, 3, 4, 1, 4}));
+    CHECK(batch.blocks[1].num_src == 5);
+    CHECK(batch.blocks[0].importance.size == 0);
+  }
+  // Only what the first hop reached first, 1 and 2, is expanded by the second.
+  const auto new_ones = sampler.sample_neighbors(seeds.data(), 2, {-1, -1}, false, 0, 0, 2, true);
+  CHECK((values(new_ones.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
+  CHECK((values(new_ones.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
+  CHECK((values(new_ones.blocks[1].indptr) == std::vector<int64_t>{0, 1, 3}));
+  CHECK((values(new_ones.blocks[1].indices) == std::vector<int32_t>{4, 1, 4}));
+  const auto nobody = sampler.sample_neighbors(seeds.data(), 0, {3, 3}, false, 0, 0, 2);
+  CHECK(nobody.input_vertices.size == 0 && nobody.blocks.size() == 2);
+  CHECK((values(nobody.blocks[1].indptr) == std::vector<int64_t>{0}));
+}
+
+void test_replacement_by_hand() {
+  const Graph<int32_t> graph(std::vector<std::vector<int32_t>>{{1}, {}});
+  Sampler<int32_t> sampler(graph.topology());
+  const std::vector<int32_t> seeds{0, 1};
+  const auto batch = sampler.sample_neighbors(seeds.data(), 2, {3}, true, 0, 0, 1);
+  CHECK((values(batch.blocks[0].indptr) == std::vector<int64_t>{0, 3, 3}));
+  CHECK((values(batch.blocks[0].indices) == std::vector<int32_t>{1, 1, 1}));
+  const auto all = sampler.sample_neighbors(seeds.data(), 2, {-1}, true, 0, 0, 1);
+  CHECK((values(all.blocks[0].indptr) == std::vector<int64_t>{0, 1, 1}));
+}
+
+void test_seeds_that_are_none() {
+  const Graph<int32_t> graph(std::vector<std::vector<int32_t>>{{1}, {0}});
+  Sampler<int32_t> sampler(graph.topology());
+  const auto sample = [&](std::vector<int32_t> seeds) {
+    return sampler.sample_neighbors(seeds.data(), static_cast<int64_t>(seeds.size()), {2}, false, 0,
+                                    0, 1);
+  };
+  CHECK_THROWS(sample({0, 2}), std::invalid_argument);
+  CHECK_THROWS(sample({-1}), std::invalid_argument);
+  CHECK_THROWS(sample({1, 1}), std::invalid_argument);
+  CHECK_THROWS(sample({0, 1, 0}), std::invalid_argument);
+  CHECK((values(sample({1, 0}).input_vertices) == std::vector<int32_t>{1, 0}));
+}
+
+// Threads, id width and how many others sample at once make no difference.
+void test_same_answer_everywhere() {
+  const auto narrow = random_graph<int32_t>(20000);
+  const auto wide = random_graph<int64_t>(20000);
+  std::vector<int32_t> seeds32;
+  std::vector<int64_t> seeds64;
+  for (int32_t v = 0; v < 500; ++v) {
+    seeds32.push_back(v * 37);
+    seeds64.push_back(v * 37);
+  }
+  Sampler<int32_t> sampler32(narrow.topology());
+  Sampler<int64_t> sampler64(wide.topology());
+  SamplerPool<int32_t> pool(narrow.topology());
+  for (const bool replace : {false, true}) {
+    const std::vector<int64_t> fanouts{20, 40, -1};
+    const auto sample = [&](Sampler<int32_t>& sampler, uint64_t step, int threads) {
+      return sampler.sample_neighbors(seeds32.data(), 500, fanouts, replace, 3, step, threads);
+    };
+    for (uint64_t step = 0; step < 3; ++step) {
+      const auto expected = sample(sampler32, step, 1);
+      for (const int threads : {2, 3, 4}) CHECK(same(expected, sample(sampler32, step, threads)));
+      const auto other = sampler64.sample_neighbors(seeds64.data(), 500, fanouts, replace, 3, step, 2);
+      const auto ids = values(expected.input_vertices);
+      CHECK((values(other.input_vertices) == std::vector<int64_t>(ids.begin(), ids.end())));
+      CHECK(values(expected.blocks[2].indices) == values(other.blocks[2].indices));
+
+      std::vector<std::thread> callers;
+      for (int caller = 0; caller < 4; ++caller) {
+        callers.emplace_back([&, caller] {
+          for (int repeat = 0; repeat < 3; ++repeat) {
+            const auto batch = pool.with_sampler(
+                [&](Sampler<int32_t>& sampler) { return sample(sampler, step, 1 + caller % 3); });
+            CHECK(same(expected, batch));
+          }
+        });
+      }
+      for (std::thread& caller : callers) caller.join();
+    }
+    CHECK(!same(sample(sampler32, 0, 1), sample(sampler32, 1, 1)));
+  }
+}
+
+// Two layers of at most two vertices: only edges of the graph, and each edge's importance in the
+// mean over steps is 1.
+void test_layers() {
+  const Graph<int32_t> graph(
+      std::vector<std::vector<int32_t>>{{1, 2, 3}, {2, 4}, {0, 1, 3, 4}, {0}, {}});
+  const std::vector<int32_t> seeds{0, 1};
+  Sampler<int32_t> sampler(graph.topology());
+  constexpr int64_t kNumSteps = 40000;
+  std::map<std::array<int32_t, 2>, double> importance;
+  for (int64_t step = 0; step < kNumSteps; ++step) {
+    const auto batch = sampler.sample_layers(seeds.data(), 2, {2, 2}, 0, step);
+    const auto vertices = values(batch.input_vertices);
+    CHECK(vertices[0] == 0 && vertices[1] == 1);
+    for (const BlockArrays& block : batch.blocks) {
+      std::set<int32_t> kept;
+      for (int64_t dst = 0; dst + 1 < block.indptr.size; ++dst) {
+        for (int64_t e = block.indptr.data[dst]; e < block.indptr.data[dst + 1]; ++e) {
+          const int32_t u = vertices[block.indices.data[e]];
+          const auto *from = &graph.indices[graph.indptr[vertices[dst]]],
+                     *to = from + graph.topology().degree(vertices[dst]);
+          CHECK(std::find(from, to, u) != to);
+          CHECK(block.importance.data[e] >= 1);
+          kept.insert(u);
+          if (&block == &batch.blocks[0]) importance[{vertices[dst], u}] += block.importance.data[e];
+        }
+      }
+      CHECK(kept.size() <= 2);
+    }
+  }
+  CHECK(importance.size() == 5);
+  for (const auto& [edge, sum] : importance) CHECK(std::abs(sum / kNumSteps - 1) < 0.03);
+
+  const auto all = sampler.sample_layers(seeds.data(), 2, {4}, 0, 0);
+  CHECK((values(all.blocks[0].importance) == std::vector<float>(5, 1.0F)));
+  CHECK((values(all.input_vertices) == std::vector<int32_t>{0, 1, 2, 3, 4}));
+}
+
+}  // namespace
+
+int main() {
+  test_relabel();
+  test_relabel_starts_over();
+  test_picks();
+  for (const int64_t degree : {10, 100, 1000, 50000}) {
+    for (const int64_t fanout : {5, 9, 16, 25, 32, 33, 60}) {
+      if (fanout < degree) test_uniform(degree, fanout, false);
+    }
+    test_uniform(degree, 10, true);
+    test_uniform(degree, 40, true);
+  }
+  test_uniform_sets();
+  test_full_neighbors_by_hand<int32_t>();
+  test_full_neighbors_by_hand<int64_t>();
+  test_replacement_by_hand();
+  test_seeds_that_are_none();
+  test_same_answer_everywhere();
+  test_layers();
+  return check_result();
+}

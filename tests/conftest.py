@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    """Make initial weights and random tensors the same in every run."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of real graphs."""
+    path = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"no real graphs in {path} (GNNSCALE_TEST_DATA)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_graph() -> Graph:
+    """0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4; features tell the vertex."""
+    src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2], [3, 2], [4, 4]]).T
+    features = np.arange(5, dtype=np.float32)[:, None] * np.float32([1, 10])
+    return from_arrays(
+        (src, dst), features, np.arange(5) % 2, train_idx=np.arange(5), num_classes=2, name="tiny"
+    )
+
+
+@pytest.fixture(scope="session")
+def random_graph() -> Callable[..., Graph]:
+    """Build a graph of random edges, some of them repeated, in which some vertices have none."""
+
+    def build(
+        num_vertices: int = 300,
+        num_edges: int = 3000,
+        *,
+        num_features: int = 20,
+        dtype: torch.dtype = torch.float32,
+        seed: int = 0,
+        **fields: Any,
+    ) -> Graph:
+        generator = np.random.default_rng(seed)
+        # Products of uniform numbers: a few vertices have most of the edges.
+        ends = generator.random((2, num_edges)) * generator.random((2, num_edges))
+        src, dst = (ends * num_vertices).astype(np.int64)
+        features = torch.from_numpy(
+            generator.standard_normal((num_vertices, num_features), np.float32)
+        )
+        if dtype == torch.uint8:
+            features = features.abs() * 50
+        labels = generator.integers(0, 5, num_vertices)
+        everything = np.arange(num_vertices)
+        return from_arrays(
+            (src, dst), features.to(dtype), labels, train_idx=everything, num_classes=5, **fields
+        )
+
+    return build

@@ -1,0 +1,170 @@
+"""What all datasets share: where stores go, options, interruption, concurrency."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from gnnscale.config import ConfigError, typed
+from gnnscale.dataset import Dataset, Planetoid, PlantedPartition, Snap, random_split
+from gnnscale.dataset.folder import new_folder
+from gnnscale.graph import Graph, GraphError
+
+SMALL = {"num_vertices": 400, "num_edges": 2000, "num_classes": 4, "num_features": 8}
+
+
+def small(**options):
+    return PlantedPartition(name="small", **(SMALL | options))
+
+
+def test_store_path(home):
+    path = small().store_path()
+    assert path.parent == home / "graphs"
+    assert path.name.startswith("small-")
+    assert small(seed=1).store_path() != path
+    assert small(self_loops="add").store_path() != path
+    assert small(memory_bytes=99).store_path() == path
+    assert small(store="here/x").store_path().name == "x"
+    raw = [Snap(name="a", raw=raw).store_path() for raw in ("one", "two")]
+    assert raw[0] != raw[1]
+
+
+def test_open_prepares_once(leftovers):
+    dataset = small()
+    graph = dataset.open()
+    assert graph.num_vertices == 400
+    stamp = (graph.path / "meta.json").stat().st_mtime_ns
+    dataset.open()
+    assert (graph.path / "meta.json").stat().st_mtime_ns == stamp
+    assert dataset.prepare(force=True) == graph.path
+    assert (graph.path / "meta.json").stat().st_mtime_ns != stamp
+    assert leftovers(graph.path) == []
+    # The old arrays stay readable where they are mapped.
+    assert int(graph.labels.sum()) == int(Graph.open(graph.path).labels.sum())
+
+
+def test_store_of_other_options(tmp_path):
+    small(store=str(tmp_path / "x")).prepare()
+    with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
+        small(store=str(tmp_path / "x"), self_loops="add").open()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "mine"}, "dataset.split=mine: allowed are published, random"),
+        ({"split": "published"}, "the layout has no split, use random"),
+        ({"train_fraction": 0.9, "valid_fraction": 0.1}, "dataset.train_fraction=0.9"),
+        ({"train_fraction": 0.0}, "dataset.train_fraction=0.0"),
+        ({"within": 1.5}, "dataset.within=1.5"),
+        ({"exponent": 2}, "dataset.exponent=2"),
+        ({"num_vertices": 7}, "dataset.num_vertices=7: the least is 8"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ConfigError, match=message):
+        small(**options)
+
+
+def test_raw_is_needed_or_missing():
+    with pytest.raises(ConfigError, match=r"dataset.raw: name the file or folder of a"):
+        Snap(name="a").prepare()
+    with pytest.raises(GraphError, match=r"dataset.raw=/no/where: no such file or folder"):
+        Snap(name="a", raw="/no/where").prepare()
+
+
+def test_typed_configuration():
+    node = OmegaConf.create(
+        {"_target_": "gnnscale.dataset.planetoid.Planetoid", "name": "cora", "raw": "x"}
+    )
+    assert typed(node, Dataset, group="dataset") == Planetoid(name="cora", raw="x")
+    node["undirectde"] = True
+    with pytest.raises(ConfigError, match=r"did you mean 'dataset.undirected'"):
+        typed(node, Dataset, group="dataset")
+
+
+def test_random_split():
+    labels = np.array([0, -1, 1, 0, 1, 1, -1, 0, 0, 1, 0, 1])
+    parts = random_split(labels, (0.6, 0.2), seed=3)
+    assert list(map(len, parts)) == [6, 2, 2]
+    assert sorted(np.concatenate(parts)) == [0, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    again = random_split(labels, (0.6, 0.2), seed=3)
+    assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
+    assert len(random_split(np.zeros((5, 2)), (0.4, 0.2), seed=0)[0]) == 2
+
+
+INTERRUPTED = """
+    import sys
+    from gnnscale.dataset import PlantedPartition
+    from gnnscale.dataset.store import StoreWriter
+
+    class Slow(PlantedPartition):
+        def read(self, writer):
+            super().read(writer)
+            print("reading", flush=True)
+            while True:
+                super().read(writer)
+
+    Slow(name="slow", store=sys.argv[1]).prepare()
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted(tmp_path, leftovers, kind):
+    """Ctrl-C leaves nothing; a kill leaves what the next run clears. Either way that run works."""
+    store = tmp_path / "stores" / "slow"
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(store)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "reading\n"
+            assert leftovers(store) == [".slow.partial"]
+            process.send_signal(kind)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == -kind, errors
+        finally:
+            process.kill()
+    assert not store.exists()
+    assert leftovers(store) == ([] if kind == signal.SIGINT else [".slow.partial"])
+    assert small(store=str(store)).open().num_vertices == 400
+    assert leftovers(store) == []
+
+
+def fill(path, count):
+    with new_folder(path) as folder:
+        if folder is not None:
+            time.sleep(0.2)
+            (folder / "file").write_text("whole")
+            count.put(1)
+
+
+def test_two_processes_make_one_folder(tmp_path, leftovers):
+    context = multiprocessing.get_context("fork")
+    count = context.SimpleQueue()
+    processes = [
+        context.Process(target=fill, args=(tmp_path / "at" / "x", count)) for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
+    count.get()
+    assert count.empty()
+    assert (tmp_path / "at" / "x" / "file").read_text() == "whole"
+    assert leftovers(tmp_path / "at" / "x") == []
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GraphError, match=r"file: (Not a directory|File exists)"):
+        small(store=str(tmp_path / "file" / "store")).prepare()

@@ -1,0 +1,155 @@
+"""Every reader on real files where there are some; the figures are those of the publishers."""
+
+from __future__ import annotations
+
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gnnscale.config import ConfigError
+from gnnscale.dataset import Csr, GnnBenchmark, Heterophilous, Musae, Planetoid, Snap
+from gnnscale.graph import GraphError
+
+
+def sizes(graph):
+    return graph.num_vertices, graph.num_edges, graph.num_features, graph.num_classes
+
+
+def split_sizes(graph):
+    return len(graph.train_idx), len(graph.valid_idx), len(graph.test_idx)
+
+
+def test_planetoid_cora(data, adjacency):
+    dataset = Planetoid(name="cora", raw=str(data / "planetoid"), undirected=True)
+    graph = dataset.open()
+    assert sizes(graph) == (2708, 2 * 5278, 1433, 7)
+    assert split_sizes(graph) == (140, 500, 1000)
+    assert graph.feature_dtype == "uint8"
+    assert np.bincount(graph.labels[graph.train_idx]).tolist() == [20] * 7
+    assert graph.test_idx[[0, -1]].tolist() == [1708, 2707]
+    assert int(graph.features.sum()) == 49216
+    matrix = adjacency(graph)
+    assert (matrix != matrix.T).nnz == 0
+
+
+def test_planetoid_normalized(data):
+    raw = str(data / "planetoid")
+    graph = Planetoid(name="cora", raw=raw, undirected=True, normalize_features=True).open()
+    assert graph.feature_dtype == "float32"
+    np.testing.assert_allclose(graph.features.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_gnn_benchmark_and_planetoid_agree(data):
+    """Both publish Cora, in another order of vertices."""
+    raw = str(data / "gnn_benchmark")
+    graph = GnnBenchmark(name="cora", raw=raw, undirected=True).open()
+    other = Planetoid(name="cora", raw=str(data / "planetoid"), undirected=True).open()
+    assert sizes(graph) == sizes(other)
+    degrees = [np.sort(np.diff(each.indptr)) for each in (graph, other)]
+    np.testing.assert_array_equal(*degrees)
+    assert int(graph.features.sum()) == int(other.features.sum())
+    assert sorted(np.bincount(graph.labels)) == sorted(np.bincount(other.labels))
+    assert split_sizes(graph) == (1625, 541, 542)
+
+
+def test_gnn_benchmark_keeps_arcs(data, adjacency):
+    path = data / "gnn_benchmark" / "cora.npz"
+    graph = GnnBenchmark(name="cora", raw=str(path)).open()
+    assert graph.num_edges == 5429
+    npz = np.load(path)
+    arcs = scipy.sparse.csr_matrix((npz["adj_data"], npz["adj_indices"], npz["adj_indptr"]))
+    assert (adjacency(graph) != arcs.T).nnz == 0
+
+
+def test_heterophilous_tolokers(data):
+    raw = str(data / "heterophilous")
+    graph = Heterophilous(name="tolokers", raw=raw, undirected=True).open()
+    assert sizes(graph) == (11758, 2 * 519000, 10, 2)
+    assert split_sizes(graph) == (5879, 2939, 2940)
+    assert graph.metric == "roc_auc"
+    assert graph.feature_dtype == "float32"
+    other = Heterophilous(name="tolokers", raw=raw, undirected=True, mask=9).open()
+    assert not np.array_equal(graph.train_idx, other.train_idx)
+    npz = np.load(data / "heterophilous" / "tolokers.npz")
+    np.testing.assert_array_equal(other.test_idx, np.flatnonzero(npz["test_masks"][9]))
+    with pytest.raises(ConfigError, match=r"dataset.mask=10: .* has the splits 0 to 9"):
+        Heterophilous(name="tolokers", raw=raw, mask=10).open()
+
+
+def test_musae_github(data, tmp_path):
+    archive = data / "musae_git" / "git_web_ml.zip"
+    graph = Musae(name="github", raw=str(archive), undirected=True).open()
+    assert sizes(graph) == (37700, 2 * 289003, 4005, 2)
+    assert split_sizes(graph) == (22620, 7540, 7540)
+    assert graph.feature_dtype == "uint8"
+    columns = [1574, 3773, 3571, 2672, 2478, 2534, 3129, 3077, 1171, 2045]
+    columns += [1539, 902, 1532, 2472, 1122, 2480, 3098, 2115, 1578]
+    assert np.flatnonzero(graph.features[0]).tolist() == sorted(columns)
+    assert graph.labels[:4].tolist() == [0, 0, 1, 0]
+
+    with zipfile.ZipFile(archive) as members:
+        members.extractall(tmp_path / "unpacked")
+    unpacked = Musae(name="github", raw=str(tmp_path / "unpacked"), undirected=True).open()
+    np.testing.assert_array_equal(graph.indices, unpacked.indices)
+
+
+def test_snap_slashdot(data, adjacency):
+    graph = Snap(name="soc-Slashdot0902", raw=str(data / "snap")).open()
+    assert sizes(graph) == (82168, 948464, 64, 16)
+    assert graph.indices[graph.indptr[0] : graph.indptr[1]][0] == 0  # a loop
+    without = Snap(name="soc-Slashdot0902", raw=str(data / "snap"), self_loops="remove").open()
+    loops = adjacency(graph).diagonal().sum()
+    assert without.num_edges == 948464 - loops
+
+
+def test_csr_cnr_2000(data, adjacency):
+    path = data / "webgraph" / "cnr-2000_csr.npz"
+    graph = Csr(name="cnr-2000", raw=str(path)).open()
+    assert sizes(graph) == (325557, 3216152, 64, 16)
+    npz = np.load(path)
+    shape = (325557, 325557)
+    ones = np.ones(len(npz["indices"]), np.int64)
+    out_links = scipy.sparse.csr_matrix((ones, npz["indices"], npz["indptr"]), shape)
+    matrix = adjacency(graph)
+    assert (matrix != out_links.T).nnz == 0
+    assert matrix.diagonal().sum() == 87442
+
+
+@pytest.mark.parametrize(
+    ("dataset", "file"),
+    [
+        (Heterophilous(name="tolokers", raw="."), "heterophilous/tolokers.npz"),
+        (GnnBenchmark(name="cora", raw="."), "gnn_benchmark/cora.npz"),
+        (Csr(name="cnr-2000_csr", raw="."), "webgraph/cnr-2000_csr.npz"),
+        (Snap(name="soc-Slashdot0902", raw="."), "snap/soc-Slashdot0902.txt.gz"),
+        (Musae(name="git_web_ml", raw="."), "musae_git/git_web_ml.zip"),
+        *(
+            (Planetoid(name="cora", raw="."), f"planetoid/ind.cora.{part}")
+            for part in ("allx", "ty", "graph", "test.index")
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_truncated_or_missing(data, tmp_path, monkeypatch, leftovers, dataset, file):
+    """Half of a file is refused with its name; so is none of it."""
+    source = data / file
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for sibling in source.parent.iterdir():
+        (raw / sibling.name).write_bytes(sibling.read_bytes())
+    whole = source.read_bytes()
+    # Cut into the last line's number, not between lines, where text has no way to tell.
+    (raw / source.name).write_bytes(whole[: len(whole) // 2])
+    monkeypatch.chdir(raw)
+    if isinstance(dataset, Musae):
+        dataset = Musae(name="github", raw=str(raw / source.name))
+    with pytest.raises(GraphError, match=source.name) as error:
+        dataset.prepare()
+    assert "\n" not in str(error.value)
+    assert not dataset.store_path().exists()
+    assert leftovers(dataset.store_path()) == []
+    (raw / source.name).unlink()
+    with pytest.raises(GraphError, match=f"{source.stem}|no such file"):
+        dataset.prepare()

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import json
+import resource
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale.config import ConfigError
+from gnnscale.dataset.folder import new_folder
+from gnnscale.dataset.store import StoreOptions, StoreWriter, verify_store
+from gnnscale.graph import Graph, GraphError
+
+SPLIT = (np.array([2]), np.array([0]), np.array([1]))
+
+
+def write(path, *, options=None, edges=((0, 1), (2, 1)), num_vertices=3, **parts):
+    """Write a store of three vertices, with the parts under test replaced."""
+    path.mkdir()
+    with StoreWriter(path, options or StoreOptions()) as writer:
+        writer.set_num_vertices(num_vertices, source="raw")
+        src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+        writer.add_edges(src, dst, source="raw")
+        features = parts.get("features", np.ones((num_vertices, 2), np.float32))
+        writer.write_features(
+            [features], num_features=2, dtype=parts.get("dtype", "float32"), source="raw"
+        )
+        labels = parts.get("labels", np.arange(num_vertices) % 2)
+        writer.set_labels(labels, num_classes=parts.get("num_classes"), source="raw")
+        writer.set_split(*parts.get("split", SPLIT), source="raw")
+        writer.finish(name="tiny", source="raw", options={})
+    return Graph.open(path)
+
+
+def test_tiny_graph(tmp_path):
+    graph = write(tmp_path / "store", edges=[(2, 1), (0, 1), (1, 0), (2, 1)])
+    assert graph.indptr.tolist() == [0, 1, 3, 3]
+    assert graph.indices.tolist() == [1, 0, 2]
+    assert graph.indices.dtype == np.int32
+    assert graph.labels.tolist() == [0, 1, 0]
+    assert (graph.train_idx, graph.valid_idx, graph.test_idx) == SPLIT
+    assert graph.name == "tiny"
+    assert graph.num_classes == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [[], [0, 2], [2]]),
+        ({"drop_duplicates": False}, [[], [0, 0, 2], [2]]),
+        ({"undirected": True}, [[1], [0, 2], [1, 2]]),
+        ({"undirected": True, "self_loops": "remove"}, [[1], [0, 2], [1]]),
+        ({"undirected": True, "self_loops": "add"}, [[0, 1], [0, 1, 2], [1, 2]]),
+        ({"undirected": True, "drop_duplicates": False}, [[1, 1], [0, 0, 2], [1, 2]]),
+    ],
+)
+def test_edge_options(tmp_path, options, expected):
+    edges = [(0, 1), (0, 1), (2, 1), (2, 2)]
+    graph = write(tmp_path / "store", edges=edges, options=StoreOptions(**options))
+    lists = [
+        graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+        for v in range(graph.num_vertices)
+    ]
+    assert lists == expected
+
+
+def test_no_edges(tmp_path):
+    graph = write(tmp_path / "store", edges=[])
+    assert graph.num_edges == 0
+    assert graph.indptr.tolist() == [0, 0, 0, 0]
+
+
+def reference(edges, num_vertices, options):
+    """The adjacency matrix (destination by source) that the options ask for, by scipy."""
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    loops = src[src == dst] if options.self_loops == "keep" else src[:0]
+    if options.self_loops == "add":
+        loops = np.arange(num_vertices)
+    src, dst = src[src != dst], dst[src != dst]
+    if options.undirected:
+        src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+    src, dst = np.concatenate([src, loops]), np.concatenate([dst, loops])
+    shape = (num_vertices, num_vertices)
+    matrix = scipy.sparse.coo_matrix((np.ones(len(src), np.int64), (dst, src)), shape).tocsr()
+    if options.drop_duplicates:
+        matrix.data[:] = 1
+    return matrix
+
+
+OPTIONS = st.builds(
+    StoreOptions,
+    undirected=st.booleans(),
+    drop_duplicates=st.booleans(),
+    self_loops=st.sampled_from(["keep", "remove", "add"]),
+    memory_bytes=st.sampled_from([12, 100, 1 << 20]),
+)
+
+
+@given(
+    edges=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=3),
+    options=OPTIONS,
+)
+@settings(max_examples=80, deadline=None)
+def test_topology_equals_scipy(tmp_path_factory, edges, cuts, options):
+    path = tmp_path_factory.mktemp("store")
+    writer = StoreWriter(path, options)
+    writer.set_num_vertices(12, source="raw")
+    for part in np.split(np.array(edges, np.int64).reshape(-1, 2), sorted(cuts)):
+        writer.add_edges(part[:, 0], part[:, 1], source="raw")
+    indptr, indices = writer.build_topology()
+    matrix = scipy.sparse.csr_matrix((np.ones(len(indices), np.int64), indices, indptr), (12, 12))
+    assert (matrix != reference(edges, 12, options)).nnz == 0
+    assert matrix.has_sorted_indices
+    assert sorted(file.name for file in path.iterdir()) == ["indices.npy", "indptr.npy"]
+
+
+def test_small_budget_gives_the_same_lists(tmp_path):
+    generator = np.random.default_rng(0)
+    edges = generator.integers(5000, size=(200_000, 2)).astype(np.int32)
+    results = []
+    for number, memory_bytes in enumerate((1 << 30, 64 << 10)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        writer = StoreWriter(path, StoreOptions(undirected=True, memory_bytes=memory_bytes))
+        writer.set_num_vertices(5000, source="raw")
+        writer.add_edges(edges[:, 0], edges[:, 1], source="raw")
+        results.append(writer.build_topology())
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("float16", [0.5, -2]), ("uint8", [0, 255]), ("float32", [0.1, 1e30])],
+)
+def test_feature_types(tmp_path, dtype, values):
+    features = np.array([values] * 3, np.float32)
+    graph = write(tmp_path / "store", features=features, options=StoreOptions(feature_dtype=dtype))
+    assert graph.feature_dtype == dtype == str(graph.features.dtype)
+    np.testing.assert_array_equal(graph.features, features)
+
+
+def test_bfloat16_rounds_as_torch_does(tmp_path):
+    torch = pytest.importorskip("torch")
+    features = np.random.default_rng(0).standard_normal((3, 2)).astype(np.float32)
+    features[0] = [1 + 2**-8, 1 + 3 * 2**-8]  # ties
+    graph = write(
+        tmp_path / "store", features=features, options=StoreOptions(feature_dtype="bfloat16")
+    )
+    assert graph.feature_dtype == "bfloat16"
+    expected = torch.from_numpy(features).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    np.testing.assert_array_equal(graph.features, expected)
+
+
+def test_normalized_features(tmp_path):
+    features = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
+    graph = write(
+        tmp_path / "store",
+        features=features,
+        dtype="uint8",
+        options=StoreOptions(normalize_features=True),
+    )
+    assert graph.feature_dtype == "float32"
+    assert graph.features.tolist() == [[0.25, 0.75], [0, 0], [1, 0]]
+
+
+def test_multilabel(tmp_path):
+    labels = np.array([[1, 0], [1, 1], [0, 0]])
+    graph = write(tmp_path / "store", labels=labels)
+    assert graph.multilabel
+    assert graph.labels.dtype == np.uint8
+    assert graph.num_classes == 2
+
+
+NAN, INFINITE = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
+NAN[1, 0], INFINITE[2, 1] = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"edges": [(0, -1)]}, "raw: vertex id -1 is negative"),
+        ({"edges": [(0, 3)]}, "raw: vertex id 3 is out of range, the graph has 3 vertices"),
+        ({"num_vertices": 0, "edges": []}, "raw: 0 vertices"),
+        ({"features": NAN}, "raw: feature 0 of vertex 1 is nan"),
+        ({"features": INFINITE}, "raw: feature 1 of vertex 2 is inf"),
+        ({"features": np.ones((2, 2))}, "raw: 2 feature rows for 3 vertices"),
+        ({"labels": np.array([0, 1, 5]), "num_classes": 3}, "label 5 of vertex 2 is out of range"),
+        ({"labels": np.array([0, -2, 1])}, "label -2 of vertex 1 is out of range"),
+        ({"labels": np.array([0, 1])}, "2 labels for 3 vertices"),
+        ({"labels": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
+        ({"labels": np.array([[0, 1], [2, 0], [1, 1]])}, "label 2 of vertex 1"),
+        ({"labels": np.array([[0, 1], [np.nan, 0], [1, 1]])}, "label nan of vertex 1"),
+        ({"labels": np.array([-1, -1, -1])}, "no vertex has a label"),
+        ({"labels": np.array([0, 1, -1])}, "vertex 2 of the train split has no label"),
+        ({"split": ([2], [], [1])}, "raw: the valid split is empty"),
+        ({"split": ([2], [2], [1])}, "overlapping splits, vertex 2 of the valid split"),
+        ({"split": ([2], [0], [3])}, "raw: test split: vertex id 3 is out of range"),
+        ({"split": ([2], [0], [1.0])}, "test split: vertex ids are float64"),
+        ({"split": ([2, 2], [0], [1])}, "the train split names a vertex twice"),
+    ],
+)
+def test_bad_input(tmp_path, parts, message):
+    if "split" in parts:
+        parts["split"] = tuple(map(np.array, parts["split"]))
+    with pytest.raises(GraphError) as error:
+        write(tmp_path / "store", **parts)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_ids_must_be_whole_numbers(tmp_path):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        with pytest.raises(GraphError, match=r"raw: vertex ids are float64, they must be whole"):
+            writer.add_edges(np.array([0.0]), np.array([1.5]), source="raw")
+
+
+def test_edges_before_vertices(tmp_path):
+    writer = StoreWriter(tmp_path, StoreOptions())
+    with pytest.raises(GraphError, match="raw: edges come before the number of vertices is known"):
+        writer.add_edges(np.array([0]), np.array([1]), source="raw")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(1e6, "float16"), (0.5, "uint8"), (256, "uint8"), (3.4e38, "bfloat16")]
+)
+def test_values_that_the_type_cannot_hold(tmp_path, value, dtype):
+    features = np.ones((3, 2), np.float32)
+    features[2, 1] = value
+    with pytest.raises(GraphError, match=f"feature 1 of vertex 2 is .*, {dtype} cannot hold it"):
+        write(tmp_path / "store", features=features, options=StoreOptions(feature_dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"self_loops": "drop"}, "dataset.self_loops=drop: allowed are keep, remove, add"),
+        ({"feature_dtype": "float64"}, "dataset.feature_dtype=float64: allowed are float32"),
+        ({"feature_dtype": "uint8", "normalize_features": True}, "dataset.feature_dtype=uint8"),
+        ({"memory_bytes": 0}, "dataset.memory_bytes=0"),
+    ],
+)
+def test_bad_options(option, message):
+    with pytest.raises(ConfigError, match=message):
+        StoreOptions(**option)
+
+
+def test_checksums(tmp_path):
+    path = tmp_path / "store"
+    write(path)
+    verify_store(path)
+    with (path / "features.npy").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    with pytest.raises(GraphError, match=r"features.npy: checksum"):
+        verify_store(path)
+
+
+def test_meta(tmp_path):
+    write(tmp_path / "store")
+    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
+    assert meta["num_vertices"] == 3
+    assert meta["num_edges"] == 2
+    assert meta["num_features"] == 2
+    assert meta["arrays"]["indptr"]["dtype"] == "int64"
+    assert meta["source"] == "raw"
+
+
+@pytest.fixture
+def file_size_limit():
+    """Files may not grow beyond 64 KiB, which fails like a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def write_much(path, part):
+    many = np.zeros(100_000, np.int64)
+    with new_folder(path) as folder, StoreWriter(folder, StoreOptions()) as writer:
+        writer.set_num_vertices(100_000, source="raw")
+        if part == "edges":
+            writer.add_edges(many, many + 1, source="raw")
+            writer.build_topology()
+        rows = np.ones((100_000, 8), np.float32)
+        writer.write_features([rows], num_features=8, dtype="float32", source="raw")
+
+
+@pytest.mark.parametrize("part", ["edges", "features"])
+def test_disk_full(tmp_path, file_size_limit, leftovers, part):
+    path = tmp_path / "stores" / "big"
+    with pytest.raises(GraphError, match=r"big: cannot be written, .* MiB free\)"):
+        write_much(path, part)
+    assert not path.exists()
+    assert leftovers(path) == []

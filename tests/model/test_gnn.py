@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, Inputs, ModelConfig
+from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
+
+ALL: tuple[type[ModelConfig], ...] = (GCN, GraphSAGE, GIN, GAT)
+FUSED = (GCN, GraphSAGE, GIN)
+
+
+def step(model: GNN, batch: MiniBatch, inputs: Inputs) -> list[torch.Tensor]:
+    """Return the logits and every parameter's gradient of one training step."""
+    logits = model(batch, inputs)
+    weight = torch.arange(logits.numel()).view_as(logits) % 7 - 3.0
+    grads = torch.autograd.grad((logits * weight).sum(), list(model.parameters()))
+    return [logits.detach(), *grads]
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("config", FUSED)
+def test_fused_load_aggregate_changes_nothing(
+    random_graph: Callable[..., Graph],
+    sample: Callable[[Graph], MiniBatch],
+    load: Callable[..., Inputs],
+    config: type[ModelConfig],
+    stored: torch.dtype,
+) -> None:
+    graph = random_graph(dtype=stored)
+    batch = sample(graph)
+    model = config(hidden=16, dropout=0.5).build(num_features=20, num_classes=5)
+    fused = load(graph, model, batch, fused=True)
+    gathered = load(graph, model, batch, fused=False)
+    assert fused.prepared
+    assert not gathered.prepared
+    assert len(fused.x) == batch.blocks[0].num_dst
+    assert len(gathered.x) == len(batch.input_vertices)
+    for left, right in zip(step(model, batch, fused), step(model, batch, gathered), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_layers_and_norms(
+    random_graph: Callable[..., Graph],
+    load: Callable[..., Inputs],
+    config: type[ModelConfig],
+    norm: str,
+    num_layers: int,
+) -> None:
+    graph = random_graph()
+    built = config(hidden=16, num_layers=num_layers, norm=norm)
+    model = built.build(num_features=20, num_classes=5)
+    assert len(model.layers) == num_layers
+    sampler = NeighborSampler(graph, fanouts=[4] * num_layers)
+    batch = sampler.sample(np.arange(20), 0)
+    logits, *grads = step(model, batch, load(graph, model, batch, fused=True))
+    assert logits.shape == (20, 5)
+    assert all(torch.isfinite(grad).all() for grad in grads)
+    assert all(grad.abs().sum() > 0 for grad in grads[:1] + grads[-1:])
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_a_step_repeats_bit_for_bit_and_dropout_follows_the_step(
+    random_graph: Callable[..., Graph], load: Callable[..., Inputs], config: type[ModelConfig]
+) -> None:
+    graph = random_graph()
+    model = config(hidden=16, dropout=0.5).build(num_features=20, num_classes=5)
+    sampler = NeighborSampler(graph, fanouts=[-1, -1])
+    batches = [sampler.sample(np.arange(20), step) for step in (0, 0, 1)]
+    inputs = [load(graph, model, batch, fused=True) for batch in batches]
+    first, again, other = (step(model, b, i) for b, i in zip(batches, inputs, strict=True))
+    assert all(torch.equal(left, right) for left, right in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+    model.eval()
+    first, _, other = (model(b, i) for b, i in zip(batches, inputs, strict=True))
+    assert torch.equal(first, other)
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_slices_of_a_batch_have_the_same_logits(
+    random_graph: Callable[..., Graph], load: Callable[..., Inputs], config: type[ModelConfig]
+) -> None:
+    graph = random_graph()
+    model = config(hidden=16, dropout=0.0).build(num_features=20, num_classes=5)
+    sampler = NeighborSampler(graph, fanouts=[5, 3], num_threads=2)
+    seeds = np.arange(0, 90, 2)
+    whole = sampler.sample(seeds, 0)
+    parts = [sampler.sample(part, 0) for part in np.array_split(seeds, 4)]
+    with torch.no_grad():
+        expected = model(whole, load(graph, model, whole, fused=True))
+        logits = [model(part, load(graph, model, part, fused=True)) for part in parts]
+    torch.testing.assert_close(torch.cat(logits), expected)
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_training_lowers_the_loss(
+    random_graph: Callable[..., Graph], load: Callable[..., Inputs], config: type[ModelConfig]
+) -> None:
+    torch.manual_seed(0)
+    graph = random_graph(300, 900)
+    labels = torch.from_numpy((graph.features[:, 0] > 0).astype(np.int64))
+    model = config(hidden=32, dropout=0.2).build(num_features=20, num_classes=2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    sampler = NeighborSampler(graph, fanouts=[5, 5])
+    losses = []
+    for number in range(40):
+        batch = sampler.sample(np.arange(number % 3, 300, 3), number)
+        logits = model(batch, load(graph, model, batch, fused=True))
+        seeds = torch.from_numpy(batch.seeds.astype(np.int64))
+        loss = torch.nn.functional.cross_entropy(logits, labels[seeds])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    assert np.mean(losses[-6:]) < 0.8 * np.mean(losses[:6])
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_no_seeds_no_logits(
+    random_graph: Callable[..., Graph], load: Callable[..., Inputs], config: type[ModelConfig]
+) -> None:
+    graph = random_graph()
+    model = config(hidden=16).build(num_features=20, num_classes=5)
+    empty = np.array([], np.int64)
+    for sampler in (
+        NeighborSampler(graph, fanouts=[3, 3]),
+        LayerSampler(graph, layer_sizes=[3, 3]),
+    ):
+        batch = sampler.sample(empty, 0)
+        for fused in (False, True):
+            assert model(batch, load(graph, model, batch, fused=fused)).shape == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": 0}, r"model\.hidden=0: must be at least 1"),
+        ({"num_layers": 0}, r"model\.num_layers=0: must be at least 1"),
+        ({"dropout": 1.0}, r"model\.dropout=1\.0: must be at least 0 and below 1"),
+        ({"dropout": -0.1}, r"model\.dropout=-0\.1: must be"),
+        ({"norm": "batches"}, r"model\.norm=batches: must be one of none, batch, layer"),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        GraphSAGE(**options)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale.report.summary import append_metrics, summarise, write_json, write_metrics
+from gnnscale.runtime.records import EpochRecord, TrainResult
+
+
+def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
+    return EpochRecord(
+        epoch=number,
+        train_loss=1.0 / number,
+        valid_metric=metric,
+        lr=0.1,
+        epoch_time_s=seconds,
+        eval_time_s=None,
+        num_edges=2_000_000,
+        num_vertices=300,
+        stage_times_s={"sample": seconds, "load": 1.0, "transfer": None, "propagate": 2, "sync": 0},
+        peak_rss_bytes=1000 * number,
+    )
+
+
+def result(*history: EpochRecord, **changes: Any) -> TrainResult:
+    values: dict[str, Any] = {
+        "dataset": "cora",
+        "model": "Gcn",
+        "seed": 4,
+        "metric": "accuracy",
+        "ceiling": None,
+        "history": history,
+        "test_metric": 0.7,
+    }
+    return TrainResult(**{**values, **changes})
+
+
+def test_summary_by_hand() -> None:
+    summary = summarise(
+        result(epoch(1, 0.5, 1.0), epoch(2, 0.8, 2.0), epoch(3, 0.6, 5.0)), status="completed"
+    )
+    assert summary["status"] == "completed"
+    assert (summary["dataset"], summary["model"], summary["seed"]) == ("cora", "Gcn", 4)
+    assert (summary["epochs"], summary["best_epoch"]) == (3, 2)
+    assert (summary["valid_metric"], summary["test_metric"]) == (0.8, 0.7)
+    assert summary["train_loss"] == pytest.approx(1 / 3)
+    assert summary["epoch_time_s"] == {"mean": pytest.approx(8 / 3), "median": 2.0}
+    assert summary["mteps"] == pytest.approx(6 / 8)
+    assert summary["nvtps"] == pytest.approx(900 / 8)
+    assert summary["peak_rss_bytes"] == 3000
+    (cpu,) = summary["devices"]
+    assert (cpu["kind"], cpu["batch_share"]) == ("cpu", 1.0)
+    assert cpu["stage_times_s"]["sample"] == pytest.approx(8 / 3)
+    assert cpu["stage_times_s"]["propagate"] == 2
+    assert cpu["stage_times_s"]["sync"] == 0
+
+
+def test_absent_figures_are_null() -> None:
+    summary = summarise(result(epoch(1, None, 1.0), test_metric=None), status="interrupted")
+    assert summary["valid_metric"] is None
+    assert summary["test_metric"] is None
+    assert summary["predicted"] is None
+    assert summary["ceiling"] is None
+    (cpu,) = summary["devices"]
+    for name in ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate"):
+        assert cpu[name] is None
+    assert cpu["stage_times_s"]["transfer"] is None
+
+
+def test_a_run_without_an_epoch_has_a_summary() -> None:
+    summary = summarise(result(test_metric=None), status="failed", error="no data")
+    assert summary["error"] == "no data"
+    assert summary["epochs"] == 0
+    figures = ("train_loss", "mteps", "nvtps", "best_epoch", "peak_rss_bytes")
+    assert all(summary[name] is None for name in figures)
+    assert summary["epoch_time_s"] == {"mean": None, "median": None}
+
+
+def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:
+    write_metrics(tmp_path, [epoch(1, 0.5, 1.0)])
+    append_metrics(tmp_path, epoch(2, None, 2.0))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert lines[1]["valid_metric"] is None
+    assert lines[1]["mteps"] == 1.0
+    assert lines[1]["nvtps"] == 150.0
+    write_metrics(tmp_path, [epoch(1, 0.5, 1.0)])
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_json_that_cannot_be_written_leaves_the_file_before(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
+    assert len(list(tmp_path.iterdir())) == 1

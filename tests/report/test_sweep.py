@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from gnnscale.report.sweep import SweepReport, collect, over_seeds
+
+
+def job(directory: Path, number: int, overrides: list[str], **summary: object) -> None:
+    folder = directory / str(number)
+    (folder / ".hydra").mkdir(parents=True)
+    OmegaConf.save(OmegaConf.create(overrides), folder / ".hydra" / "overrides.yaml")
+    OmegaConf.save({"hydra": {"job": {"num": number}}}, folder / ".hydra" / "hydra.yaml")
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def completed(test_metric: float) -> dict[str, object]:
+    return {
+        "status": "completed",
+        "epochs": 2,
+        "best_epoch": 1,
+        "valid_metric": 0.5,
+        "test_metric": test_metric,
+        "metric": "accuracy",
+        "epoch_time_s": {"mean": 2.0, "median": 1.5},
+    }
+
+
+def sweep(directory: Path) -> None:
+    for number, (seed, hidden, metric) in enumerate(
+        [(0, 8, 0.5), (1, 8, 0.7), (0, 16, 0.8), (1, 16, 0.9)]
+    ):
+        overrides = ["epochs=2", f"seed={seed}", f"model.hidden={hidden}"]
+        job(directory, number, overrides, **completed(metric))
+
+
+def test_jobs_are_told_apart_by_what_varied(tmp_path: Path) -> None:
+    sweep(tmp_path)
+    jobs = collect(tmp_path)
+    assert [each["job"] for each in jobs] == [0, 1, 2, 3]
+    assert jobs[2]["options"] == {"seed": "0", "model.hidden": "16"}
+    assert jobs[2]["test_metric"] == 0.8
+    assert jobs[2]["epoch_time_s"] == 1.5
+
+
+def test_mean_over_seeds_by_hand(tmp_path: Path) -> None:
+    sweep(tmp_path)
+    small, large = over_seeds(collect(tmp_path))
+    assert small["options"] == {"model.hidden": "8"}
+    assert small["test_metric"]["mean"] == pytest.approx(0.6)
+    assert small["test_metric"]["std"] == pytest.approx(0.1 * 2**0.5)
+    assert large["test_metric"]["mean"] == pytest.approx(0.85)
+
+
+def test_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(tmp_path)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    SweepReport().on_multirun_end(config)
+    shown = capsys.readouterr().out
+    assert "model.hidden=8: test accuracy 0.6000 ± 0.1414 over 2 seeds" in shown
+    assert shown.splitlines()[-1] == str(tmp_path / "results.json")
+    assert len(json.loads((tmp_path / "results.json").read_text())["jobs"]) == 4
+    with (tmp_path / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model.hidden"] for row in rows] == ["8", "8", "16", "16"]
+
+
+def test_a_failed_job_is_in_the_table_and_in_the_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(tmp_path, 0, ["batch_size=8"], **completed(0.5))
+    job(tmp_path, 1, ["batch_size=0"], status="failed", error="batch_size=0: must be at least 1")
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    with pytest.raises(SystemExit) as status:
+        SweepReport().on_multirun_end(config)
+    assert status.value.code == 1
+    output = capsys.readouterr()
+    assert "failed" in output.out
+    assert "1 of 2 jobs" in output.err
+    assert collect(tmp_path)[1]["error"] == "batch_size=0: must be at least 1"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.runtime.loading import FeatureLoader, in_degrees
+from gnnscale.sampler import LayerSampler, NeighborSampler
+
+
+def test_in_degrees_by_hand(tiny_graph: Graph) -> None:
+    degrees = in_degrees(tiny_graph)
+    assert degrees.dtype == np.float32
+    assert degrees.tolist() == [2, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("config", [GraphSAGE, GCN, GIN, GAT])
+def test_degrees_are_there_where_they_are_used(
+    tiny_graph: Graph, config: type[ModelConfig]
+) -> None:
+    model = config(num_layers=1, hidden=8).build(num_features=2, num_classes=2)
+    loader = FeatureLoader(tiny_graph, model, num_threads=1)
+    seeds = np.array([2, 0])
+    batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(seeds, 0)
+    inputs = loader.load(batch)
+    if config in (GCN, GIN):
+        assert inputs.degrees.tolist() == in_degrees(tiny_graph)[batch.input_vertices].tolist()
+    else:
+        assert inputs.degrees is None
+    batch = LayerSampler(tiny_graph, layer_sizes=[2]).sample(seeds, 0)
+    inputs = loader.load(batch)
+    assert inputs.degrees.tolist() == in_degrees(tiny_graph)[batch.input_vertices].tolist()
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("computed", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_rows_are_those_of_the_input_vertices(
+    random_graph: Callable[..., Graph],
+    stored: torch.dtype,
+    computed: torch.dtype,
+    num_threads: int,
+) -> None:
+    graph = random_graph(dtype=stored)
+    model = GraphSAGE(num_layers=1).build(num_features=20, num_classes=5)
+    batch = NeighborSampler(graph, fanouts=[5]).sample(np.arange(0, 300, 3), 0)
+    loader = FeatureLoader(
+        graph, model, num_threads=num_threads, fused=False, compute_dtype=computed
+    )
+    inputs = loader.load(batch)
+    rows = graph.features[batch.input_vertices]
+    if stored == torch.bfloat16:
+        expected = torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
+    else:
+        expected = torch.from_numpy(rows)
+    assert not inputs.prepared
+    assert torch.equal(inputs.x, expected.float().to(computed))
+
+
+def test_the_fused_first_layer_by_hand(tiny_graph: Graph) -> None:
+    model = GraphSAGE(num_layers=1).build(num_features=2, num_classes=2)
+    batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(np.array([2, 3]), 0)
+    inputs = FeatureLoader(tiny_graph, model, num_threads=2).load(batch)
+    assert inputs.prepared
+    assert inputs.x.tolist() == [[2, 20, 1.5, 15], [3, 30, 0, 0]]

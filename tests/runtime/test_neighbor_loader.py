@@ -1,0 +1,425 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale import ConfigError, Graph, GraphError, NeighborLoader, NeighborSampler
+from gnnscale.dataset import Planetoid
+
+pytest.importorskip("torch_geometric", reason="PyG is not installed")
+
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import GraphSAGE
+from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.utils import trim_to_layer
+
+FANOUTS = [4, 3, 2]
+
+
+def edges_of(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    return graph.indices.astype(np.int64), dst
+
+
+def as_data(graph: Graph, **fields: Any) -> Data:
+    edge_index = torch.from_numpy(np.stack(edges_of(graph)))
+    features, labels = torch.tensor(graph.features), torch.tensor(graph.labels)
+    return Data(x=features, y=labels, edge_index=edge_index, **fields)
+
+
+def slow_batch(
+    graph: Graph, seeds: list[int], fanouts: list[int], *, seed: int, step: int, replace: bool
+) -> tuple[list[int], list[list[tuple[int, int]]]]:
+    """A batch vertex by vertex: its ids and, for every hop, its edges in local ids.
+
+    What is drawn for a vertex does not depend on the rest of its batch, so that a batch of this
+    vertex alone tells it: every hop of that expands the vertex again.
+    """
+    sampler = NeighborSampler(graph, fanouts=fanouts, seed=seed, replace=replace)
+    local = {vertex: number for number, vertex in enumerate(seeds)}
+    frontier, hops = list(seeds), []
+    for hop in range(len(fanouts)):
+        edges, found = [], []
+        for vertex in frontier:
+            alone = sampler.sample(np.array([vertex]), step)
+            block = alone.blocks[-1 - hop]
+            for source in alone.input_vertices[block.indices[: block.indptr[1]]].tolist():
+                if source not in local:
+                    local[source] = len(local)
+                    found.append(source)
+                edges.append((local[source], local[vertex]))
+        hops.append(edges)
+        frontier = found
+    return list(local), hops
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not [t for t in threading.enumerate() if t.name.startswith("gnnscale")]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanouts", [[3], [4, 3, 2], [-1, 2], [2, -1]])
+def test_a_batch_is_that_of_a_slow_reference(
+    graph: Graph, fanouts: list[int], replace: bool
+) -> None:
+    nodes = torch.randperm(graph.num_vertices, generator=torch.Generator().manual_seed(1))[:50]
+    loader = NeighborLoader(graph, fanouts, nodes, batch_size=20, replace=replace, seed=7)
+    assert len(loader) == 3
+    for step, batch in enumerate(loader):
+        seeds = nodes[20 * step : 20 * step + 20]
+        n_id, hops = slow_batch(graph, seeds.tolist(), fanouts, seed=7, step=step, replace=replace)
+        edges = [edge for hop in hops for edge in hop]
+        assert isinstance(batch, Data)
+        assert batch.n_id.tolist() == n_id
+        assert batch.edge_index.T.tolist() == [list(edge) for edge in edges]
+        assert batch.edge_index.dtype == batch.n_id.dtype == batch.input_id.dtype == torch.int64
+        assert batch.num_sampled_edges == [len(hop) for hop in hops]
+        assert sum(batch.num_sampled_nodes) == batch.num_nodes == len(n_id)
+        assert batch.num_sampled_nodes[0] == batch.batch_size == len(seeds)
+        assert batch.input_id.tolist() == list(range(20 * step, 20 * step + len(seeds)))
+        assert np.array_equal(batch.x, graph.features[n_id])
+        assert np.array_equal(batch.y, graph.labels[n_id])
+        assert "e_id" not in batch
+
+
+def test_every_sampled_edge_is_an_edge_of_the_graph(graph: Graph) -> None:
+    known = set(zip(*(ends.tolist() for ends in edges_of(graph)), strict=True))
+    for batch in NeighborLoader(as_data(graph), FANOUTS, batch_size=64):
+        ends = batch.n_id[batch.edge_index]
+        assert set(map(tuple, ends.T.tolist())) <= known
+
+
+def test_real_edges_have_int32_or_int64_ids(graph: Graph) -> None:
+    wide = Graph(**{**vars(graph), "indices": graph.indices.astype(np.int64)})
+    for narrow, other in zip(
+        NeighborLoader(graph, FANOUTS, batch_size=64),
+        NeighborLoader(wide, FANOUTS, batch_size=64),
+        strict=True,
+    ):
+        assert torch.equal(narrow.edge_index, other.edge_index)
+
+
+def test_trimming_does_not_change_the_seeds_output(graph: Graph) -> None:
+    model = GraphSAGE(graph.num_features, 8, num_layers=3, out_channels=5).eval()
+    for batch in NeighborLoader(graph, FANOUTS, batch_size=100):
+        whole = model(batch.x, batch.edge_index)
+        trimmed = model(
+            batch.x,
+            batch.edge_index,
+            num_sampled_nodes_per_hop=batch.num_sampled_nodes,
+            num_sampled_edges_per_hop=batch.num_sampled_edges,
+        )
+        assert len(trimmed) < len(whole)
+        torch.testing.assert_close(trimmed[: batch.batch_size], whole[: batch.batch_size])
+        x, edge_index = batch.x, batch.edge_index
+        for layer in range(3):
+            x, edge_index, _ = trim_to_layer(
+                layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index
+            )
+            assert edge_index[0].max() < len(x)
+        assert edge_index[1].max() < batch.batch_size
+
+
+def test_all_neighbours_give_the_output_of_the_whole_graph(graph: Graph) -> None:
+    data = as_data(graph)
+    model = GraphSAGE(graph.num_features, 8, num_layers=2, out_channels=5).eval()
+    expected = model(data.x, data.edge_index)
+    for batch in NeighborLoader(data, [-1, -1], batch_size=64, shuffle=True):
+        seeds = batch.n_id[: batch.batch_size]
+        out = model(batch.x, batch.edge_index)[: batch.batch_size]
+        torch.testing.assert_close(out, expected[seeds])
+
+
+def test_batches_do_not_depend_on_threads(graph: Graph) -> None:
+    def epochs(**threads: int) -> list[Data]:
+        loader = NeighborLoader(graph, FANOUTS, batch_size=30, shuffle=True, seed=3, **threads)
+        return [batch for _ in range(2) for batch in loader]
+
+    reference = epochs(num_workers=0, num_threads=1)
+    assert len(reference) == 20
+    for threads in (
+        {"num_workers": 0, "num_threads": 4},
+        {"num_workers": 1},
+        {"num_workers": 3, "num_threads": 2, "prefetch_factor": 5},
+    ):
+        for batch, same in zip(epochs(**threads), reference, strict=True):
+            assert batch.to_dict().keys() == same.to_dict().keys()
+            for name, value in batch.to_dict().items():
+                assert np.array_equal(value, same[name]), name
+
+
+def test_epochs_differ_in_order_and_in_neighbours(graph: Graph) -> None:
+    loader = NeighborLoader(graph, FANOUTS, batch_size=300, shuffle=True)
+    (first,), (second,) = list(loader), list(loader)
+    assert sorted(first.input_id.tolist()) == sorted(second.input_id.tolist()) == list(range(300))
+    assert not torch.equal(first.input_id, second.input_id)
+    fixed = NeighborLoader(graph, FANOUTS, batch_size=300)
+    (first,), (second,) = list(fixed), list(fixed)
+    assert torch.equal(first.input_id, second.input_id)
+    assert not torch.equal(first.edge_index[:, :50], second.edge_index[:, :50])
+    (other,) = NeighborLoader(graph, FANOUTS, batch_size=300, seed=1)
+    assert not torch.equal(first.edge_index[:, :50], other.edge_index[:, :50])
+
+
+def test_the_last_batch_may_be_dropped(graph: Graph) -> None:
+    whole = NeighborLoader(graph, [2], batch_size=70)
+    assert [batch.batch_size for batch in whole] == [70, 70, 70, 70, 20]
+    assert len(whole) == 5
+    full = NeighborLoader(graph, [2], batch_size=70, drop_last=True)
+    assert [batch.batch_size for batch in full] == [70] * len(full) == [70] * 4
+
+
+def test_seeds_by_ids_and_by_mask(graph: Graph) -> None:
+    ids = torch.tensor([7, 3, 200])
+    (by_ids,) = NeighborLoader(graph, [2], ids, batch_size=5)
+    assert by_ids.input_id.tolist() == [0, 1, 2]
+    assert by_ids.n_id[:3].tolist() == [7, 3, 200]
+    mask = torch.zeros(graph.num_vertices, dtype=torch.bool)
+    mask[ids] = True
+    (by_mask,) = NeighborLoader(graph, [2], mask, batch_size=5)
+    assert by_mask.input_id.tolist() == by_mask.n_id[:3].tolist() == [3, 7, 200]
+    assert list(NeighborLoader(graph, [2], ids[:0])) == []
+
+
+def test_two_loops_over_one_loader_do_not_disturb_each_other(graph: Graph) -> None:
+    def epochs(loader: NeighborLoader, count: int) -> list[list[list[int]]]:
+        return [[batch.n_id.tolist() for batch in loader] for _ in range(count)]
+
+    expected = epochs(NeighborLoader(graph, FANOUTS, batch_size=60, shuffle=True), 6)
+    loader = NeighborLoader(graph, FANOUTS, batch_size=60, shuffle=True)
+    seen = []
+    for batch, inner in zip(loader, range(1, 6), strict=True):
+        seen.append(batch.n_id.tolist())
+        assert epochs(loader, 1) == [expected[inner]]
+    assert seen == expected[0]
+
+
+def test_a_loop_that_breaks_off_leaves_no_thread(graph: Graph) -> None:
+    loader = NeighborLoader(graph, FANOUTS, batch_size=10, num_workers=2)
+    for _ in loader:
+        assert [t for t in threading.enumerate() if t.name.startswith("gnnscale")]
+        break
+    assert not [t for t in threading.enumerate() if t.name.startswith("gnnscale")]
+    assert len(list(loader)) == 30
+
+
+def test_what_a_transform_raises_surfaces_in_the_loop(graph: Graph) -> None:
+    def transform(batch: Data) -> Data:
+        if 100 in batch.input_id:
+            raise RuntimeError("vertex 100")
+        return batch
+
+    seen = 0
+    with pytest.raises(RuntimeError, match="vertex 100"):  # noqa: PT012
+        for _ in NeighborLoader(graph, [2], batch_size=30, num_workers=2, transform=transform):
+            seen += 1
+    assert seen == 3
+
+
+def test_the_result_of_a_transform_is_what_the_loop_gets(graph: Graph) -> None:
+    loader = NeighborLoader(graph, [2], batch_size=100, transform=lambda batch: batch.batch_size)
+    assert list(loader) == [100, 100, 100]
+
+
+def test_other_attributes_of_data_come_along(graph: Graph) -> None:
+    masks = torch.arange(graph.num_vertices) % 3 == 0
+    bits = torch.arange(graph.num_vertices).to(torch.bfloat16)
+    boxes = np.arange(graph.num_vertices * 4.0).reshape(-1, 2, 2)
+    data = as_data(graph, train_mask=masks, bits=bits, boxes=boxes, source="somewhere")
+    data.halves, data.x = data.x.half(), data.x.bfloat16()
+    for batch in NeighborLoader(data, [2, 2], batch_size=128):
+        assert batch.source == "somewhere"
+        for name in ("x", "y", "train_mask", "bits", "halves"):
+            assert batch[name].dtype == data[name].dtype
+            assert torch.equal(batch[name], data[name][batch.n_id]), name
+        assert np.array_equal(batch.boxes, boxes[batch.n_id])
+
+
+def test_a_graph_without_features_gives_ids_alone(graph: Graph) -> None:
+    data = Data(edge_index=as_data(graph).edge_index, num_nodes=graph.num_vertices)
+    (batch,) = NeighborLoader(data, [2], batch_size=300)
+    assert batch.x is None
+    assert batch.num_nodes == len(batch.n_id)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
+def test_stored_features_become_floats(
+    random_graph: Callable[..., Graph], dtype: torch.dtype
+) -> None:
+    graph = random_graph(dtype=dtype)
+    features = torch.from_numpy(graph.features.copy())
+    features = features.view(dtype) if dtype == torch.bfloat16 else features.float()
+    (batch,) = NeighborLoader(graph, [2], batch_size=300)
+    assert batch.x.dtype == features.dtype
+    assert torch.equal(batch.x, features[batch.n_id])
+
+
+def test_batches_of_dgls_form(graph: Graph) -> None:
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    source = dgl.graph(edges_of(graph), num_nodes=graph.num_vertices)
+    source.ndata["feat"] = torch.from_numpy(graph.features)
+    source.ndata["label"] = torch.from_numpy(graph.labels)
+    source.ndata["weight"] = torch.arange(300.0)
+    sampler = NeighborSampler(graph, fanouts=FANOUTS, seed=5)
+    loader = NeighborLoader(source, FANOUTS, batch_size=70, seed=5, output_format="dgl")
+    for step, (input_nodes, output_nodes, blocks) in enumerate(loader):
+        expected = sampler.sample(np.arange(300)[70 * step : 70 * step + 70], step)
+        assert input_nodes.tolist() == expected.input_vertices.tolist()
+        assert output_nodes.tolist() == expected.seeds.tolist()
+        for block, ours in zip(blocks, expected.blocks, strict=True):
+            indptr, indices, _ = block.adj_tensors("csc")
+            assert np.array_equal(indptr, ours.indptr)
+            assert np.array_equal(indices, ours.indices)
+            assert torch.equal(block.srcdata[dgl.NID], input_nodes[: ours.num_src])
+            assert torch.equal(block.dstdata[dgl.NID], input_nodes[: ours.num_dst])
+        for name in ("feat", "label", "weight"):
+            assert torch.equal(blocks[0].srcdata[name], source.ndata[name][input_nodes])
+            assert torch.equal(blocks[-1].dstdata[name], source.ndata[name][output_nodes])
+
+
+def test_dgls_form_has_the_names_and_ids_of_its_source(graph: Graph) -> None:
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    (batch,) = NeighborLoader(as_data(graph), [2], batch_size=300, output_format="dgl")
+    assert {"feat", "label"} <= batch[2][0].srcdata.keys()
+    assert batch[0].dtype == batch[2][0].idtype == torch.int64
+    source = dgl.graph(edges_of(graph), num_nodes=graph.num_vertices).int()
+    source.ndata["feat"] = torch.from_numpy(graph.features)
+    (batch,) = NeighborLoader(source, [2], batch_size=300, output_format="dgl")
+    assert batch[0].dtype == batch[2][0].idtype == torch.int32
+    (batch,) = NeighborLoader(source, [2], batch_size=300)
+    assert torch.equal(batch.x, source.ndata["feat"][batch.n_id])
+
+
+def test_all_neighbours_give_the_output_of_the_whole_dgl_graph(graph: Graph) -> None:
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    source = dgl.graph(edges_of(graph), num_nodes=graph.num_vertices)
+    source.ndata["feat"] = torch.from_numpy(graph.features)
+    convs = [dgl.nn.SAGEConv(20, 8, "mean"), dgl.nn.SAGEConv(8, 5, "mean")]
+    expected = convs[1](source, convs[0](source, source.ndata["feat"]))
+    for _, seeds, blocks in NeighborLoader(source, [-1, -1], batch_size=64, output_format="dgl"):
+        out = convs[1](blocks[1], convs[0](blocks[0], blocks[0].srcdata["feat"]))
+        torch.testing.assert_close(out, expected[seeds])
+
+
+def test_a_real_graph_from_its_store(test_data: Any, tmp_path: Any) -> None:
+    graph = Planetoid(
+        name="cora", raw=str(test_data / "planetoid"), store=str(tmp_path / "cora")
+    ).open()
+    model = GraphSAGE(graph.num_features, 8, num_layers=2, out_channels=7).eval()
+    data = as_data(graph)
+    expected = model(data.x.float(), data.edge_index)
+    for batch in NeighborLoader(graph, [-1, -1], graph.train_idx, batch_size=64):
+        out = model(batch.x, batch.edge_index)[: batch.batch_size]
+        torch.testing.assert_close(out, expected[batch.n_id[: batch.batch_size]])
+        assert torch.equal(batch.y, data.y[batch.n_id])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_neighbors": []}, r"num_neighbors=\[\]: allowed is a positive number, or -1"),
+        ({"num_neighbors": [5, 0]}, r"num_neighbors=\[5, 0\]: allowed"),
+        ({"batch_size": 0}, "batch_size=0: must be at least 1"),
+        ({"num_workers": -1}, "num_workers=-1: must be at least 0"),
+        ({"prefetch_factor": 0}, "prefetch_factor=0: must be at least 1"),
+        ({"num_threads": 0}, "num_threads=0: must be at least 1"),
+        ({"input_time": np.arange(3)}, "input_time=.*: allowed is None"),
+        ({"output_format": "jax"}, "output_format='jax': allowed are pyg, dgl"),
+        ({"disjoint": True}, "disjoint=True: allowed is False"),
+        ({"subgraph_type": "induced"}, "subgraph_type='induced': allowed is 'directional'"),
+        ({"batchsize": 5}, "batchsize=5: there is no such argument, did you mean 'batch_size'"),
+    ],
+)
+def test_options_that_are_refused(graph: Graph, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        NeighborLoader(graph, **{"num_neighbors": [2], **options})
+
+
+def test_arguments_of_pyg_that_mean_the_same_are_taken(graph: Graph) -> None:
+    for subgraph_type in ("directional", SubgraphType.directional):
+        loader = NeighborLoader(
+            graph, [2], disjoint=False, subgraph_type=subgraph_type, persistent_workers=True
+        )
+        assert len(loader) == 300
+
+
+@pytest.mark.parametrize(
+    ("input_nodes", "message"),
+    [
+        ([1, 300], "input_nodes: vertex id 300 is out of range, the graph has 300 vertices"),
+        ([-1], "input_nodes: vertex id -1 is negative"),
+        ([4, 5, 4], "input_nodes names vertex 4 more than once"),
+        ([[1, 2]], r"input_nodes are \[1, 2\], allowed is one axis"),
+        ([1.5], "input_nodes: vertex ids are float64"),
+        ([True] * 7, "input_nodes is a mask over 7 vertices, the graph has 300"),
+    ],
+)
+def test_seeds_that_are_refused(graph: Graph, input_nodes: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        NeighborLoader(graph, [2], input_nodes)
+
+
+def test_data_that_is_refused(graph: Graph) -> None:
+    with pytest.raises(GraphError, match="data is a HeteroData, allowed are"):
+        NeighborLoader(HeteroData(), [2])
+    with pytest.raises(GraphError, match="data has no edge_index"):
+        NeighborLoader(Data(x=torch.zeros(2, 2)), [2])
+    with pytest.raises(GraphError, match="data has edge attributes edge_attr, allowed are none"):
+        NeighborLoader(as_data(graph, edge_attr=torch.zeros(graph.num_edges, 1)), [2])
+    with pytest.raises(GraphError, match="'title' is a list, allowed are tensors and arrays"):
+        NeighborLoader(as_data(graph, title=["a"] * graph.num_vertices), [2])
+    with pytest.raises(GraphError, match="data: edge sources: vertex id 9 is out of range"):
+        NeighborLoader(Data(x=torch.zeros(2, 2), edge_index=torch.tensor([[9], [0]])), [2])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is present")
+def test_pinning_without_cuda_warns(graph: Graph) -> None:
+    with pytest.warns(UserWarning, match="there is no CUDA device, memory is not pinned"):
+        loader = NeighborLoader(graph, [2], batch_size=300, pin_memory=True)
+    (batch,) = loader
+    assert not batch.x.is_pinned()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_batches_are_pinned_where_cuda_is_present(graph: Graph) -> None:
+    (batch,) = NeighborLoader(graph, [2], batch_size=300, pin_memory=True)
+    for name in ("x", "y", "edge_index", "n_id"):
+        assert batch[name].is_pinned(), name
+
+
+@pytest.mark.parametrize(
+    ("output_format", "library", "message"),
+    [
+        ("pyg", "torch_geometric.data", r"PyG is not installed; pip install 'gnnscale\[pyg\]'"),
+        ("dgl", "dgl", r"DGL is not installed; pip install 'gnnscale\[dgl\]'"),
+    ],
+)
+def test_a_missing_library_is_named(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, output_format: str, library: str, message: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=message):
+        NeighborLoader(graph, [2], output_format=output_format)
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = (
+        "import sys, gnnscale; assert 'torch' not in sys.modules; "
+        "assert set(gnnscale.__all__) <= set(dir(gnnscale)); "
+        "[getattr(gnnscale, name) for name in [*gnnscale.__all__, '__version__']]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

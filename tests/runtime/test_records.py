@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnnscale.runtime.records import EpochRecord, TrainResult, best_epoch, waited
+
+
+def history(*metrics: float | None) -> tuple[EpochRecord, ...]:
+    return tuple(record(number + 1, metric) for number, metric in enumerate(metrics))
+
+
+def record(epoch: int, metric: float | None, **changes: Any) -> EpochRecord:
+    values: dict[str, Any] = {
+        "epoch": epoch,
+        "train_loss": 0.5,
+        "valid_metric": metric,
+        "lr": 0.1,
+        "epoch_time_s": 2.0,
+        "eval_time_s": None,
+        "num_edges": 100,
+        "num_vertices": 50,
+        "stage_times_s": {"sample": 1.0, "transfer": None},
+        "peak_rss_bytes": 7,
+    }
+    return EpochRecord(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "best", "waiting"),
+    [
+        ((), None, 0),
+        ((0.1,), 1, 0),
+        ((0.1, 0.3, 0.3, 0.2), 2, 2),
+        ((0.1, None, 0.05, None), 1, 1),
+        ((None, None), 2, 0),
+        ((None, 0.0), 2, 0),
+        ((-1.0, -2.0), 1, 1),
+    ],
+)
+def test_best_epoch_by_hand(metrics: tuple[float | None, ...], best: int, waiting: int) -> None:
+    assert best_epoch(history(*metrics)) == best
+    assert waited(history(*metrics)) == waiting
+
+
+def test_result_reads_the_best_epoch() -> None:
+    result = TrainResult(
+        dataset="d",
+        model="m",
+        seed=0,
+        metric="accuracy",
+        ceiling=None,
+        history=history(0.2, 0.9, 0.3),
+    )
+    assert (result.best_epoch, result.valid_metric) == (2, 0.9)
+
+
+def test_records_survive_plain_values() -> None:
+    before = record(1, 0.5)
+    assert EpochRecord.from_dict({**before.to_dict(), "of_a_later_release": 1}) == before

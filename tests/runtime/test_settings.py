@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.runtime.optimizer import Sgd
+from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+
+
+def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
+    config = settings("optimizer=sgd", "seed=5")
+    assert (config.seed, config.epochs, config.batch_size) == (5, 3, 64)
+    assert isinstance(config.optimizer, Sgd)
+    assert config.resume is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["batch_size=0"], "batch_size=0: must be at least 1"),
+        (["batch_size=abc"], "batch_size: Value 'abc' of type 'str' could not be converted"),
+        (["batch_size=2.5"], "batch_size: Value '2.5'"),
+        (["batch_size=null"], "batch_size=null: a value is required"),
+        (["epochs=0"], "epochs=0: must be at least 1"),
+        (["epochs=-3"], "epochs=-3"),
+        (["num_threads=0"], "num_threads=0: must be at least 1"),
+        (["seed=-1"], "seed=-1: must be at least 0"),
+        (["sampler.fanouts=[5]"], "sampler: picks neighbours for 1 layers, but model.num_layers=2"),
+        (["model.num_layers=3"], "sampler: picks neighbours for 2 layers, but model.num_layers=3"),
+        (["optimizer.lr=0"], "optimizer.lr=0.0: must be above 0"),
+        (["optimizer.lr=-1"], "optimizer.lr=-1.0: must be above 0"),
+        (["model.dropout=1"], "model.dropout=1.0"),
+        (["model.dropout=-0.1"], "model.dropout=-0.1"),
+        (["model.hidden=0"], "model.hidden=0"),
+        (["runtime.compute_dtype=float16"], "allowed are float32, bfloat16"),
+        (["runtime.inference=full"], "allowed are exact, sampled"),
+        (["runtime.eval_every=0"], "runtime.eval_every=0"),
+        (["runtime.patience=0"], "runtime.patience=0"),
+        (["runtime.clip_norm=0"], "runtime.clip_norm=0.0: must be above 0"),
+        (["+optimizer.momentun=0.9"], "optimizer.momentun: unknown option"),
+        (["optimizer=sgd", "optimizer.momentum=1"], r"optimizer.momentum=1.0"),
+        (["dataset._target_=os.system"], "not a class of gnnscale"),
+    ],
+)
+def test_values_that_are_not_allowed(
+    settings: Callable[..., TrainConfig], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(*overrides)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_evaluation_options() -> None:
+    with pytest.raises(ConfigError, match="inference=all: allowed are exact, sampled"):
+        EvaluateConfig(run=Path(), num_threads=1, inference="all")
+    with pytest.raises(ConfigError, match="num_threads=0"):
+        EvaluateConfig(run=Path(), num_threads=0)

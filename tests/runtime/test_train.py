@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from gnnscale.config import ConfigError, typed
+from gnnscale.dataset import Dataset, StoreWriter, from_arrays
+from gnnscale.graph import Graph
+from gnnscale.hardware import usable_cores
+from gnnscale.runtime.checkpoint import BEST, LAST, load_checkpoint
+from gnnscale.runtime.records import TrainResult
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.train import train
+from gnnscale.sampler import LayerSampling
+
+Compose = Callable[..., DictConfig]
+
+
+def run(options: Compose, directory: Path, observer: Any, *overrides: str) -> TrainResult:
+    node = options(*overrides)
+    plain: Any = OmegaConf.to_container(node, resolve=True)
+    return train(typed(node, TrainConfig), directory, observer, options=plain | {"resume": None})
+
+
+def weights(directory: Path, file: Path = LAST) -> dict[str, torch.Tensor]:
+    return dict(load_checkpoint(directory / file)["model"])
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def test_a_run_learns_and_tells_its_observer(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    result = run(options, tmp_path, observer, "epochs=10", "optimizer.lr=0.01")
+    assert result.history[-1].train_loss < 0.7 * result.history[0].train_loss
+    assert result.test_metric is not None
+    assert result.test_metric > 0.5
+    assert result.ceiling is not None
+    assert result.test_metric <= result.ceiling + 0.1
+    names = [name for name, _ in observer.events]
+    steps = -(-360 // 64)
+    epoch = ["stepped"] * steps + ["trained", "finished_epoch"]
+    assert names == ["started", *epoch * 10]
+    _, last = observer.events[steps]
+    assert (last.step, last.num_steps, last.epoch) == (steps, steps, 1)
+    assert last.num_edges == result.history[0].num_edges > 0
+    for record in result.history:
+        stages = record.stage_times_s
+        assert stages["transfer"] is None
+        assert sum(value or 0 for value in stages.values()) <= record.epoch_time_s
+
+
+def test_the_same_options_give_the_same_weights(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        run(options, tmp_path / name, observer)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    run(options, tmp_path / "c", observer, "seed=1")
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+class StopAt:
+    """An observer that breaks the run off at a step, as a crash would."""
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def started(self, run: Any) -> None: ...
+
+    def stepped(self, record: Any) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+    def trained(self) -> None: ...
+
+    def finished_epoch(self, record: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["optimizer=sgd", "optimizer.schedule=cosine", "model.dropout=0.5"],
+        ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.norm=batch"],
+    ],
+)
+@pytest.mark.parametrize("step", [2, 9, 17])
+def test_a_resumed_run_ends_as_one_never_stopped(
+    options: Compose, observer: Any, tmp_path: Path, overrides: list[str], step: int
+) -> None:
+    whole = run(options, tmp_path / "whole", observer, *overrides)
+    with pytest.raises(KeyboardInterrupt):
+        run(options, tmp_path / "part", StopAt(step), *overrides)
+    resume = f"resume={tmp_path / 'part'}"
+    resumed = run(options, tmp_path / "part", observer, resume, *overrides)
+    for file in (LAST, BEST):
+        assert same(weights(tmp_path / "whole", file), weights(tmp_path / "part", file))
+    assert resumed.test_metric == whole.test_metric
+    assert resumed.best_epoch == whole.best_epoch
+    losses = [record.train_loss for record in resumed.history]
+    assert losses == [record.train_loss for record in whole.history]
+
+
+def test_more_epochs_continue_a_finished_run(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    run(options, tmp_path / "whole", observer, "epochs=4")
+    run(options, tmp_path / "part", observer, "epochs=2")
+    result = run(options, tmp_path / "part", observer, "epochs=4", f"resume={tmp_path / 'part'}")
+    assert len(result.history) == 4
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "part"))
+
+
+def test_resuming_with_other_options_is_refused(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    run(options, tmp_path, observer, "epochs=1")
+    before = (tmp_path / LAST).read_bytes()
+    with pytest.raises(ConfigError, match=r"resume: model\.hidden is 16, but .* with 8"):
+        run(options, tmp_path, observer, "model.hidden=16", f"resume={tmp_path}")
+    config = typed(options("dataset.num_vertices=700", f"resume={tmp_path}"), TrainConfig)
+    saved = load_checkpoint(tmp_path / LAST)["config"]
+    with pytest.raises(ConfigError, match="the graph's num_vertices is 700"):
+        train(config, tmp_path, observer, options=saved)
+    assert (tmp_path / LAST).read_bytes() == before
+
+
+def test_patience_stops_early(options: Compose, observer: Any, tmp_path: Path) -> None:
+    result = run(
+        options, tmp_path, observer, "epochs=50", "runtime.patience=2", "optimizer.lr=1e-9"
+    )
+    assert result.stopped_early
+    assert result.best_epoch == len(result.history) - 2
+
+
+def test_epochs_between_validations_have_no_metric(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    result = run(options, tmp_path, observer, "epochs=5", "runtime.eval_every=2")
+    validated = [record.valid_metric is not None for record in result.history]
+    assert validated == [False, True, False, True, True]
+    assert result.history[0].eval_time_s is None
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"optimizer\.lr=1e\+30: the loss is (nan|inf)") as error:
+        run(options, tmp_path, observer, "optimizer=sgd", "optimizer.lr=1e30", "epochs=5")
+    assert "\n" not in str(error.value)
+
+
+def test_gradients_are_clipped(options: Compose, observer: Any, tmp_path: Path) -> None:
+    overrides = ("optimizer=sgd", "optimizer.momentum=0", "optimizer.lr=1", "epochs=1")
+    start = run(options, tmp_path / "s", observer, *overrides, "optimizer.lr=1e-12")
+    clipped = (*overrides, "runtime.clip_norm=1e-3", "batch_size=360")
+    run(options, tmp_path / "c", observer, *clipped)
+    before, after = weights(tmp_path / "s"), weights(tmp_path / "c")
+    moved = sum(float((after[k] - before[k]).square().sum()) for k in before) ** 0.5
+    assert moved == pytest.approx(1e-3, rel=1e-2)
+    assert start.history
+
+
+def test_more_threads_than_cores_are_warned_of(
+    options: Compose, observer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads = torch.get_num_threads()
+    wanted = usable_cores() + 1
+    try:
+        run(options, tmp_path, observer, "epochs=1", f"num_threads={wanted}")
+    finally:
+        torch.set_num_threads(threads)
+    assert f"num_threads={wanted}: this process may use {wanted - 1} cores" in caplog.text
+
+
+def test_without_checkpoints_nothing_is_written(
+    options: Compose, observer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        result = run(options, tmp_path, observer, "epochs=1", "runtime.checkpoint=false")
+    assert result.test_metric is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+LOSSLESS = ["runtime.fused=false", "num_threads=2", "runtime.inference=sampled"]
+
+
+@pytest.mark.parametrize("override", LOSSLESS)
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
+def test_how_a_run_is_carried_out_does_not_change_what_it_learns(
+    options: Compose, observer: Any, tmp_path: Path, model: str, override: str
+) -> None:
+    common = (f"model={model}", "model.hidden=8", "model.dropout=0", "epochs=2")
+    threads = torch.get_num_threads()
+    try:
+        one = run(options, tmp_path / "one", observer, *common)
+        other = run(options, tmp_path / "other", observer, *common, override)
+    finally:
+        torch.set_num_threads(threads)
+    losses = [record.train_loss for record in one.history]
+    assert losses == pytest.approx([record.train_loss for record in other.history], rel=1e-5)
+
+
+def test_bfloat16_learns_nearly_the_same(options: Compose, observer: Any, tmp_path: Path) -> None:
+    exact = run(options, tmp_path / "a", observer, "epochs=5")
+    lossy = run(options, tmp_path / "b", observer, "epochs=5", "runtime.compute_dtype=bfloat16")
+    assert lossy.history[-1].train_loss != exact.history[-1].train_loss
+    assert lossy.history[-1].train_loss == pytest.approx(exact.history[-1].train_loss, rel=0.05)
+
+
+def test_layer_wise_sampling_trains(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path
+) -> None:
+    config = replace(settings("epochs=5"), sampler=LayerSampling(layer_sizes=[100, 100]))
+    result = train(config, tmp_path, observer, options={})
+    assert result.history[-1].train_loss < result.history[0].train_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class InMemory(Dataset):
+    """A graph that the test made."""
+
+    graph: Graph
+
+    def read(self, writer: StoreWriter) -> None:
+        raise NotImplementedError
+
+    def open(self) -> Graph:
+        return self.graph
+
+
+def two_labels() -> Graph:
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((300, 6)).astype(np.float32)
+    ends = generator.integers(0, 300, (2, 900))
+    order = generator.permutation(300)
+    return from_arrays(
+        (ends[0], ends[1]),
+        features,
+        (features[:, :3] > 0).astype(np.uint8),
+        train_idx=order[:200],
+        valid_idx=order[200:250],
+        test_idx=order[250:],
+        num_classes=3,
+    )
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "roc_auc", "accuracy"])
+def test_several_labels_are_learnt(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path, metric: str
+) -> None:
+    graph = replace(two_labels(), metric=metric)
+    config = replace(
+        settings("epochs=20", "optimizer.lr=0.02", "model.dropout=0"),
+        dataset=InMemory(name="two", graph=graph),
+    )
+    result = train(config, tmp_path, observer, options={})
+    assert result.metric == metric
+    assert result.test_metric is not None
+    assert result.test_metric > 0.8
+    assert result.ceiling is None
+
+
+def test_vertices_without_label_take_no_part(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path
+) -> None:
+    graph = two_labels()
+    labels = graph.labels[:, 0].astype(np.int64)
+    labels[graph.train_idx[:50]] = -1
+    labels[graph.test_idx[:7]] = -1
+    graph = replace(graph, labels=labels, num_classes=2, metric="roc_auc")
+    config = replace(settings("epochs=20"), dataset=InMemory(name="two", graph=graph))
+    result = train(config, tmp_path, observer, options={})
+    assert result.test_metric is not None
+    _, step = observer.events[1]
+    assert step.num_steps == -(-150 // 64)
+
+
+def test_a_metric_that_is_not_defined_is_none(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path
+) -> None:
+    graph = two_labels()
+    labels = np.zeros(300, np.int64)
+    graph = replace(graph, labels=labels, num_classes=2, metric="roc_auc")
+    config = replace(settings("epochs=2"), dataset=InMemory(name="one", graph=graph))
+    result = train(config, tmp_path, observer, options={})
+    assert (result.valid_metric, result.test_metric, result.best_epoch) == (None, None, 2)

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from gnnscale.config import ConfigError
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.sampler import Block, MiniBatch, NeighborSampler, NeighborSampling
+
+
+def same(a: MiniBatch, b: MiniBatch) -> bool:
+    return np.array_equal(a.input_vertices, b.input_vertices) and all(
+        np.array_equal(x.indptr, y.indptr)
+        and np.array_equal(x.indices, y.indices)
+        and x.num_src == y.num_src
+        for x, y in zip(a.blocks, b.blocks, strict=True)
+    )
+
+
+def neighbours(graph: Graph, v: int) -> list[int]:
+    return graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+
+
+def picked(batch: MiniBatch, block: Block) -> dict[int, list[int]]:
+    """Return, for each destination's global id, the global ids of its sampled neighbours."""
+    ids = batch.input_vertices
+    return {
+        int(ids[dst]): ids[block.indices[block.indptr[dst] : block.indptr[dst + 1]]].tolist()
+        for dst in range(block.num_dst)
+    }
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_full_neighbourhoods_by_hand(tiny_graph: Graph, num_threads: int) -> None:
+    sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1], num_threads=num_threads)
+    batch = sampler.sample(np.array([4, 0]), 0)
+    assert batch.input_vertices.tolist() == [4, 0, 1, 2, 3]
+    assert batch.seeds.tolist() == [4, 0]
+    inner, outer = batch.blocks
+    assert (outer.num_dst, outer.num_src, outer.num_edges) == (2, 4, 3)
+    assert outer.indptr.tolist() == [0, 1, 3]
+    assert outer.indices.tolist() == [0, 2, 3]
+    assert (inner.num_dst, inner.num_src, inner.num_edges) == (4, 5, 6)
+    assert inner.indptr.tolist() == [0, 1, 3, 4, 6]
+    assert inner.indices.tolist() == [0, 2, 3, 4, 1, 4]
+    assert batch.num_edges == 9
+    assert batch.num_vertices == 2 + 4 + 5
+
+
+def test_no_seeds(tiny_graph: Graph) -> None:
+    batch = NeighborSampler(tiny_graph, fanouts=[2, 2]).sample(np.array([], np.int64), 0)
+    assert batch.num_seeds == len(batch.input_vertices) == batch.num_edges == 0
+
+
+@pytest.mark.parametrize("seeds", [[5], [-1], [0, 3, 0]])
+def test_seeds_that_are_refused(tiny_graph: Graph, seeds: list[int]) -> None:
+    sampler = NeighborSampler(tiny_graph, fanouts=[2])
+    message = r"seed 0 appears twice" if len(seeds) > 1 else rf"seed {seeds[0]} is not a vertex"
+    with pytest.raises(ValueError, match=message):
+        sampler.sample(np.array(seeds), 0)
+    assert sampler.sample(np.array([3]), 0).input_vertices.tolist() == [3]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    num_vertices=st.integers(1, 40),
+    num_edges=st.integers(0, 400),
+    fanouts=st.lists(st.sampled_from([-1, 1, 2, 5, 17, 40]), min_size=1, max_size=3),
+    with_replacement=st.booleans(),
+    num_threads=st.sampled_from([1, 2, 4]),
+    wide=st.booleans(),
+)
+def test_what_every_sample_keeps_to(
+    random_graph: Callable[..., Graph],
+    data: st.DataObject,
+    num_vertices: int,
+    num_edges: int,
+    fanouts: list[int],
+    with_replacement: bool,
+    num_threads: int,
+    wide: bool,
+) -> None:
+    graph = random_graph(num_vertices, num_edges, num_features=1)
+    if wide:
+        graph = replace(graph, indices=graph.indices.astype(np.int64))
+    vertex = st.integers(0, num_vertices - 1)
+    seeds = data.draw(st.lists(vertex, min_size=1, max_size=20, unique=True))
+    sampler = NeighborSampler(
+        graph, fanouts=fanouts, replace=with_replacement, seed=5, num_threads=num_threads
+    )
+    batch = sampler.sample(np.array(seeds), 3)
+
+    ids = batch.input_vertices
+    assert ids.dtype == graph.indices.dtype
+    assert batch.seeds.tolist() == seeds
+    assert len(set(ids.tolist())) == len(ids) == batch.blocks[0].num_src
+    for lower, upper in zip(batch.blocks[:-1], batch.blocks[1:], strict=True):
+        assert lower.num_dst == upper.num_src
+    assert batch.blocks[-1].num_dst == len(seeds)
+
+    for fanout, block in zip(fanouts, reversed(batch.blocks), strict=True):
+        # Local ids are given in order of first appearance, after the destinations.
+        new = [int(local) for local in block.indices if local >= block.num_dst]
+        assert list(dict.fromkeys(new)) == list(range(block.num_dst, block.num_src))
+        for v, sampled in picked(batch, block).items():
+            available = Counter(neighbours(graph, v))
+            degree = available.total()
+            if with_replacement and fanout >= 0:
+                assert len(sampled) == (fanout if degree else 0)
+                assert set(sampled) <= set(available)
+            else:
+                # No position of the neighbour list is taken twice; a neighbour may be in it twice.
+                assert len(sampled) == (degree if fanout < 0 else min(degree, fanout))
+                assert Counter(sampled) <= available
+
+
+def star(degree: int, num_hubs: int = 1) -> Graph:
+    """The hubs, vertices 0 to num_hubs - 1, all have the same ``degree`` neighbours."""
+    src = np.tile(np.arange(num_hubs, num_hubs + degree), num_hubs)
+    dst = np.repeat(np.arange(num_hubs), degree)
+    return from_arrays((src, dst), np.zeros((num_hubs + degree, 1), np.float32))
+
+
+def inclusion_p_value(counts: Any, num_draws: int, fanout: int, *, replace: bool) -> float:
+    """Chi-square p-value of how often each of n neighbours was picked in ``num_draws`` draws.
+
+    Without replacement, the counts' covariance is p (1 - p) n / (n - 1) (I - J / n) a draw, with
+    p = fanout / n, so their scaled squares are chi-square with n - 1 degrees of freedom again.
+    """
+    n = len(counts)
+    p = fanout / n
+    variance = p if replace else p * (1 - p) * n / (n - 1)
+    statistic = ((counts - num_draws * p) ** 2).sum() / (num_draws * variance)
+    return float(stats.chi2.sf(statistic, n - 1))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize(
+    ("degree", "fanout"),
+    [
+        *[(10, 3), (10, 9), (100, 10), (100, 25), (100, 64), (1000, 16), (1000, 32), (1000, 33)],
+        *[(50_000, 10), (50_000, 25), (50_000, 100)],
+    ],
+)
+def test_neighbours_are_uniform(degree: int, fanout: int, replace: bool) -> None:
+    num_hubs = 500
+    sampler = NeighborSampler(star(degree, num_hubs), fanouts=[fanout], replace=replace, seed=1)
+    num_steps = -(-10 * degree // (fanout * num_hubs)) + 1
+    counts = np.zeros(degree, np.int64)
+    for step in range(num_steps):
+        batch = sampler.sample(np.arange(num_hubs), step)
+        chosen = batch.input_vertices[batch.blocks[0].indices] - num_hubs
+        counts += np.bincount(chosen, minlength=degree)
+    p_value = inclusion_p_value(counts, num_steps * num_hubs, fanout, replace=replace)
+    assert 1e-4 < p_value < 1 - 1e-4
+
+
+def test_sets_of_neighbours_are_uniform() -> None:
+    sampler = NeighborSampler(star(7, 2000), fanouts=[3], seed=2)
+    counts: Counter[frozenset[int]] = Counter()
+    for step in range(10):
+        batch = sampler.sample(np.arange(2000), step)
+        counts.update(frozenset(chosen) for chosen in picked(batch, batch.blocks[0]).values())
+    assert len(counts) == 35
+    assert 1e-4 < stats.chisquare(list(counts.values())).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize("vary", ["seed", "step", "hop", "vertex"])
+def test_draws_are_independent(vary: str) -> None:
+    """Pairs of picks that differ in one input alone fill the table of pairs evenly."""
+    table = np.zeros((10, 10), np.int64)
+    graph = star(10, 3000)
+    # Every vertex of the star's first layer leads to one hub, which hop 2 expands again.
+    for step in range(2):
+        first = NeighborSampler(graph, fanouts=[1, 1], seed=4).sample(np.arange(3000), step)
+        if vary in ("seed", "step"):
+            other = NeighborSampler(graph, fanouts=[1], seed=4 + (vary == "seed")).sample(
+                np.arange(3000), step + 100 * (vary == "step")
+            )
+            right = other.input_vertices[other.blocks[0].indices]
+        elif vary == "hop":
+            right = first.input_vertices[first.blocks[0].indices][:3000]
+        left = first.input_vertices[first.blocks[1].indices]
+        if vary == "vertex":
+            left, right = left[::2], left[1::2]
+        np.add.at(table, (left - 3000, right - 3000), 1)
+    assert 1e-4 < stats.chisquare(table.ravel()).pvalue < 1 - 1e-4
+
+
+def test_threads_and_callers_make_no_difference(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph(3000, 60_000, num_features=1)
+    seeds = np.arange(0, 3000, 7)
+    expected = NeighborSampler(graph, fanouts=[12, 40], seed=9).sample(seeds, 5)
+    for num_threads in (1, 2, 4):
+        sampler = NeighborSampler(graph, fanouts=[12, 40], seed=9, num_threads=num_threads)
+        assert same(sampler.sample(seeds, 5), expected)
+        with ThreadPoolExecutor(4) as callers:
+            for batch in callers.map(lambda _, s=sampler: s.sample(seeds, 5), range(12)):
+                assert same(batch, expected)
+    assert not same(sampler.sample(seeds, 6), expected)
+    other = NeighborSampler(graph, fanouts=[12, 40], seed=10)
+    assert not same(other.sample(seeds, 5), expected)
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+@pytest.mark.parametrize("num_parts", [2, 5, 37])
+def test_splitting_the_seeds_makes_no_difference(
+    random_graph: Callable[..., Graph], num_parts: int, with_replacement: bool
+) -> None:
+    graph = random_graph(2000, 40_000, num_features=1)
+    seeds = np.random.default_rng(0).permutation(2000)[:200]
+    sampler = NeighborSampler(graph, fanouts=[7, 3, 20], replace=with_replacement, seed=1)
+    whole = sampler.sample(seeds, 2)
+    parts = [sampler.sample(part, 2) for part in np.array_split(seeds, num_parts)]
+    reached: set[int] = set()
+    for part in parts:
+        for whole_block, part_block in zip(whole.blocks, part.blocks, strict=True):
+            expected = picked(whole, whole_block)
+            for v, sampled in picked(part, part_block).items():
+                assert sampled == expected[v]
+        reached |= set(part.input_vertices.tolist())
+    assert reached == set(whole.input_vertices.tolist())
+
+
+def test_real_graph(test_data: Any) -> None:
+    (file,) = (test_data / "webgraph").glob("*.npz")
+    raw = np.load(file)
+    indptr, indices = raw["indptr"], raw["indices"]
+    dst = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    graph = from_arrays((indices, dst), np.zeros((len(indptr) - 1, 1), np.float32))
+    seeds = np.random.default_rng(1).permutation(graph.num_vertices)[:1000]
+    batches = [
+        NeighborSampler(graph, fanouts=[25, 10], num_threads=n).sample(seeds, 0) for n in (1, 2)
+    ]
+    assert same(*batches)
+    degrees = np.diff(graph.indptr)
+    for fanout, block in zip([10, 25], batches[0].blocks, strict=True):
+        vertices = batches[0].input_vertices[: block.num_dst]
+        assert np.array_equal(np.diff(block.indptr), np.minimum(degrees[vertices], fanout))
+        dst = np.repeat(vertices.astype(np.int64), np.diff(block.indptr))
+        edges = dst * graph.num_vertices + batches[0].input_vertices[block.indices]
+        assert len(np.unique(edges)) == len(edges)
+        known = np.repeat(np.arange(graph.num_vertices), degrees) * graph.num_vertices
+        assert np.isin(edges, known + graph.indices).all()
+
+
+@pytest.mark.parametrize("fanouts", [[0], [5, -2], []])
+def test_fanouts_that_are_refused(fanouts: list[int]) -> None:
+    with pytest.raises(ConfigError, match=r"sampler\.fanouts="):
+        NeighborSampling(fanouts=fanouts)
+
+
+def test_configuration_builds_the_sampler(tiny_graph: Graph) -> None:
+    config = NeighborSampling(fanouts=[3, -1], replace=True)
+    assert config.num_layers == 2
+    sampler = config.sampler(tiny_graph, seed=8, num_threads=2)
+    assert (sampler.fanouts, sampler.replace, sampler.seed) == ([3, -1], True, 8)
+    batch = sampler.sample(np.array([0]), 1)
+    assert (batch.seed, batch.step) == (8, 1)

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.cli.command import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE
+
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
+    *("batch_size=64", "epochs=2", "num_threads=1"),
+)
+Answer = subprocess.CompletedProcess[str]
+Command = Callable[..., Answer]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {**os.environ, "GNNSCALE_HOME": str(tmp_path_factory.mktemp("home"))}
+
+
+@pytest.fixture
+def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
+    """Run the command line in an empty directory."""
+
+    def command(*arguments: object, **variables: str) -> Answer:
+        return subprocess.run(
+            [sys.executable, "-m", "gnnscale", *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return command
+
+
+def path_written(answer: Answer) -> Path:
+    assert answer.returncode == 0, answer.stderr
+    return Path(answer.stdout.splitlines()[-1])
+
+
+def one_line(answer: Answer, *parts: str) -> None:
+    """Assert that a command failed with one line, which holds ``parts``."""
+    assert answer.returncode != 0
+    assert answer.stdout == ""
+    (line,) = answer.stderr.splitlines()
+    for part in parts:
+        assert part in line
+
+
+def test_help_lists_the_commands_quickly(gnnscale: Command) -> None:
+    start = time.perf_counter()
+    answer = gnnscale("--help")
+    assert time.perf_counter() - start < 1.5
+    for command in ("prepare", "train", "evaluate", "doctor"):
+        assert f"\n  {command} " in answer.stdout
+    assert gnnscale("--version").stdout.startswith("gnnscale ")
+    assert gnnscale().returncode == 2
+
+
+def test_an_unknown_command(gnnscale: Command) -> None:
+    one_line(gnnscale("trian"), "trian: unknown command, did you mean 'train'?")
+    one_line(gnnscale("xyz"), "commands are prepare, train, evaluate, doctor")
+
+
+def test_help_and_configuration_of_a_command_need_no_torch(gnnscale: Command) -> None:
+    start = time.perf_counter()
+    answer = gnnscale("train", "--help")
+    assert time.perf_counter() - start < 1.5
+    assert "experiment: " in answer.stdout
+    assert "cora_gcn" in answer.stdout
+    answer = gnnscale("train", "--cfg", "job", "seed=7")
+    assert "\nseed: 7\n" in answer.stdout
+    answer = gnnscale("train", "--cfg", "job", "config=cora_gcn")
+    assert "\nepochs: 200\n" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["epoch=3"], ["epoch: unknown option, did you mean 'epochs'?"]),
+        (["lr=0.1"], ["lr: unknown option, did you mean 'optimizer.lr'?"]),
+        (["model.hiden=3"], ["model.hiden: unknown option, did you mean 'model.hidden'?"]),
+        (["modle=gcn"], ["modle", "did you mean 'model'"]),
+        (["model=sgae"], ["model=sgae: no such model, did you mean 'sage'?"]),
+        (["config=cora_gnc"], ["config=cora_gnc: no such experiment, did you mean 'cora_gcn'?"]),
+        (["config=none.yaml"], ["config=none.yaml: no such file"]),
+        (["epochs"], ["epochs: cannot be read as an option, write option=value"]),
+        (["--epochs=3"], ["--epochs=3: options have no dashes, as in epochs=3"]),
+        (["--fast"], ["--fast: unknown flag"]),
+        (["resume=nowhere"], ["resume=nowhere: not a run directory"]),
+        (["resume=nowhere", "-m"], ["resume=nowhere: cannot be part of a sweep"]),
+    ],
+)
+def test_options_that_do_not_exist(
+    gnnscale: Command, arguments: list[str], parts: list[str], tmp_path: Path
+) -> None:
+    one_line(gnnscale("train", *arguments), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "part"),
+    [
+        ("train", ["batch_size=abc"], "batch_size: Value 'abc' of type 'str'"),
+        ("evaluate", ["run=nowhere"], "run=nowhere: not a run directory"),
+    ],
+)
+def test_values_that_are_not_allowed(
+    gnnscale: Command, command: str, arguments: list[str], part: str
+) -> None:
+    one_line(gnnscale(command, *arguments), part)
+
+
+def test_every_flag_of_hydra_is_known() -> None:
+    from hydra._internal.utils import get_args_parser
+
+    flags = {flag for action in get_args_parser()._actions for flag in action.option_strings}
+    assert flags == {*HYDRA_FLAGS, *HYDRA_FLAGS_WITH_VALUE}
+
+
+def test_completion(gnnscale: Command) -> None:
+    def complete(line: str) -> list[str]:
+        return gnnscale("-sc", "query=bash", COMP_LINE=line).stdout.split()
+
+    assert "gnnscale" in gnnscale("--shell-completion", "install=bash").stdout
+    assert "gnnscale" in gnnscale("train", "--shell-completion", "install=bash").stdout
+    assert complete("gnnscale ") == ["prepare", "train", "evaluate", "doctor"]
+    assert complete("gnnscale tr") == ["train"]
+    assert complete("gnnscale train optimizer=") == ["optimizer=adam", "optimizer=sgd"]
+    assert "model.hidden=" in complete("gnnscale train optimizer=sgd model.hi")
+    assert "config=cora_gcn" in complete("gnnscale train config=co")
+    assert complete("gnnscale evaluate inf") == ["inference="]
+
+
+def test_prepare_prints_the_store(gnnscale: Command) -> None:
+    store = path_written(gnnscale("prepare", *TINY[:4]))
+    assert (store / "meta.json").is_file()
+    before = (store / "meta.json").stat().st_mtime_ns
+    assert path_written(gnnscale("prepare", *TINY[:4], "force=true")) == store
+    assert (store / "meta.json").stat().st_mtime_ns != before
+
+
+def test_train_then_evaluate(gnnscale: Command, tmp_path: Path) -> None:
+    answer = gnnscale("train", *TINY)
+    directory = path_written(answer)
+    assert directory.parent == tmp_path / "outputs" / "train"
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary["status"] == "completed"
+    assert summary["ceiling"] is not None
+    assert f"test accuracy {summary['test_metric']:.4f} of" in answer.stdout
+    assert "epoch 2/2" in (directory / "train.log").read_text()
+    assert len((directory / "metrics.jsonl").read_text().splitlines()) == 2
+    assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == [
+        "best.pt",
+        "last.pt",
+    ]
+    file = path_written(gnnscale("evaluate", f"run={directory}"))
+    assert file == directory / "evaluation.json"
+    evaluation = json.loads(file.read_text())
+    assert evaluation["test_metric"] == summary["test_metric"]
+    assert evaluation["valid_metric"] == summary["valid_metric"]
+    assert evaluation["epoch"] == summary["best_epoch"]
+
+
+def test_a_configuration_file_of_ones_own(gnnscale: Command, tmp_path: Path) -> None:
+    file = tmp_path / "my run.yaml"
+    file.write_text(
+        "defaults:\n  - override /optimizer: sgd\noptimizer:\n  momentum: 0.5\nseed: 11\n"
+    )
+    shown = gnnscale("train", f"config={file}", "--cfg", "job").stdout
+    assert "momentum: 0.5" in shown
+    assert "\nseed: 11\n" in shown
+    file.write_text("sed: 11\n")
+    one_line(gnnscale("train", f"config={file}"), "sed: unknown option, did you mean 'seed'?")
+    file.write_text("seed: [1\n")
+    one_line(gnnscale("train", f"config={file}"), "my run.yaml: not valid YAML in line 2")
+
+
+def start(directory: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gnnscale", *arguments],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def weights(directory: Path) -> dict[str, Any]:
+    content = torch.load(directory / "checkpoints" / "last.pt", weights_only=True)
+    return dict(content["model"])
+
+
+def test_a_killed_run_resumes_to_the_same_weights(
+    gnnscale: Command, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    options = (*TINY, "epochs=60")
+    whole = path_written(gnnscale("train", *options))
+    part = tmp_path / "part"
+    process = start(tmp_path, environment, "train", *options, f"hydra.run.dir={part}")
+    wait_for(lambda: (part / "checkpoints" / "last.pt").exists())
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (part / "summary.json").exists()
+    assert path_written(gnnscale("train", f"resume={part}")) == part
+    left, right = weights(whole), weights(part)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, part)]
+    for name in ("test_metric", "valid_metric", "best_epoch", "epochs", "train_loss"):
+        assert summaries[0][name] == summaries[1][name]
+    assert len((part / "metrics.jsonl").read_text().splitlines()) == 60
+    answer = gnnscale("train", f"resume={part}", "model.hidden=16")
+    one_line(answer, "resume: model.hidden is 16, but", "was written with 8")
+
+
+def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
+    run = tmp_path / "run"
+    process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"hydra.run.dir={run}")
+    wait_for(lambda: (run / "checkpoints" / "last.pt").exists())
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in errors
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert summary["epochs"] > 0
+    assert summary["test_metric"] is None
+
+
+def test_a_sweep_ends_with_a_table(gnnscale: Command, tmp_path: Path) -> None:
+    answer = gnnscale("train", *TINY, "-m", "seed=0,1", "epochs=1", "batch_size=0,64")
+    assert answer.returncode == 1
+    assert answer.stderr.count("batch_size=0: must be at least 1") == 2
+    assert "Traceback" not in answer.stderr
+    file = Path(answer.stdout.splitlines()[-1])
+    assert file.parent.parent == tmp_path / "outputs" / "sweep"
+    results = json.loads(file.read_text())
+    assert [job["status"] for job in results["jobs"]] == ["failed"] * 2 + ["completed"] * 2
+    assert results["jobs"][3]["options"] == {"seed": "1", "batch_size": "64"}
+    (group,) = results["over_seeds"]
+    assert group["num_seeds"] == 2
+    assert "over 2 seeds" in answer.stdout
+    assert len((file.parent / "results.csv").read_text().splitlines()) == 5
+
+
+def test_doctor_writes_what_it_finds(gnnscale: Command) -> None:
+    answer = gnnscale("doctor", COLUMNS="120")
+    findings = json.loads(path_written(answer).read_text())
+    assert findings["machine"]["cores"] >= 1
+    assert findings["packages"]["torch"] == torch.__version__
+    assert findings["features"][0]["ready"]
+    assert "What each feature still needs" in answer.stdout
+
+
+def test_a_disk_that_takes_no_more_is_one_line(
+    gnnscale: Command, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    path_written(gnnscale("prepare", *TINY[:4]))
+    run = tmp_path / "run"
+    limit = 'ulimit -f 64; exec "$@"'
+    command = [sys.executable, "-m", "gnnscale", "train", *TINY, "model.hidden=512"]
+    answer = subprocess.run(
+        ["bash", "-c", limit, "-", *command, f"hydra.run.dir={run}"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[-1] == f"{run}/checkpoints/last.pt: File too large"
+    assert "Traceback" not in answer.stderr
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["best.pt"]
+    assert json.loads((run / "summary.json").read_text())["status"] == "failed"

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from gnnscale.config import typed
+from gnnscale.dataset import Dataset
+from gnnscale.hardware import usable_cores
+from gnnscale.model import ModelConfig
+from gnnscale.runtime.optimizer import OptimizerConfig
+from gnnscale.runtime.records import StepRecord, TrainResult
+from gnnscale.runtime.settings import EvaluateConfig, RuntimeConfig, TrainConfig
+from gnnscale.runtime.train import train
+from gnnscale.sampler import SamplerConfig
+
+CONFIGS = Path(str(resources.files("gnnscale.configs")))
+GROUPS: dict[str, type[Any]] = {
+    "dataset": Dataset,
+    "model": ModelConfig,
+    "optimizer": OptimizerConfig,
+    "runtime": RuntimeConfig,
+    "sampler": SamplerConfig,
+}
+#: Where the test data has an experiment's graph.
+DATA = {
+    "cora_gcn": "planetoid",
+    "musae_sage": "musae_git/git_web_ml.zip",
+    "tolokers_sage": "heterophilous",
+}
+
+
+def names(group: str) -> list[str]:
+    return sorted(file.stem for file in (CONFIGS / group).glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def hydra_is_set_up() -> Iterator[None]:
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        yield
+
+
+def test_every_folder_is_a_known_group() -> None:
+    folders = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} == {*GROUPS, "experiment", "hydra"}
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(group, name) for group in GROUPS for name in names(group)]
+)
+def test_every_option_is_instantiated(group: str, name: str) -> None:
+    node = compose("train", [f"{group}={name}"])[group]
+    for key in OmegaConf.missing_keys(node):
+        OmegaConf.update(node, key, "some/path")
+    built = typed(node, GROUPS[group], group=group)
+    assert isinstance(built, GROUPS[group])
+    # A file lists every field of its class, so that each can be overridden without a plus sign.
+    assert {key for key in node if key != "_target_"} == set(vars(built))
+
+
+def test_commands_are_instantiated() -> None:
+    assert typed(compose("train"), TrainConfig).resume is None
+    assert typed(compose("evaluate", ["run=x"]), EvaluateConfig).run == Path("x")
+    assert compose("prepare").force is False
+    assert compose("doctor") == {}
+
+
+def composed(experiment: str, *overrides: str) -> DictConfig:
+    return compose("train", [f"experiment={experiment}", *overrides])
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_every_experiment_is_instantiated(experiment: str) -> None:
+    options = composed(experiment)
+    for key in OmegaConf.missing_keys(options):
+        OmegaConf.update(options, key, "some/path")
+    assert typed(options, TrainConfig).epochs >= 1
+
+
+class StepTaken(Exception):  # noqa: N818
+    """Raised to end a run behind its first step."""
+
+
+class OneStep:
+    def started(self, run: TrainResult) -> None: ...
+
+    def stepped(self, record: StepRecord) -> None:
+        raise StepTaken
+
+    def trained(self) -> None: ...
+
+    def finished_epoch(self, record: object) -> None: ...
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_every_experiment_takes_a_step(
+    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Path(os.environ.get("GNNSCALE_TEST_DATA", "../shared/data"))
+    if experiment not in DATA:
+        pytest.skip("its graph is downloaded, or too large to generate in a test")
+    raw = (data / DATA[experiment]).absolute()
+    if not raw.exists():
+        pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
+    options = composed(experiment, f"dataset.raw={raw}", "num_threads=1")
+    with pytest.raises(StepTaken):
+        train(typed(options, TrainConfig), tmp_path, OneStep(), options={})

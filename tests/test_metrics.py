@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.metrics import (
+    StageTimes,
+    Traffic,
+    accuracy,
+    micro_f1,
+    mteps,
+    nvtps,
+    peak_rss_bytes,
+    roc_auc,
+    score,
+)
+
+
+def test_accuracy_by_hand() -> None:
+    scores = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0], [5.0, 4.0]])
+    assert accuracy(scores, np.array([1, 0, 0, 1])) == 0.5
+
+
+def test_accuracy_of_several_labels_counts_decisions() -> None:
+    scores = np.array([[1.0, -1.0, -2.0], [-1.0, 1.0, 1.0]])
+    assert accuracy(scores, np.array([[1, 0, 0], [0, 1, 0]])) == pytest.approx(5 / 6)
+
+
+def test_micro_f1_by_hand() -> None:
+    scores = np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
+    labels = np.array([[1, 1, 0], [0, 0, 1]], np.uint8)
+    # TP 2, FP 1, FN 1
+    assert micro_f1(scores, labels) == pytest.approx(2 / 3)
+    assert micro_f1(-np.ones((2, 3)), np.zeros((2, 3))) == 0.0
+    assert micro_f1(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1, 1])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "area"),
+    [
+        ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.75),
+        ([1, 2, 3, 4], [0, 0, 1, 1], 1.0),
+        ([4, 3, 2, 1], [0, 0, 1, 1], 0.0),
+        ([1, 1, 1, 1], [0, 1, 0, 1], 0.5),
+        ([1, 2, 2, 3], [0, 0, 1, 1], 0.875),
+    ],
+)
+def test_roc_auc_by_hand(scores: list[float], labels: list[int], area: float) -> None:
+    assert roc_auc(np.array(scores), np.array(labels)) == pytest.approx(area)
+    logits = np.stack([np.zeros(len(scores)), np.array(scores)], axis=1)
+    assert roc_auc(logits, np.array(labels)) == pytest.approx(area)
+
+
+def test_roc_auc_of_one_class_is_not_defined() -> None:
+    assert math.isnan(roc_auc(np.array([1.0, 2.0]), np.array([1, 1])))
+
+
+def test_roc_auc_of_several_labels_is_the_mean_of_the_defined_classes() -> None:
+    scores = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
+    labels = np.array([[0, 0, 1], [1, 1, 1]])
+    assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
+        lambda rows: len({label for _, label in rows}) == 2
+    )
+)
+def test_roc_auc_is_the_chance_to_outrank(rows: list[tuple[int, bool]]) -> None:
+    positive = [value for value, label in rows if label]
+    negative = [value for value, label in rows if not label]
+    wins = sum((p > n) + (p == n) / 2 for p in positive for n in negative)
+    scores, labels = np.array([v for v, _ in rows]), np.array([int(x) for _, x in rows])
+    assert roc_auc(scores, labels) == pytest.approx(wins / (len(positive) * len(negative)))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60))
+def test_roc_auc_agrees_with_sklearn(seed: int, size: int) -> None:
+    sklearn_metrics = pytest.importorskip("sklearn.metrics")
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(0, 5, size).astype(np.float32)
+    labels = np.arange(size) % 2
+    assert roc_auc(scores, labels) == pytest.approx(sklearn_metrics.roc_auc_score(labels, scores))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores, labels = generator.standard_normal((30, 2)), np.arange(30) % 2
+    order = generator.permutation(30)
+    for metric in ("accuracy", "micro_f1", "roc_auc"):
+        assert score(metric, scores, labels) == pytest.approx(
+            score(metric, scores[order], labels[order])
+        )
+
+
+def test_throughput_by_hand() -> None:
+    assert mteps(3_000_000, 2.0) == 1.5
+    assert nvtps(500, 2.0) == 250.0
+
+
+def test_stage_times_add_up() -> None:
+    times = StageTimes(sample=1.0)
+    with times.measure("load"):
+        time.sleep(0.01)
+    assert 0.01 <= times.load < 1
+    times.add(StageTimes(sample=2.0, sync=3.0))
+    assert (times.sample, times.sync, times.transfer) == (3.0, 3.0, 0.0)
+
+
+def test_stage_is_counted_when_it_fails() -> None:
+    times = StageTimes()
+    with pytest.raises(RuntimeError), times.measure("sync"):
+        raise RuntimeError
+    assert times.sync > 0
+
+
+def test_traffic_weights_losses_by_seeds() -> None:
+    traffic = Traffic()
+    traffic.count(num_seeds=3, num_edges=10, num_vertices=7, loss=1.0)
+    traffic.count(num_seeds=1, num_edges=2, num_vertices=3, loss=5.0)
+    assert (traffic.num_batches, traffic.num_edges, traffic.num_vertices) == (2, 12, 10)
+    assert traffic.loss / traffic.num_seeds == 2.0
+
+
+def test_peak_memory_grows_with_what_is_held() -> None:
+    before = peak_rss_bytes()
+    held = np.ones(before // 8 + 8_000_000)
+    assert peak_rss_bytes() >= before + 30_000_000
+    del held

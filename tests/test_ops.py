@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+
+STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+COMPUTED = (torch.float32, torch.bfloat16)
+
+
+def block(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+    """Draw ``indptr, indices, num_src`` with destinations that have no edges, or one many times."""
+    num_dst = draw(st.integers(0, 12))
+    num_src = num_dst + draw(st.integers(0 if num_dst else 1, 12))
+    source = st.integers(0, num_src - 1)
+    lists = draw(st.lists(st.lists(source, max_size=9), min_size=num_dst, max_size=num_dst))
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists], dtype=np.int64)])
+    return indptr.astype(np.int64), np.array([u for each in lists for u in each], np.int32), num_src
+
+
+@st.composite
+def aggregations(draw: st.DrawFn) -> dict[str, Any]:
+    indptr, indices, num_src = block(draw)
+    width = draw(st.integers(1, 40))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    num_rows = num_src + 3
+
+    def rows() -> torch.Tensor:
+        values = torch.from_numpy(generator.standard_normal((num_rows, width + 2), np.float32))
+        dtype = draw(st.sampled_from(STORED))
+        stored = (values.abs() * 60).to(dtype) if dtype == torch.uint8 else values.to(dtype)
+        return stored[:, draw(st.integers(0, 2)) :][:, :width]
+
+    def floats(size: int) -> Any:
+        given = draw(st.booleans())
+        return generator.standard_normal(size).astype(np.float32) if given else None
+
+    def ids(size: int) -> Any:
+        dtype = draw(st.sampled_from([None, np.int32, np.int64]))
+        return None if dtype is None else generator.integers(0, num_rows, size, dtype=dtype)
+
+    num_dst = len(indptr) - 1
+    num_self = draw(st.integers(0, num_dst))
+    out = torch.full((num_dst, width + 1), 7.0, dtype=draw(st.sampled_from(COMPUTED)))
+    return {
+        "x": rows(),
+        "indptr": indptr,
+        "indices": indices,
+        "ids": ids(num_src),
+        "weights": floats(len(indices)),
+        "dst_scale": floats(num_dst),
+        "self_rows": rows() if num_self else None,
+        "self_ids": ids(num_self),
+        "self_scale": floats(num_self),
+        "num_self": num_self,
+        "gate": out[:, :width].clone().normal_() if draw(st.booleans()) else None,
+        "out": out,
+        "num_threads": draw(st.sampled_from([1, 2, 4])),
+    }
+
+
+def slow_aggregate(task: dict[str, Any]) -> NDArray[np.float64]:
+    x = task["x"].to(torch.float64).numpy()
+    out = np.zeros((len(task["indptr"]) - 1, x.shape[1]))
+    for dst in range(len(out)):
+        for edge in range(task["indptr"][dst], task["indptr"][dst + 1]):
+            src = task["indices"][edge]
+            row = x[src if task["ids"] is None else task["ids"][src]]
+            out[dst] += row if task["weights"] is None else row * task["weights"][edge]
+        if task["dst_scale"] is not None:
+            out[dst] *= task["dst_scale"][dst]
+        if dst < task["num_self"]:
+            own = task["self_rows"].to(torch.float64).numpy()
+            row = own[dst if task["self_ids"] is None else task["self_ids"][dst]]
+            out[dst] += row if task["self_scale"] is None else row * task["self_scale"][dst]
+    if task["gate"] is not None:
+        out[task["gate"].float().numpy() <= 0] = 0
+    return out
+
+
+@settings(max_examples=300, deadline=None)
+@given(aggregations())
+def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
+    width = task["x"].shape[1]
+    wide = task["out"]
+    task = task | {"out": wide[:, :width]}
+    expected = torch.from_numpy(slow_aggregate(task))
+    out = ops.aggregate(**task)
+    assert out is task["out"]
+    assert (wide[:, width:] == 7).all()
+    precise = wide.dtype == torch.float32
+    torch.testing.assert_close(
+        out.double(), expected, rtol=1e-4 if precise else 1e-2, atol=1e-3 if precise else 2e-2
+    )
+
+
+def test_aggregate_by_hand() -> None:
+    x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    indptr, indices = np.array([0, 2, 2]), np.array([1, 2], np.int32)
+    out = torch.empty(2, 2)
+    ops.aggregate(x, indptr, indices, out=out, num_threads=1)
+    assert out.tolist() == [[6, 60], [0, 0]]
+    ops.aggregate(
+        x,
+        indptr,
+        indices,
+        weights=np.float32([1, 0.5]),
+        dst_scale=np.float32([10, 10]),
+        self_rows=x,
+        self_scale=np.float32([-1, 2]),
+        num_self=2,
+        out=out,
+        num_threads=2,
+    )
+    assert out.tolist() == [[39, 390], [4, 40]]
+    with pytest.raises(ValueError, match=r"out is \(2, 2\), must be \(2, 1\)"):
+        ops.aggregate(x[:, :1], indptr, indices, out=out, num_threads=1)
+    with pytest.raises(ValueError, match="contiguous rows"):
+        ops.aggregate(x.T, indptr, indices, out=out, num_threads=1)
+
+
+@given(
+    rows=st.integers(1, 20),
+    width=st.integers(1, 70),
+    stored=st.sampled_from(STORED),
+    computed=st.sampled_from(COMPUTED),
+    wide=st.booleans(),
+    num_threads=st.sampled_from([1, 2]),
+    data=st.data(),
+)
+@settings(max_examples=200, deadline=None)
+def test_gather_is_indexing(
+    rows: int,
+    width: int,
+    stored: torch.dtype,
+    computed: torch.dtype,
+    wide: bool,
+    num_threads: int,
+    data: st.DataObject,
+) -> None:
+    x = (torch.rand(rows, width) * 200).to(stored)
+    chosen = data.draw(st.lists(st.integers(0, rows - 1), max_size=50))
+    ids = np.array(chosen, np.int64 if wide else np.int32)
+    out = torch.full((len(ids), width + 1), 7.0, dtype=computed)
+    ops.gather(x, ids, out=out[:, 1:], num_threads=num_threads)
+    expected = x.float()[torch.from_numpy(ids).long()].to(computed)
+    assert torch.equal(out[:, 1:], expected)
+    assert (out[:, 0] == 7).all()
+
+
+def test_gather_reads_bfloat16_that_numpy_carries_as_bits() -> None:
+    x = torch.tensor([[1.5, -2.0], [3.0, 0.25]], dtype=torch.bfloat16)
+    bits = x.view(torch.int16).numpy().view(np.uint16)
+    out = torch.empty(3, 2)
+    ops.gather((bits, "bfloat16"), np.array([1, 0, 1]), out=out, num_threads=1)
+    assert out.tolist() == [[3.0, 0.25], [1.5, -2.0], [3.0, 0.25]]
+    with pytest.raises(ValueError, match=r"out is \(3, 2\), must be \(2, 2\)"):
+        ops.gather(x, np.array([1, 0]), out=out, num_threads=1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_transposing_a_block_is_transposing_its_matrix(data: st.DataObject) -> None:
+    indptr, indices, num_src = block(data.draw)
+    num_dst = len(indptr) - 1
+    weights = np.arange(1, len(indices) + 1, dtype=np.float32)
+    scale = np.arange(2, num_dst + 2, dtype=np.float32)
+    dst = np.repeat(np.arange(num_dst), np.diff(indptr))
+    for w, s in ((None, None), (weights, None), (None, scale), (weights, scale)):
+        values = (1 if w is None else w) * (np.ones(len(dst)) if s is None else s[dst])
+        expected = np.zeros((num_src, num_dst))
+        np.add.at(expected, (indices, dst), values)
+        t_indptr, t_indices, t_values = ops.transpose_block(
+            indptr, indices, num_src, weights=w, dst_scale=s
+        )
+        assert t_indptr[0] == 0
+        assert t_indptr[-1] == len(t_indices) == len(indices)
+        out = np.zeros((num_src, num_dst))
+        for src in range(num_src):
+            part = slice(t_indptr[src], t_indptr[src + 1])
+            assert (np.diff(t_indices[part]) >= 0).all()
+            np.add.at(out[src], t_indices[part], t_values[part])
+        np.testing.assert_array_equal(out, expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data(), st.sampled_from([np.int32, np.int64]), st.booleans())
+def test_building_csc(data: st.DataObject, dtype: Any, drop_duplicates: bool) -> None:
+    num_vertices = data.draw(st.integers(1, 30))
+    vertex = st.integers(0, num_vertices - 1)
+    edges = data.draw(st.lists(st.tuples(vertex, vertex), max_size=200))
+    src, dst = np.array(edges, dtype).reshape(-1, 2).T.copy()
+    degrees = np.zeros(num_vertices, np.int64)
+    ops.count_in_degrees(dst, degrees)
+    assert degrees.tolist() == np.bincount(dst, minlength=num_vertices).tolist()
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = np.full(len(edges), -1, dtype)
+    middle = num_vertices // 2
+    for first, last in ((0, middle), (middle, num_vertices)):
+        cursor = indptr[first:last].copy()
+        ops.csc_fill(src, dst, first, last, cursor, indices)
+        assert cursor.tolist() == indptr[first + 1 : last + 1].tolist()
+    new_indptr = ops.csc_sort(indptr, indices, drop_duplicates, 2)
+    for v in range(num_vertices):
+        neighbours = sorted(u for u, to in edges if to == v)
+        expected = sorted(set(neighbours)) if drop_duplicates else neighbours
+        assert indices[new_indptr[v] : new_indptr[v + 1]].tolist() == expected
+
+
+def test_native_arrays_take_no_other_type_in_place() -> None:
+    counts = np.zeros(3, np.int32)
+    with pytest.raises(TypeError):
+        ops.count_in_degrees(np.array([0, 1], np.int64), counts)  # type: ignore[arg-type]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    num_vertices=st.integers(2, 300),
+    density=st.floats(0, 1),
+    seed=st.integers(0, 2**63),
+    num_threads=st.sampled_from([1, 2, 4]),
+)
+def test_rmat_has_exactly_so_many_distinct_edges(
+    num_vertices: int, density: float, seed: int, num_threads: int
+) -> None:
+    num_edges = int(density * (num_vertices * (num_vertices - 1) // 4))
+    args = (num_vertices, num_edges, 0.57, 0.19, 0.19, seed)
+    src, dst = ops.rmat_edges(*args, num_threads)
+    assert len(src) == len(dst) == num_edges
+    assert (src < dst).all()
+    assert num_edges == 0 or (src.min() >= 0 and dst.max() < num_vertices)
+    assert len(set(zip(src.tolist(), dst.tolist(), strict=True))) == num_edges
+    again = ops.rmat_edges(*args, 1)
+    assert np.array_equal(src, again[0])
+    assert np.array_equal(dst, again[1])
+
+
+def test_planted_partition_joins_communities() -> None:
+    community = np.arange(1000, dtype=np.int32) % 4
+    src, dst = ops.planted_partition_edges(community, np.ones(1000, np.float32), 40000, 0.6, 3)
+    assert (src != dst).all()
+    assert np.mean(community[src] == community[dst]) == pytest.approx(0.6 + 0.4 / 4, abs=0.01)
+
+
+@pytest.mark.parametrize("dtype", COMPUTED)
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9])
+def test_relu_dropout_drops_as_often_as_asked(dtype: torch.dtype, p: float) -> None:
+    x = torch.randn(1000, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
+    answers = []
+    for num_threads in (1, 2, 4):
+        y = x.clone()
+        scale = ops.relu_dropout(y, p=p, key=5, num_threads=num_threads)
+        answers.append(y)
+    assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+    positive, kept = x > 0, y > 0
+    assert not (kept & ~positive).any()
+    assert (y[~kept] == 0).all()
+    torch.testing.assert_close(y[kept], (x[kept].float() * scale).to(dtype), rtol=0, atol=0)
+    num_positive = int(positive.sum())
+    deviation = (num_positive * p * (1 - p)) ** 0.5
+    assert abs(int(kept.sum()) - num_positive * (1 - p)) <= 4 * deviation
+    other = x.clone()
+    ops.relu_dropout(other, p=p, key=6, num_threads=1)
+    assert torch.equal(other, y) == (p == 0)
+
+    grad = torch.randn(1000, 300).to(dtype)
+    back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
+    expected = torch.where(kept, grad.float() * scale, torch.zeros(())).to(dtype)
+    assert torch.equal(back, expected)
+
+
+def test_dropped_elements_have_no_pattern() -> None:
+    x = torch.ones(64 * 4096)
+    ops.relu_dropout(x, p=0.5, key=1, num_threads=1)
+    mask = (x > 0).double() - 0.5
+    for distance in (1, 2, 15, 16, 17, 32, 63, 64, 65, 100, 128):
+        product = (mask[:-distance] * mask[distance:]).sum() * 4
+        assert abs(float(product)) < 4.5 * len(mask) ** 0.5
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_edge_softmax_is_softmax(data: st.DataObject) -> None:
+    indptr, indices, _ = block(data.draw)
+    heads = data.draw(st.integers(1, 4))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
+    scores = torch.randn(len(indices), heads, generator=generator) * 10
+    biased = data.draw(st.booleans())
+    bias = torch.rand(len(indices), generator=generator) + 0.5 if biased else None
+    alpha = ops.edge_softmax(
+        indptr, scores, bias=None if bias is None else bias.numpy(), num_threads=2
+    )
+    leaf = scores.double().requires_grad_()
+    logits = leaf if bias is None else leaf + bias.double().log()[:, None]
+    bounds = zip(indptr[:-1], indptr[1:], strict=True)
+    parts = [logits[begin:end].softmax(0) for begin, end in bounds]
+    expected = torch.cat(parts) if parts else torch.empty(0, heads).double()
+    torch.testing.assert_close(alpha.double(), expected.detach(), rtol=1e-5, atol=1e-6)
+    if len(indices):
+        grad = torch.randn(alpha.shape, generator=generator)
+        expected.backward(grad.double())
+        back = ops.edge_softmax_backward(indptr, alpha, grad, num_threads=2)
+        torch.testing.assert_close(back.double(), leaf.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_edge_dot_writes_one_column() -> None:
+    a = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
+    out = np.full((3, 2), -1, np.float32)
+    indptr, indices = np.array([0, 1, 3]), np.array([2, 0, 1], np.int32)
+    ops.edge_dot(a, x, indptr, indices, out=out[:, 1], num_threads=2)
+    assert out.tolist() == [[-1, 15], [-1, 3], [-1, 4]]
+
+
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (1000, 257)])
+def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    out = ops.empty(shape, dtype)
+    assert out.shape == shape
+    assert out.dtype == dtype
+    assert out.is_contiguous()
+    out.fill_(3)
+    other = ops.empty(shape, dtype).fill_(4)
+    assert (out == 3).all()
+    assert (other == 4).all()
+
+
+def test_expand_edges() -> None:
+    out = np.empty((2, 3), np.int64)
+    ops.expand_edges(np.array([0, 2, 2, 3]), np.array([4, 0, 1], np.int32), first_dst=10, out=out)
+    assert out.tolist() == [[4, 0, 1], [10, 10, 12]]
+
+
+def test_simd_level_is_one_of_three() -> None:
+    assert ops.simd_level() in ("baseline", "v3", "v4")
