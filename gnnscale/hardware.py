@@ -19,6 +19,7 @@ __all__ = [
     "find_machine",
     "home",
     "installed",
+    "let_idle_threads_sleep",
     "usable_cores",
 ]
 
@@ -151,3 +152,12 @@ def _memory() -> Memory:
     except OSError:
         pass
     return Memory(total=total * page, available=available)
+
+
+def let_idle_threads_sleep() -> None:
+    """Make OpenMP threads, of which torch has its own, sleep between parallel regions.
+
+    By default they spin for a while, on cores that the sampling and loading threads want. Only
+    works before torch is imported; a value of the user's own is left alone.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

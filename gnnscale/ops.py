@@ -19,6 +19,7 @@ from gnnscale.graph import Graph
 __all__ = [
     "NativeSampler",
     "Rows",
+    "Sampled",
     "aggregate",
     "count_in_degrees",
     "csc_fill",
@@ -41,6 +42,8 @@ __all__ = [
 Array: TypeAlias = NDArray[Any]
 #: Feature rows: a torch tensor, or a NumPy array with the name of its element type.
 Rows: TypeAlias = "torch.Tensor | tuple[Array, str]"
+#: A native sample; see ``NativeSampler.sample_neighbors``.
+Sampled: TypeAlias = "tuple[Array, list[tuple[Array, Array, int, Array | None]], Array | None]"
 
 _DTYPE_CODES = {"float32": 0, "float16": 1, "bfloat16": 2, "uint8": 3}
 _TORCH_NAMES = {
@@ -111,7 +114,7 @@ class NativeSampler:
         step: int,
         num_threads: int,
         only_new: bool = False,
-    ) -> tuple[Array, list[tuple[Array, Array, int, Array | None]]]:
+    ) -> Sampled:
         """Sample neighbours, hop 1 from the seeds.
 
         With ``only_new``, as PyG does, a hop expands only the vertices that the hop before it was
@@ -119,30 +122,30 @@ class NativeSampler:
         every vertex reached so far.
 
         Returns:
-            ``input_vertices`` and, from the seeds outwards, a block per hop as
-            ``(indptr int64, indices int32, num_src, None)``.
+            ``input_vertices``; from the seeds outwards, a block per hop as ``(indptr int64,
+            indices int32, num_src, None)``; and the vertices that are the sources of the last
+            hop's edges.
 
         Raises:
             ValueError: a seed is not a vertex, or appears twice.
         """
         seeds = np.ascontiguousarray(seeds, dtype=self._dtype)
-        result: tuple[Array, list[tuple[Array, Array, int, Array | None]]]
-        result = self._sampler.sample_neighbors(
+        result: Sampled = self._sampler.sample_neighbors(
             seeds, list(fanouts), replace, seed, step, num_threads, only_new
         )
         return result
 
     def sample_layers(
         self, seeds: Array, layer_sizes: Sequence[int], *, seed: int, step: int
-    ) -> tuple[Array, list[tuple[Array, Array, int, Array | None]]]:
+    ) -> Sampled:
         """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
 
         Returns:
-            As ``sample_neighbors``, with each edge's importance (float32) in place of None.
+            As ``sample_neighbors``, with each edge's importance (float32) in place of None, and
+            None in place of the last hop's sources.
         """
         seeds = np.ascontiguousarray(seeds, dtype=self._dtype)
-        result: tuple[Array, list[tuple[Array, Array, int, Array | None]]]
-        result = self._sampler.sample_layers(seeds, list(layer_sizes), seed, step)
+        result: Sampled = self._sampler.sample_layers(seeds, list(layer_sizes), seed, step)
         return result
 
 
@@ -174,6 +177,7 @@ def aggregate(
     out: torch.Tensor,
     num_threads: int,
     ids: Array | None = None,
+    ids_per_edge: bool = False,
     weights: Array | None = None,
     dst_scale: Array | None = None,
     self_rows: Rows | None = None,
@@ -195,6 +199,7 @@ def aggregate(
         out: ``[num_dst, f]`` float32 or bfloat16; sums are kept in float32.
         num_threads: threads to use; the result does not depend on it.
         ids: ``[num_src]`` int32 or int64 rows of ``x``; None if local ids are rows.
+        ids_per_edge: ``ids`` is ``[num_edges]``: the row of ``x`` that each edge reads.
         weights: ``[num_edges]`` float32.
         dst_scale: ``[num_dst]`` float32.
         self_rows: rows to add for destinations below ``num_self``.
@@ -213,8 +218,8 @@ def aggregate(
     own, own_code = _buffer(self_rows) if self_rows is not None else (None, 0)
     mask, mask_code = _buffer(gate) if gate is not None else (None, 0)
     _native.aggregate(
-        array, code, ids, indptr, indices, weights, dst_scale, own, own_code, self_ids, self_scale,
-        num_self, mask, mask_code, to, to_code, num_threads,
+        array, code, ids, indptr, indices, weights, ids_per_edge, dst_scale, own, own_code, self_ids,
+        self_scale, num_self, mask, mask_code, to, to_code, num_threads,
     )  # fmt: skip
     return out
 

@@ -61,7 +61,9 @@ py::tuple batch_to_python(SampledBatch<Vertex>&& batch) {
     blocks.append(py::make_tuple(to_numpy(std::move(block.indptr)),
                                  to_numpy(std::move(block.indices)), block.num_src, importance));
   }
-  return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks);
+  py::object edge_vertices = py::none();
+  if (batch.edge_vertices.data) edge_vertices = to_numpy(std::move(batch.edge_vertices));
+  return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks, edge_vertices);
 }
 
 // Keeps the topology's arrays alive for as long as the samplers that read them.
@@ -149,8 +151,8 @@ void bind_rows(py::module_& m) {
   m.def("aggregate",
         [](const py::array& x, int x_dtype, const std::optional<py::array>& ids,
            const In<int64_t>& indptr, const In<int32_t>& indices,
-           const std::optional<py::array>& weights, const Optional<float>& dst_scale,
-           const std::optional<py::array>& self, int self_dtype,
+           const std::optional<py::array>& weights, bool ids_per_edge,
+           const Optional<float>& dst_scale, const std::optional<py::array>& self, int self_dtype,
            const std::optional<py::array>& self_ids, const Optional<float>& self_scale,
            int64_t num_self, const std::optional<py::array>& gate, int gate_dtype, py::array out,
            int out_dtype, int num_threads) {
@@ -160,6 +162,7 @@ void bind_rows(py::module_& m) {
             task.weights = static_cast<const float*>(weights->data());
             task.weight_stride = stride_of(*weights);
           }
+          task.ids_per_edge = ids_per_edge;
           task.dst_scale = data_or_null(dst_scale);
           if (self) task.self = rows(*self, self_dtype);
           task.self_ids = row_ids(self_ids);

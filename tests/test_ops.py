@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -301,7 +302,7 @@ def test_edge_softmax_is_softmax(data: st.DataObject) -> None:
     )
     leaf = scores.double().requires_grad_()
     logits = leaf if bias is None else leaf + bias.double().log()[:, None]
-    bounds = zip(indptr[:-1], indptr[1:], strict=True)
+    bounds = pairwise(indptr)
     parts = [logits[begin:end].softmax(0) for begin, end in bounds]
     expected = torch.cat(parts) if parts else torch.empty(0, heads).double()
     torch.testing.assert_close(alpha.double(), expected.detach(), rtol=1e-5, atol=1e-6)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.errors import explain
 from gnnscale.config import typed
+from gnnscale.hardware import let_idle_threads_sleep
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -44,6 +45,8 @@ def train(options: DictConfig) -> None:
 
 
 def _train(options: DictConfig, directory: Path) -> None:
+    let_idle_threads_sleep()
+
     from omegaconf import OmegaConf
     from rich.console import Console
 

@@ -123,7 +123,8 @@ class RMat(Structure):
 
     Vertices are numbered at random. Every undirected edge is stored both ways, no edge is drawn
     twice, and there are no loops. Labels and features are made as for any structure. The default
-    sizes, split included, are those of ogbn-products.
+    sizes are those of ogbn-products, and so is the kind of its split, which is by sales: the most
+    popular vertices, here those with most neighbours, train and the next ones validate.
 
     Attributes:
         num_vertices: number of vertices.
@@ -145,6 +146,9 @@ class RMat(Structure):
     a: float = 0.57
     b: float = 0.19
     c: float = 0.19
+    split: str = "published"
+
+    has_split: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -163,6 +167,17 @@ class RMat(Structure):
                 f"dataset.a={self.a}, b={self.b}, c={self.c}: "
                 "probabilities, with a sum of at most 1"
             )
+
+    def read(self, writer: StoreWriter) -> None:
+        """Push everything that is made of the structure, and the split by popularity."""
+        super().read(writer)
+        if self.split == "published":
+            indptr, _ = writer.build_topology()
+            ranking = np.argsort(-np.diff(indptr), kind="stable")
+            num_train = round(self.train_fraction * self.num_vertices)
+            num_valid = round(self.valid_fraction * self.num_vertices)
+            parts = np.split(ranking, [num_train, num_train + num_valid])
+            writer.set_split(*parts, source=f"split of {self.name}")
 
     def read_edges(self, writer: StoreWriter) -> None:
         """Draw the edges."""

@@ -69,11 +69,13 @@ def _write(
     if not adds_own:
         own = np.arange(block.num_dst, dtype=np.int32) if ids is None else ids[: block.num_dst]
         ops.gather(x, own, out=out[:, :width], num_threads=num_threads)
+    per_edge = ids is not None and block.edge_vertices is not None
     ops.aggregate(
         x,
         block.indptr,
         block.indices,
-        ids=ids,
+        ids=block.edge_vertices if per_edge else ids,
+        ids_per_edge=per_edge,
         weights=how.weights,
         dst_scale=how.dst_scale,
         self_rows=x if adds_own else None,

@@ -36,7 +36,9 @@ class GCNLayer(LinearAggregationLayer):
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Symmetric normalisation with full-graph degrees."""
         assert degrees is not None
-        root: NDArray[np.float32] = np.float32(1) / np.sqrt(degrees[: block.num_src] + np.float32(1))
+        root: NDArray[np.float32] = np.float32(1) / np.sqrt(
+            degrees[: block.num_src] + np.float32(1)
+        )
         weights: NDArray[np.float32] = root[block.indices]
         dst_scale = root[: block.num_dst]
         if block.importance is not None:

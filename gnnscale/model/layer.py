@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional
 
 from gnnscale import ops
 from gnnscale.model.aggregation import Aggregation, aggregate, load_aggregate
@@ -79,5 +78,10 @@ class LinearAggregationLayer(GraphLayer):
 
 def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     """Apply ``layer`` in the type of ``x``; its weights stay float32."""
-    bias = None if layer.bias is None else layer.bias.to(x.dtype)
-    return functional.linear(x, layer.weight.to(x.dtype), bias)
+    if x.dtype == torch.float32:
+        return layer(x)  # type: ignore[no-any-return]
+    # oneDNN's bfloat16 product is a fifth faster on a transposed copy of the (small) weights.
+    weight = layer.weight.to(x.dtype).t().contiguous()
+    if layer.bias is None:
+        return x @ weight
+    return torch.addmm(layer.bias.to(x.dtype), x, weight)

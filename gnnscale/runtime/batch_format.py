@@ -71,7 +71,7 @@ class PyGFormat:
     def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
         """Sample, gather and label one batch."""
         how = self._sampling
-        vertices, hops = self._sampler.sample_neighbors(
+        vertices, hops, _ = self._sampler.sample_neighbors(
             seeds,
             how.fanouts,
             replace=how.replace,

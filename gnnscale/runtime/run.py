@@ -20,6 +20,7 @@ from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.metrics import Traffic, peak_rss_bytes
 from gnnscale.model import GNN
+from gnnscale.ops import keep_freed_memory
 from gnnscale.runtime.batches import labelled, num_batches, seed_batches
 from gnnscale.runtime.checkpoint import (
     BEST,
@@ -82,6 +83,7 @@ class Run:
                 "more threads than cores are slower"
             )
         torch.set_num_threads(config.num_threads)
+        keep_freed_memory()
         graph = config.dataset.open()
         torch.manual_seed(config.seed)
         model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
+from gnnscale.ops import Sampled
 from gnnscale.sampler.minibatch import Block, MiniBatch
 
 __all__ = ["Sampler", "SamplerConfig", "to_minibatch"]
@@ -40,18 +40,18 @@ class SamplerConfig:
         raise NotImplementedError
 
 
-def to_minibatch(
-    num_seeds: int,
-    sampled: tuple[NDArray[Any], Sequence[tuple[Any, Any, int, Any]]],
-    *,
-    seed: int,
-    step: int,
-) -> MiniBatch:
+def to_minibatch(num_seeds: int, sampled: Sampled, *, seed: int, step: int) -> MiniBatch:
     """Order the hops of a native sample as blocks, inputs first."""
-    input_vertices, hops = sampled
+    input_vertices, hops, edge_vertices = sampled
     blocks = tuple(
-        Block(indptr=indptr, indices=indices, num_src=num_src, importance=importance)
-        for indptr, indices, num_src, importance in reversed(hops)
+        Block(
+            indptr=indptr,
+            indices=indices,
+            num_src=num_src,
+            importance=importance,
+            edge_vertices=edge_vertices if index == 0 else None,
+        )
+        for index, (indptr, indices, num_src, importance) in enumerate(reversed(hops))
     )
     return MiniBatch(
         seed=seed, step=step, num_seeds=num_seeds, input_vertices=input_vertices, blocks=blocks

@@ -23,12 +23,15 @@ class Block:
         num_src: number of source vertices, destinations included.
         importance: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None where
             every neighbour of a vertex was equally likely (neighbour sampling).
+        edge_vertices: ``[num_edges]`` the sources as vertices of the graph, where the sampler knows
+            them: whoever reads features of the input block needs no look-up of local ids.
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     num_src: int
     importance: NDArray[np.float32] | None = None
+    edge_vertices: NDArray[np.integer] | None = None
 
     @property
     def num_dst(self) -> int:

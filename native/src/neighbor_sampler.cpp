@@ -62,7 +62,8 @@ void Sampler<Vertex>::grow(int64_t num_more) {
 
 template <typename Vertex>
 BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool replace,
-                                        uint64_t key, int num_threads) {
+                                        uint64_t key, int num_threads,
+                                        Array<Vertex>& edge_vertices) {
   const int64_t num_dst = map_.size() - first_dst;
   BlockArrays block;
   block.indptr = Array<int64_t>(num_dst + 1);
@@ -89,7 +90,8 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
   grow(num_edges);
   block.indices = Array<int32_t>(num_edges);
   int32_t* local = block.indices.data.get();
-  Vertex* picked = picked_.reserve(num_edges);
+  edge_vertices = Array<Vertex>(num_edges);
+  Vertex* picked = edge_vertices.data.get();
   const auto threads = static_cast<int>(std::min<int64_t>(num_threads, num_chunks));
   const Pick<Vertex> hop{graph_.indices, vertices_.data() + first_dst,
                          begins,         degrees,
@@ -142,7 +144,8 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Vertex* seeds, int6
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
     batch.blocks.push_back(
-        sample_hop(first_dst, fanouts[hop], replace, hop_key(seed, step, hop), num_threads));
+        sample_hop(first_dst, fanouts[hop], replace, hop_key(seed, step, hop), num_threads,
+                   batch.edge_vertices));
   }
   batch.input_vertices = Array<Vertex>(map_.size());
   std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());

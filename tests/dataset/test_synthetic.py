@@ -55,6 +55,15 @@ def test_rmat(adjacency):
     assert np.bincount(graph.labels).tolist() == [1000] * 5
 
 
+def test_rmat_trains_on_the_vertices_with_most_neighbours():
+    dataset = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5)
+    graph = dataset.open()
+    degrees = np.diff(graph.indptr)
+    assert (len(graph.train_idx), len(graph.valid_idx)) == (80, 16)
+    assert degrees[graph.train_idx].min() >= degrees[graph.valid_idx].max()
+    assert degrees[graph.valid_idx].min() >= degrees[graph.test_idx].max()
+
+
 def test_rmat_has_the_split_of_ogbn_products():
     dataset = RMat(name="r")
     first, second = (

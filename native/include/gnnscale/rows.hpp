@@ -43,7 +43,8 @@ struct Gather {
   MutableRows out;
 };
 
-// out[i] = dst_scale[i] * sum over edges e of i: weights[e] * x[ids[indices[e]]]
+// out[i] = dst_scale[i] * sum over edges e of i: weights[e] * x[ids[indices[e]]], or x[ids[e]]
+// with `ids_per_edge`,
 //          + self_scale[i] * self[i], where given; then 0 unless gate[i] > 0, where given.
 // A scale that is not given counts as 1. `self` holds rows 0 to num_self - 1.
 struct Aggregate {
@@ -54,6 +55,7 @@ struct Aggregate {
   int64_t num_dst;
   const float* weights = nullptr;
   int64_t weight_stride = 1;
+  bool ids_per_edge = false;
   const float* dst_scale = nullptr;
   Rows self{};
   RowIds self_ids{};

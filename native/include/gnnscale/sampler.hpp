@@ -31,6 +31,9 @@ template <typename Vertex>
 struct SampledBatch {
   Array<Vertex> input_vertices;
   std::vector<BlockArrays> blocks;  // from the seeds outwards
+  // Sources of the outermost block's edges as vertices of the graph, so that their features can be
+  // read without a detour over local ids. Only from neighbour sampling.
+  Array<Vertex> edge_vertices;
 };
 
 // Samples batches over one topology. Holds scratch space of four bytes a vertex, so a sampler serves
@@ -60,12 +63,12 @@ class Sampler {
   void start(const Vertex* seeds, int64_t num_seeds);
   void grow(int64_t num_more);
   BlockArrays sample_hop(int64_t first_dst, int64_t fanout, bool replace, uint64_t key,
-                         int num_threads);
+                         int num_threads, Array<Vertex>& picked);
   BlockArrays sample_layer(int64_t layer_size, uint64_t key);
 
   Topology<Vertex> graph_;
   RelabelMap<Vertex> map_;
-  Scratch<Vertex> vertices_, picked_;
+  Scratch<Vertex> vertices_;
   Scratch<int64_t> begins_;
 };
 

@@ -78,28 +78,48 @@ void gather(const Gather& task, int64_t begin, int64_t end) {
   });
 }
 
+// The row of x that an edge reads: ids[edge], or ids[indices[edge]].
+template <typename Id>
+struct RowOfEdge {
+  const Id* ids;
+  int64_t operator[](int64_t edge) const { return ids[edge]; }
+};
+template <typename Id>
+struct RowOfSource {
+  const Id* ids;
+  const int32_t* indices;
+  int64_t operator[](int64_t edge) const { return ids[indices[edge]]; }
+};
+
+template <typename Use>
+inline void for_edge_rows(const Aggregate& task, Use&& use) {
+  const auto* narrow = static_cast<const int32_t*>(task.ids.data);
+  const auto* wide = static_cast<const int64_t*>(task.ids.data);
+  if (narrow == nullptr) return use(RowOfEdge<int32_t>{task.indices});
+  if (task.ids_per_edge) {
+    task.ids.wide ? use(RowOfEdge<int64_t>{wide}) : use(RowOfEdge<int32_t>{narrow});
+  } else {
+    task.ids.wide ? use(RowOfSource<int64_t>{wide, task.indices})
+                  : use(RowOfSource<int32_t>{narrow, task.indices});
+  }
+}
+
 // kVectors vectors of the output of one destination: contiguous from column `first`, but for the last
 // one, which starts at column `last` (it may overlap its neighbour; both compute the same). The
 // accumulators stay in registers over all edges.
-template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename Id>
-inline void aggregate_columns(const Aggregate& task, int64_t dst, int64_t end_edge, int64_t first,
+template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows>
+inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge, int64_t first,
                               int64_t last) {
   using In = element_t<kIn>;
   constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
   constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
-  const auto* ids = static_cast<const Id*>(task.ids.data);
-  const auto row_at = [&](int64_t edge) -> const In* {
-    const int64_t local = task.indices[edge];
-    if constexpr (__is_same(Id, void)) return row_of<In>(task.x, local);
-    else return row_of<In>(task.x, ids[local]);
-  };
   const auto column = [&](int k) { return k == kVectors - 1 ? last : first + k * kWidth; };
   Vec sum[kVectors] = {};
   for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
     if (edge + kDistance < end_edge) {
-      prefetch_bytes(row_at(edge + kDistance) + first, kBytes);
+      prefetch_bytes(row_of<In>(task.x, rows[edge + kDistance]) + first, kBytes);
     }
-    const In* row = row_at(edge);
+    const In* row = row_of<In>(task.x, rows[edge]);
     for (int k = 0; k < kVectors; ++k) {
       Vec value = load<kIn>(row + column(k));
       if constexpr (kWeighted) value *= task.weights[edge * task.weight_stride];
@@ -129,14 +149,14 @@ inline void aggregate_columns(const Aggregate& task, int64_t dst, int64_t end_ed
 }
 
 // Rows shorter than a vector, one column at a time.
-template <DType kIn, DType kOut>
-void aggregate_scalar(const Aggregate& task, int64_t dst) {
+template <DType kIn, DType kOut, typename EdgeRows>
+void aggregate_scalar(const Aggregate& task, EdgeRows rows, int64_t dst) {
   using In = element_t<kIn>;
   auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
   for (int64_t j = 0; j < task.x.length; ++j) {
     float sum = 0.0F;
     for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
-      const float value = load_one<kIn>(row_of<In>(task.x, task.ids[task.indices[edge]]) + j);
+      const float value = load_one<kIn>(row_of<In>(task.x, rows[edge]) + j);
       sum += task.weights != nullptr ? task.weights[edge * task.weight_stride] * value : value;
     }
     if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
@@ -157,20 +177,20 @@ void aggregate_scalar(const Aggregate& task, int64_t dst) {
 }
 
 // Splits a row into groups of up to eight vectors.
-template <DType kIn, DType kOut, bool kWeighted, typename Id>
-void aggregate_rows(const Aggregate& task, int64_t begin, int64_t end) {
+template <DType kIn, DType kOut, bool kWeighted, typename EdgeRows>
+void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t end) {
   const int64_t length = task.x.length;
   const int64_t end_edge = task.indptr[end];
   for (int64_t dst = begin; dst < end; ++dst) {
     if (length < kWidth) {
-      aggregate_scalar<kIn, kOut>(task, dst);
+      aggregate_scalar<kIn, kOut>(task, rows, dst);
       continue;
     }
     int64_t first = 0;
     const auto group = [&]<int kVectors>() {
       const int64_t last = first + (kVectors - 1) * kWidth;
-      aggregate_columns<kIn, kOut, kVectors, kWeighted, Id>(
-          task, dst, end_edge, first, last + kWidth <= length ? last : length - kWidth);
+      aggregate_columns<kIn, kOut, kVectors, kWeighted>(
+          task, rows, dst, end_edge, first, last + kWidth <= length ? last : length - kWidth);
       first += kVectors * kWidth;
     };
     while (first + 8 * kWidth <= length) group.template operator()<8>();
@@ -191,13 +211,10 @@ void aggregate_rows(const Aggregate& task, int64_t begin, int64_t end) {
 void aggregate(const Aggregate& task, int64_t begin, int64_t end) {
   for_stored(task.x.dtype, [&]<DType kIn>() {
     for_computed(task.out.dtype, [&]<DType kOut>() {
-      const auto with_ids = [&]<typename Id>() {
-        task.weights != nullptr ? aggregate_rows<kIn, kOut, true, Id>(task, begin, end)
-                                : aggregate_rows<kIn, kOut, false, Id>(task, begin, end);
-      };
-      if (task.ids.data == nullptr) with_ids.template operator()<void>();
-      else if (task.ids.wide) with_ids.template operator()<int64_t>();
-      else with_ids.template operator()<int32_t>();
+      for_edge_rows(task, [&](auto rows) {
+        task.weights != nullptr ? aggregate_rows<kIn, kOut, true>(task, rows, begin, end)
+                                : aggregate_rows<kIn, kOut, false>(task, rows, begin, end);
+      });
     });
   });
 }
@@ -229,8 +246,10 @@ inline Lanes64 draw_lanes(uint64_t key, uint64_t first) {
   return z ^ (z >> 31);
 }
 
+// The draws come by reference: so wide a vector has no settled place among a function's arguments.
 template <DType kType>
-inline void drop_block(element_t<kType>* x, Lanes64 random, uint32_t drop, float scale) {
+inline void drop_block(element_t<kType>* x, const Lanes64& draws, uint32_t drop, float scale) {
+  Lanes64 random = draws;
   for (int quarter = 0; quarter < 4; ++quarter, x += kLanes, random >>= 16) {
     const Lanes32 bits = __builtin_convertvector(random & 0xffff, Lanes32);
     float values[kLanes];

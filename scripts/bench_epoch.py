@@ -1,0 +1,123 @@
+"""Training iterations of GraphSAGE: sample, load, forward, backward, Adam.
+
+    python scripts/bench_epoch.py [--rounds 7] [--json FILE]
+
+Two layers, 256 hidden features, 1,024 seeds, fan-outs [25, 10], the same seeds for every system.
+Each system runs in its own process, as its users run it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from benchmarking import (
+    FANOUTS,
+    SEEDS,
+    clock,
+    interleave,
+    open_graph,
+    parser,
+    save,
+    seeds_of,
+    serve,
+    show,
+)
+
+SYSTEMS = ["gnnscale", "gnnscale-bf16", "dgl", "pyg"]
+HIDDEN = 256
+
+
+def gnnscale(graph: Any, threads: int, dtype: torch.dtype = torch.float32) -> Any:
+    from gnnscale import ops
+    from gnnscale.model import GraphSAGE
+    from gnnscale.runtime.loading import FeatureLoader
+    from gnnscale.runtime.loss import seed_loss
+    from gnnscale.sampler import NeighborSampler
+
+    ops.keep_freed_memory()
+    sampler = NeighborSampler(graph, fanouts=FANOUTS, num_threads=threads)
+    config = GraphSAGE(hidden=HIDDEN, dropout=0.0)
+    model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    loader = FeatureLoader(graph, model, num_threads=threads, compute_dtype=dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+
+    def iteration(step: int) -> None:
+        batch = sampler.sample(seeds_of(graph, step), step)
+        loss = seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return iteration
+
+
+def dgl(graph: Any, threads: int) -> Any:
+    from dgl.dataloading import NeighborSampler
+    from peers import dgl_graph, dgl_sage, features, labels
+
+    topology, x, y = dgl_graph(graph), features(graph), labels(graph)
+    sampler = NeighborSampler(FANOUTS[::-1])
+    model = dgl_sage(graph.num_features, graph.num_classes, HIDDEN)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+
+    def iteration(step: int) -> None:
+        seeds = torch.from_numpy(seeds_of(graph, step)).long()
+        inputs, outputs, blocks = sampler.sample_blocks(topology, seeds)
+        logits = model(blocks, torch.index_select(x, 0, inputs))
+        loss = torch.nn.functional.cross_entropy(logits, y[outputs])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return iteration
+
+
+def pyg(graph: Any, threads: int) -> Any:
+    from peers import pyg_data, pyg_sage
+    from torch_geometric.loader import NeighborLoader
+
+    data = pyg_data(graph)
+    order = torch.cat([torch.from_numpy(seeds_of(graph, step)).long() for step in range(190)])
+    loader = NeighborLoader(data, FANOUTS, input_nodes=order, batch_size=SEEDS, is_sorted=True)
+    model = pyg_sage(graph.num_features, graph.num_classes, HIDDEN)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+    batches = iter(loader)
+
+    def iteration(step: int) -> None:
+        batch = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(batch), batch.y[: batch.batch_size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return iteration
+
+
+TRAINERS = {
+    "gnnscale": gnnscale,
+    "gnnscale-bf16": lambda graph, threads: gnnscale(graph, threads, torch.bfloat16),
+    "dgl": dgl,
+    "pyg": pyg,
+}
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0]).parse_args()
+    if options.worker:
+        torch.set_num_threads(options.threads)
+        iteration = TRAINERS[options.worker](open_graph(options.store), options.threads)
+        steps = options.steps
+        serve(lambda number: {"s": clock(iteration, range(number * steps, (number + 1) * steps))})
+        return
+    figures = interleave(SYSTEMS, rounds=options.rounds, threads=options.threads)
+    rows = [
+        [name, f"{each['s'] * 1e3:.1f}", f"{figures['dgl']['s'] / each['s']:.2f}x"]
+        for name, each in figures.items()
+    ]
+    show(f"GraphSAGE, {options.threads} threads", ["system", "ms an iteration", "over DGL"], rows)
+    save(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()

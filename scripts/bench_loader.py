@@ -1,0 +1,85 @@
+"""A PyG training loop with only its loader replaced, and the loaders alone.
+
+    python scripts/bench_loader.py [--rounds 5] [--json FILE]
+
+Two layers of PyG's SAGEConv, 256 hidden features, 1,024 seeds, fan-outs [25, 10]. Both loaders run
+without worker processes; this project's has one thread in the background.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from benchmarking import FANOUTS, SEEDS, clock, interleave, open_graph, parser, save, serve, show
+
+SYSTEMS = ["gnnscale", "pyg", "gnnscale-loop", "pyg-loop"]
+HIDDEN = 256
+
+
+def make_loader(system: str, graph: Any) -> Any:
+    seeds = torch.tensor(graph.train_idx, dtype=torch.int64)
+    if system.startswith("gnnscale"):
+        from gnnscale import NeighborLoader
+
+        return NeighborLoader(graph, FANOUTS, input_nodes=seeds, batch_size=SEEDS, shuffle=True)
+    from peers import pyg_data
+    from torch_geometric.loader import NeighborLoader as PyGLoader
+
+    return PyGLoader(
+        pyg_data(graph),
+        FANOUTS,
+        input_nodes=seeds,
+        batch_size=SEEDS,
+        shuffle=True,
+        is_sorted=True,
+    )
+
+
+def loader_alone(system: str, graph: Any) -> Any:
+    batches = iter(make_loader(system, graph))
+    return lambda step: next(batches)
+
+
+def training_loop(system: str, graph: Any) -> Any:
+    from peers import pyg_sage
+
+    batches = iter(make_loader(system, graph))
+    model = pyg_sage(graph.num_features, graph.num_classes, HIDDEN)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+
+    def iteration(step: int) -> None:
+        batch = next(batches)
+        logits = model(batch)
+        loss = torch.nn.functional.cross_entropy(logits, batch.y[: batch.batch_size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return iteration
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0]).parse_args()
+    if options.worker:
+        torch.set_num_threads(options.threads)
+        graph = open_graph(options.store)
+        make = training_loop if options.worker.endswith("-loop") else loader_alone
+        work = make(options.worker, graph)
+        serve(lambda number: {"s": clock(work, range(options.steps))})
+        return
+    figures = interleave(SYSTEMS, rounds=options.rounds, threads=options.threads)
+    rows = []
+    for own, peer, what in (
+        ("gnnscale", "pyg", "loader alone"),
+        ("gnnscale-loop", "pyg-loop", "training loop"),
+    ):
+        times = [figures[name]["s"] * 1e3 for name in (own, peer)]
+        rows.append([what, *(f"{each:.1f}" for each in times), f"{times[1] / times[0]:.1f}x"])
+    columns = ["PyG GraphSAGE", "with ours, ms", "with PyG's, ms", "ratio"]
+    show(f"NeighborLoader, {options.threads} threads", columns, rows)
+    save(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()

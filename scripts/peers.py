@@ -1,0 +1,100 @@
+"""The peers' own ways of doing what is measured here, on this project's graphs.
+
+Every function imports its library itself, so that a script measures whatever is installed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+
+warnings.filterwarnings("ignore")
+
+
+def dgl_graph(graph: Any, dtype: torch.dtype = torch.int64) -> Any:
+    """Return the topology as a DGL graph in memory, by default with DGL's default id type."""
+    import dgl
+
+    indptr, indices = (
+        torch.from_numpy(np.array(a)).to(dtype) for a in (graph.indptr, graph.indices)
+    )
+    made = dgl.graph(
+        ("csc", (indptr, indices, torch.tensor([], dtype=dtype))),
+        num_nodes=graph.num_vertices,
+        idtype=dtype,
+    )
+    return made.formats("csc")
+
+
+def pyg_data(graph: Any) -> Any:
+    """Return the graph as a PyG ``Data`` whose ``edge_index`` is sorted by destination."""
+    from torch_geometric.data import Data
+
+    rowptr, col = csc(graph)
+    vertices = torch.arange(graph.num_vertices)
+    edge_index = torch.stack([col, vertices.repeat_interleave(rowptr.diff())])
+    return Data(x=features(graph), y=labels(graph), edge_index=edge_index)
+
+
+def csc(graph: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``indptr`` and ``indices`` in memory, as int64."""
+    return (
+        torch.from_numpy(np.array(graph.indptr)).long(),
+        torch.from_numpy(np.array(graph.indices)).long(),
+    )
+
+
+def features(graph: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(graph.features))
+
+
+def labels(graph: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(graph.labels))
+
+
+def dgl_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Module:
+    """Two layers of DGL's SAGEConv."""
+    from dgl.nn import SAGEConv
+
+    class SAGE(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = SAGEConv(num_features, hidden, "mean")
+            self.second = SAGEConv(hidden, num_classes, "mean")
+
+        def forward(self, blocks: Any, x: torch.Tensor) -> torch.Tensor:
+            return self.second(blocks[1], self.first(blocks[0], x).relu())
+
+    return SAGE()
+
+
+def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Module:
+    """Two layers of PyG's SAGEConv, trimmed layer by layer where the loader says how.
+
+    PyG's loader says so with pyg-lib, not with torch-sparse.
+    """
+    from torch_geometric.nn import SAGEConv
+    from torch_geometric.utils import trim_to_layer
+
+    class SAGE(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = torch.nn.ModuleList(
+                [SAGEConv(num_features, hidden), SAGEConv(hidden, num_classes)]
+            )
+
+        def forward(self, batch: Any) -> torch.Tensor:
+            x, edge_index = batch.x, batch.edge_index
+            for layer, conv in enumerate(self.convs):
+                if "num_sampled_nodes" in batch:
+                    x, edge_index, _ = trim_to_layer(
+                        layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index
+                    )
+                x = conv(x, edge_index)
+                x = x.relu() if layer == 0 else x
+            return x[: batch.batch_size]
+
+    return SAGE()

@@ -1,0 +1,121 @@
+"""The wheel as a user gets it: built, installed into an empty folder, used far from its source."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
+    *("batch_size=64", "epochs=1", "num_threads=1"),
+)
+Command = Callable[..., str]
+
+# Building takes a minute or two, in which nothing else is to be expected from a test.
+pytestmark = pytest.mark.timeout(900)
+
+
+def pip(*arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", *map(str, arguments), "--quiet", "--no-deps"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip(f"{ROOT} is no source tree")
+    out = tmp_path_factory.mktemp("wheel")
+    build = f"--config-settings=build-dir={tmp_path_factory.mktemp('build')}"
+    pip("wheel", ROOT, "--wheel-dir", out, "--no-build-isolation", build)
+    (file,) = out.glob("gnnscale-*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("installed")
+    pip("install", wheel, "--target", target)
+    return target
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Command:
+    """Run Python with the installed wheel before everything else, in an empty folder.
+
+    Without the site module (-S), so that an editable install of the source tree is not found; what
+    the wheel requires is named instead.
+    """
+    paths = [str(installed), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "GNNSCALE_HOME": str(tmp_path / "home"),
+    }
+
+    def command(*arguments: str) -> str:
+        answer = subprocess.run(
+            [sys.executable, "-S", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    return command
+
+
+def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    package = {name for name in names if name.startswith("gnnscale/")}
+    extension = {name for name in package if name.endswith(".so")}
+    assert len(extension) == 1
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for suffix in ("*.py", "*.pyi", "*.yaml", "py.typed")
+        for path in (ROOT / "gnnscale").rglob(suffix)
+    }
+    assert package - extension == sources
+    assert any(name.startswith("gnnscale/configs/experiment/") for name in sources)
+    rest = {name.split("/")[0] for name in names} - {"gnnscale"}
+    assert len(rest) == 1  # gnnscale-VERSION.dist-info
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_installed_package_is_the_one_that_runs(run: Command, installed: Path) -> None:
+    script = "import gnnscale.ops as o; print(o.__file__, o._native.__file__, o.simd_level())"
+    module, extension, level = run("-c", script).split()
+    assert Path(module).is_relative_to(installed)
+    assert Path(extension).is_relative_to(installed)
+    assert level in ("baseline", "v3", "v4")
+    linked = subprocess.run(["ldd", extension], capture_output=True, text=True, check=True)
+    assert "torch" not in linked.stdout
+
+
+def test_the_command_line(run: Command, installed: Path) -> None:
+    assert (installed / "bin" / "gnnscale").is_file()
+    assert "train" in run("-m", "gnnscale", "--help")
+    assert run("-m", "gnnscale", "--version").startswith("gnnscale ")
+    assert "cora_gcn" in run("-m", "gnnscale", "train", "--help")
+    assert "fanouts:" in run("-m", "gnnscale", "train", "--cfg", "job")
+
+
+def test_training_an_epoch(run: Command, tmp_path: Path) -> None:
+    directory = Path(run("-m", "gnnscale", "train", *TINY).splitlines()[-1])
+    assert directory.is_relative_to(tmp_path)
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary["status"] == "completed"
+    assert summary["test_metric"] > 0.25
