@@ -218,8 +218,8 @@ def aggregate(
     own, own_code = _buffer(self_rows) if self_rows is not None else (None, 0)
     mask, mask_code = _buffer(gate) if gate is not None else (None, 0)
     _native.aggregate(
-        array, code, ids, indptr, indices, weights, ids_per_edge, dst_scale, own, own_code, self_ids,
-        self_scale, num_self, mask, mask_code, to, to_code, num_threads,
+        array, code, ids, indptr, indices, weights, ids_per_edge, dst_scale, own, own_code,
+        self_ids, self_scale, num_self, mask, mask_code, to, to_code, num_threads,
     )  # fmt: skip
     return out
 

@@ -108,30 +108,38 @@ void bind_sampler(py::module_& m, const char* name) {
 
 template <typename Vertex>
 void bind_csc(py::module_& m) {
-  m.def("count_in_degrees", [](const In<Vertex>& dst, In<int64_t> counts) {
-    int64_t* out = counts.mutable_data();
-    NoGil released;
-    count_in_degrees(dst.data(), dst.size(), out);
-  }, py::arg().noconvert(), py::arg().noconvert());
-  m.def("csc_fill", [](const In<Vertex>& src, const In<Vertex>& dst, int64_t first, int64_t last,
-                       In<int64_t> cursor, In<Vertex> out) {
-    int64_t* at = cursor.mutable_data();
-    Vertex* to = out.mutable_data();
-    NoGil released;
-    csc_fill(src.data(), dst.data(), dst.size(), first, last, at, to);
-  }, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg(), py::arg().noconvert(),
-     py::arg().noconvert());
-  m.def("csc_sort", [](const In<int64_t>& indptr, In<Vertex> indices, bool drop_duplicates,
-                       int num_threads) {
-    py::array_t<int64_t> new_indptr(indptr.size());
-    Vertex* lists = indices.mutable_data();
-    int64_t* out = new_indptr.mutable_data();
-    {
-      NoGil released;
-      csc_sort(indptr.data(), indptr.size() - 1, lists, drop_duplicates, out, num_threads);
-    }
-    return new_indptr;
-  }, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg());
+  m.def(
+      "count_in_degrees",
+      [](const In<Vertex>& dst, In<int64_t> counts) {
+        int64_t* out = counts.mutable_data();
+        NoGil released;
+        count_in_degrees(dst.data(), dst.size(), out);
+      },
+      py::arg().noconvert(), py::arg().noconvert());
+  m.def(
+      "csc_fill",
+      [](const In<Vertex>& src, const In<Vertex>& dst, int64_t first, int64_t last,
+         In<int64_t> cursor, In<Vertex> out) {
+        int64_t* at = cursor.mutable_data();
+        Vertex* to = out.mutable_data();
+        NoGil released;
+        csc_fill(src.data(), dst.data(), dst.size(), first, last, at, to);
+      },
+      py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg(), py::arg().noconvert(),
+      py::arg().noconvert());
+  m.def(
+      "csc_sort",
+      [](const In<int64_t>& indptr, In<Vertex> indices, bool drop_duplicates, int num_threads) {
+        py::array_t<int64_t> new_indptr(indptr.size());
+        Vertex* lists = indices.mutable_data();
+        int64_t* out = new_indptr.mutable_data();
+        {
+          NoGil released;
+          csc_sort(indptr.data(), indptr.size() - 1, lists, drop_duplicates, out, num_threads);
+        }
+        return new_indptr;
+      },
+      py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg());
 }
 
 void bind_memory(py::module_& m) {
@@ -143,7 +151,9 @@ void bind_rows(py::module_& m) {
   m.def("simd_level", &simd_level);
   m.def("gather", [](const py::array& x, int x_dtype, const py::array& ids, py::array out,
                      int out_dtype, int num_threads) {
-    const Gather task{rows(x, x_dtype), {ids.data(), ids.itemsize() == 8}, ids.size(),
+    const Gather task{rows(x, x_dtype),
+                      {ids.data(), ids.itemsize() == 8},
+                      ids.size(),
                       mutable_rows(out, out_dtype)};
     NoGil released;
     gather(task, num_threads);
@@ -181,22 +191,29 @@ void bind_rows(py::module_& m) {
     edge_dot(rows(a, 0), rows(x, 0), indptr.data(), indices.data(), indptr.size() - 1, to, stride,
              num_threads);
   });
-  m.def("expand_edges", [](const In<int64_t>& indptr, const In<int32_t>& indices, int64_t first_dst,
-                           In<int64_t> src, In<int64_t> dst) {
-    int64_t* to_src = src.mutable_data();
-    int64_t* to_dst = dst.mutable_data();
-    NoGil released;
-    expand_edges(indptr.data(), indices.data(), indptr.size() - 1, first_dst, to_src, to_dst);
-  }, py::arg(), py::arg(), py::arg(), py::arg().noconvert(), py::arg().noconvert());
+  m.def(
+      "expand_edges",
+      [](const In<int64_t>& indptr, const In<int32_t>& indices, int64_t first_dst, In<int64_t> src,
+         In<int64_t> dst) {
+        int64_t* to_src = src.mutable_data();
+        int64_t* to_dst = dst.mutable_data();
+        NoGil released;
+        expand_edges(indptr.data(), indices.data(), indptr.size() - 1, first_dst, to_src, to_dst);
+      },
+      py::arg(), py::arg(), py::arg(), py::arg().noconvert(), py::arg().noconvert());
   m.def("transpose_block", [](const In<int64_t>& indptr, const In<int32_t>& indices,
                               int64_t num_src, const std::optional<py::array>& weights,
                               const Optional<float>& dst_scale) {
     Array<int64_t> out_indptr(num_src + 1);
     Array<int32_t> out_indices(indices.size());
     Array<float> out_weights(indices.size());
-    const BlockTranspose block{indptr.data(), indices.data(), indptr.size() - 1, num_src,
+    const BlockTranspose block{indptr.data(),
+                               indices.data(),
+                               indptr.size() - 1,
+                               num_src,
                                weights ? static_cast<const float*>(weights->data()) : nullptr,
-                               weights ? stride_of(*weights) : 1, data_or_null(dst_scale)};
+                               weights ? stride_of(*weights) : 1,
+                               data_or_null(dst_scale)};
     {
       NoGil released;
       transpose_block(block, out_indptr.data.get(), out_indices.data.get(), out_weights.data.get());
@@ -207,12 +224,12 @@ void bind_rows(py::module_& m) {
 }
 
 void bind_elementwise(py::module_& m) {
-  m.def("relu_dropout", [](py::array x, int dtype, uint64_t key, uint32_t drop, float scale,
-                           int num_threads) {
-    void* data = x.mutable_data();
-    NoGil released;
-    relu_dropout(data, static_cast<DType>(dtype), x.size(), key, drop, scale, num_threads);
-  });
+  m.def("relu_dropout",
+        [](py::array x, int dtype, uint64_t key, uint32_t drop, float scale, int num_threads) {
+          void* data = x.mutable_data();
+          NoGil released;
+          relu_dropout(data, static_cast<DType>(dtype), x.size(), key, drop, scale, num_threads);
+        });
   m.def("relu_dropout_backward", [](const py::array& y, const py::array& grad, py::array out,
                                     int dtype, float scale, int num_threads) {
     void* data = out.mutable_data();

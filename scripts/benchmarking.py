@@ -1,8 +1,8 @@
 """Interleaved measurements of several systems, each in a process of its own.
 
-A benchmark script is started once by its user and, with ``--worker SYSTEM``, once more by itself for
-each system. So every system has its own memory allocator, thread pools and environment, as its users
-have, while rounds are interleaved: a change of the machine's speed meets all of them.
+A benchmark script is started once by its user and, with ``--worker SYSTEM``, once more by itself
+for each system. So every system has its own memory allocator, thread pools and environment, as its
+users have, while rounds are interleaved: a change of the machine's speed meets all of them.
 """
 
 from __future__ import annotations

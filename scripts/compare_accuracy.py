@@ -32,8 +32,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch.nn import functional
 
-from gnnscale.config import typed
+from gnnscale.config import ConfigError, typed
 from gnnscale.metrics import score
+from gnnscale.model import GraphSAGE
+from gnnscale.runtime.batches import labelled
 from gnnscale.runtime.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
@@ -174,23 +176,44 @@ class DglSage(torch.nn.Module):
         return x
 
 
+def check_dgl_does_the_same(config: TrainConfig) -> None:
+    """Refuse options that ``train_dgl`` does not follow.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    followed = {
+        "model": isinstance(config.model, GraphSAGE) and config.model.norm == "none",
+        "sampler": isinstance(config.sampler, NeighborSampling) and not config.sampler.replace,
+        "optimizer.schedule": config.optimizer.schedule == "constant",
+        "runtime.eval_every": config.runtime.eval_every == 1,
+        "runtime.patience": config.runtime.patience is None,
+        "runtime.clip_norm": config.runtime.clip_norm is None,
+        "runtime.inference": config.runtime.inference == "exact",
+    }
+    for option, same in followed.items():
+        if not same:
+            raise ConfigError(f"{option}: has a value that the training in DGL does not follow")
+
+
 def train_dgl(config: TrainConfig, progress: Progress) -> float:
     """Train GraphSAGE in DGL with the same hyper-parameters and return the test metric."""
     import dgl
     from peers import dgl_graph, features, labels
 
+    check_dgl_does_the_same(config)
     torch.manual_seed(config.seed)
     dgl.seed(config.seed)
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()
     topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
     train_idx, valid_idx, test_idx = (
-        torch.from_numpy(split[graph.labels[split] >= 0]).long()
-        for split in (graph.train_idx, graph.valid_idx, graph.test_idx)
+        torch.from_numpy(labelled(graph, split)).long() for split in ("train", "valid", "test")
     )
     hidden = [config.model.hidden] * (config.model.num_layers - 1)
     model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)
     optimizer = config.optimizer.build(model)
+    # DGL counts fan-outs from the inputs, this project from the seeds.
     sampler = dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1])
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.model.activation import Activation
 from gnnscale.sampler import Block
 
 __all__ = ["Aggregation", "aggregate", "load_aggregate", "sum_scale"]
@@ -119,25 +120,33 @@ def load_aggregate(
 
 class _Aggregate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: torch.Tensor, block: Block, how: Aggregation) -> torch.Tensor:
+    def forward(
+        ctx: Any, h: torch.Tensor, block: Block, how: Aggregation, act: Activation | None
+    ) -> torch.Tensor:
+        num_threads = torch.get_num_threads()
+        ctx.block, ctx.how, ctx.scale = block, how, None
+        if act is not None:
+            # In place: whoever computed h does not need it for its own gradient.
+            ctx.scale = ops.relu_dropout(h, p=act.p, key=act.key, num_threads=num_threads)
+            ctx.save_for_backward(h)
         width = h.shape[1] * (2 if how.own == "concat" else 1)
         out = ops.empty((block.num_dst, width), h.dtype)
-        _write(h, block, how, out, None, torch.get_num_threads())
-        ctx.block, ctx.how = block, how
+        _write(h, block, how, out, None, num_threads)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         block: Block = ctx.block
         how: Aggregation = ctx.how
         grad = grads[0].contiguous()
         width = grad.shape[1] // (2 if how.own == "concat" else 1)
+        dst_scale, self_scale = how.dst_scale, how.self_scale
+        if ctx.scale not in (None, 1.0):
+            ones = np.full(block.num_dst, ctx.scale, dtype=np.float32)
+            dst_scale = ones if dst_scale is None else dst_scale * ones
+            self_scale = ones if self_scale is None else self_scale * ones
         indptr, indices, weights = ops.transpose_block(
-            block.indptr,
-            block.indices,
-            block.num_src,
-            weights=how.weights,
-            dst_scale=how.dst_scale,
+            block.indptr, block.indices, block.num_src, weights=how.weights, dst_scale=dst_scale
         )
         out = ops.aggregate(
             grad[:, grad.shape[1] - width :],
@@ -145,24 +154,31 @@ class _Aggregate(torch.autograd.Function):
             indices,
             weights=weights,
             self_rows=grad[:, :width],
-            self_scale=how.self_scale,
+            self_scale=self_scale,
             num_self=block.num_dst,
+            gate=None if ctx.scale is None else ctx.saved_tensors[0],
             out=ops.empty((block.num_src, width), grad.dtype),
             num_threads=torch.get_num_threads(),
         )
-        return out, None, None
+        return out, None, None, None
 
 
-def aggregate(h: torch.Tensor, block: Block, how: Aggregation) -> torch.Tensor:
+def aggregate(
+    h: torch.Tensor, block: Block, how: Aggregation, act: Activation | None = None
+) -> torch.Tensor:
     """Aggregate hidden rows over a block, with gradient to ``h``.
+
+    With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it, and their gradient is
+    taken in the same pass as the aggregation's.
 
     Args:
         h: ``[num_src, f]`` float32 or bfloat16, contiguous.
         block: the layer's block.
         how: the aggregation and its coefficients.
+        act: activation of ``h``, None where it is to be used as it is.
 
     Returns:
         ``[num_dst, f]`` or ``[num_dst, 2 f]`` of the same type.
     """
-    out: torch.Tensor = _Aggregate.apply(h, block, how)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _Aggregate.apply(h, block, how, act)  # type: ignore[no-untyped-call]
     return out

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from gnnscale import ops
 from gnnscale.config import ConfigError
+from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.attention import attend
 from gnnscale.model.gnn import ModelConfig
 from gnnscale.model.layer import Degrees, GraphLayer, linear
@@ -36,9 +37,10 @@ def with_self_edges(block: Block) -> Block:
 
 
 class GATLayer(GraphLayer):
-    """``h'_v = ‖_k sum_u alpha_k(u, v) W_k h_u`` over u in N(v) and v; the last layer averages heads.
+    """``h'_v = ‖_k sum_u alpha_k(u, v) W_k h_u`` over u in N(v) and v.
 
-    ``alpha_k`` is the softmax over v's edges of ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``.
+    ``alpha_k`` is the softmax over v's edges of ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``. The last
+    layer averages its heads in place of concatenating them.
     """
 
     def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
@@ -69,9 +71,11 @@ class GATLayer(GraphLayer):
         out = ops.empty((len(vertices), width), dtype)
         return ops.gather(features, vertices, out=out, num_threads=num_threads)
 
-    def prepare(self, h: torch.Tensor, block: Block, degrees: Degrees) -> torch.Tensor:
-        """Return ``h`` as it is."""
-        return h
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Return ``h``, activated."""
+        return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Project, attend, and concatenate or average the heads."""

@@ -13,7 +13,7 @@ from torch import nn
 
 from gnnscale import ops
 from gnnscale.config import ConfigError
-from gnnscale.model.activation import relu_dropout
+from gnnscale.model.activation import activation
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.sampler import Block, MiniBatch
 
@@ -83,20 +83,27 @@ class GNN(nn.Module):
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         h = inputs.x
+        act = None
         for index, block in enumerate(batch.blocks):
+            layer = self.layer(index)
             if index > 0 or not inputs.prepared:
-                h = self.layer(index).prepare(h, block, inputs.degrees)
-            h = self.update(index, h, block, batch)
+                h = layer.prepare(h, block, inputs.degrees, act)
+            h = layer.update(h, block)
+            if index + 1 < len(self.layers):
+                h = self.normalise(index, h)
+                act = activation(self.dropout if self.training else 0.0, batch, index)
         return h.float()
 
-    def update(self, index: int, x: torch.Tensor, block: Block, batch: MiniBatch) -> torch.Tensor:
-        """Finish layer ``index`` on its prepared rows: update, norm, ReLU and dropout."""
-        h = self.layer(index).update(x, block)
-        if index + 1 == len(self.layers):
-            return h
+    def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
+        """Apply the normalisation between layers ``index`` and ``index + 1``."""
         norm = self.norms[index]
-        h = h if isinstance(norm, nn.Identity) else norm(h.float()).to(h.dtype)
-        return relu_dropout(h, self.dropout if self.training else 0.0, batch, index)
+        out: torch.Tensor = h if isinstance(norm, nn.Identity) else norm(h.float()).to(h.dtype)
+        return out
+
+    def infer(self, index: int, x: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``."""
+        h = self.layer(index).update(x, block)
+        return h if index + 1 == len(self.layers) else self.normalise(index, h).relu_()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the layers have in common, in HitGNN's terms: scatter and gather (aggregate), then update."""
+"""What the layers have in common, in HitGNN's terms: scatter and gather, then update."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale import ops
+from gnnscale.model.activation import Activation
 from gnnscale.model.aggregation import Aggregation, aggregate, load_aggregate
 from gnnscale.sampler import Block
 
 __all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear"]
 
-#: ``[num_src]`` float32 in-degrees in the whole graph of a block's source vertices, where asked for.
+#: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, where asked for.
 Degrees = NDArray[np.float32] | None
 
 
 class GraphLayer(nn.Module):
-    """One layer: ``prepare`` brings a block's rows together, ``update`` turns them into output rows.
+    """One layer: ``prepare`` brings a block's rows together, ``update`` makes output rows of them.
 
     ``load`` does what ``prepare`` does, but reads the rows from feature storage itself.
     """
@@ -41,8 +42,10 @@ class GraphLayer(nn.Module):
         """Return what ``prepare`` would of rows ``vertices`` of ``features``, without gradient."""
         raise NotImplementedError
 
-    def prepare(self, h: torch.Tensor, block: Block, degrees: Degrees) -> torch.Tensor:
-        """Return what ``update`` needs of ``h`` ``[num_src, f]``, with gradient."""
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Activate ``h`` ``[num_src, f]`` and return what ``update`` needs of it, with gradient."""
         raise NotImplementedError
 
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
@@ -71,9 +74,11 @@ class LinearAggregationLayer(GraphLayer):
         how = self.aggregation(block, degrees)
         return load_aggregate(features, vertices, block, how, dtype=dtype, num_threads=num_threads)
 
-    def prepare(self, h: torch.Tensor, block: Block, degrees: Degrees) -> torch.Tensor:
-        """Aggregate ``h``."""
-        return aggregate(h, block, self.aggregation(block, degrees))
+    def prepare(
+        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
+    ) -> torch.Tensor:
+        """Activate and aggregate ``h``."""
+        return aggregate(h, block, self.aggregation(block, degrees), act)
 
 
 def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:

@@ -132,4 +132,4 @@ def _infer_chunk(
         dtype=torch.float32,
         num_threads=num_threads,
     )
-    return model.update(index, x, block, batch).float()
+    return model.infer(index, x, block).float()

@@ -1,4 +1,4 @@
-"""What every sampler offers: a mini-batch as a pure function of the seeds, the run's seed, the step."""
+"""What every sampler offers: mini-batches as a pure function of seeds, run seed and step."""
 
 from __future__ import annotations
 

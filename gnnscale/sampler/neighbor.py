@@ -19,7 +19,7 @@ __all__ = ["NeighborSampler", "NeighborSampling"]
 class NeighborSampler:
     """Keeps up to ``fanouts[h]`` in-neighbours of every vertex reached at hop ``h``.
 
-    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone, so
+    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
     any number of threads, and any split of the seeds over workers, gives the same answer.
     """
 

@@ -38,8 +38,8 @@ void csc_sort(const int64_t* indptr, int64_t num_vertices, Vertex* indices, bool
   }
 }
 
-void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst,
-                  int64_t first_dst, int64_t* src, int64_t* dst) {
+void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst, int64_t first_dst,
+                  int64_t* src, int64_t* dst) {
   std::copy_n(indices, indptr[num_dst], src);
   for (int64_t v = 0; v < num_dst; ++v) {
     std::fill(dst + indptr[v], dst + indptr[v + 1], first_dst + v);
@@ -66,8 +66,10 @@ void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* 
   out_indptr[0] = 0;
 }
 
-template void csc_fill(const int32_t*, const int32_t*, int64_t, int64_t, int64_t, int64_t*, int32_t*);
-template void csc_fill(const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t*, int64_t*);
+template void csc_fill(const int32_t*, const int32_t*, int64_t, int64_t, int64_t, int64_t*,
+                       int32_t*);
+template void csc_fill(const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t*,
+                       int64_t*);
 template void csc_sort(const int64_t*, int64_t, int32_t*, bool, int64_t*, int);
 template void csc_sort(const int64_t*, int64_t, int64_t*, bool, int64_t*, int);
 

@@ -7,10 +7,10 @@
 namespace gnnscale {
 namespace {
 
-// Priority sampling (Duffield, Lund and Thorup, JACM 2007). Candidate u has priority unit(u) / q(u);
-// the `size` smallest are kept, and given the next smallest priority t, u was kept with probability
-// min(1, q(u) t), which makes sums weighted by the inverse unbiased.
-// Returns for each candidate 1 / probability, or 0 where it was dropped.
+// Priority sampling (Duffield, Lund and Thorup, JACM 2007). Candidate u has priority unit(u) /
+// q(u); the `size` smallest are kept, and given the next smallest priority t, u was kept with
+// probability min(1, q(u) t), which makes sums weighted by the inverse unbiased. Returns for each
+// candidate 1 / probability, or 0 where it was dropped.
 std::vector<float> keep_by_priority(const std::vector<double>& weights,
                                     const std::vector<double>& priorities, int64_t size) {
   const auto num_candidates = static_cast<int64_t>(weights.size());
@@ -58,7 +58,8 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
   for (int64_t dst = 0; dst < num_dst; ++dst) {
     const Vertex v = vertices_.data()[dst];
     for (int64_t edge = graph_.indptr[v]; edge < graph_.indptr[v + 1]; ++edge) {
-      const auto from = std::lower_bound(candidates.begin(), candidates.end(), graph_.indices[edge]);
+      const auto from =
+          std::lower_bound(candidates.begin(), candidates.end(), graph_.indices[edge]);
       const float scale = importance[from - candidates.begin()];
       if (scale == 0.0F) continue;
       local.push_back(map_.insert(*from, vertices_.data()));

@@ -31,8 +31,8 @@ struct FreeBlocks {
   size_t num_bytes = 0;
 };
 
-// Never destroyed: arrays may be returned while the process ends. Held during a fork, since the child
-// would wait for ever for a thread that it does not have.
+// Never destroyed: arrays may be returned while the process ends. Held during a fork, since the
+// child would wait for ever for a thread that it does not have.
 FreeBlocks& free_blocks() {
   static auto* instance = [] {
     pthread_atfork([] { free_blocks().mutex.lock(); }, [] { free_blocks().mutex.unlock(); },
@@ -59,7 +59,8 @@ void* take_block(size_t num_bytes) {
       return found + kHeader;
     }
   }
-  auto* fresh = static_cast<char*>(std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader));
+  auto* fresh =
+      static_cast<char*>(std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader));
   if (fresh == nullptr) throw std::bad_alloc();
   size_of(fresh) = size;
   return fresh + kHeader;

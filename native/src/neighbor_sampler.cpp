@@ -78,8 +78,8 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
     begins[dst] = graph_.indptr[vertices[dst]];
     degrees[dst] = graph_.indptr[vertices[dst] + 1] - begins[dst];
     const int64_t count = fanout < 0 || (!replace && degrees[dst] <= fanout) ? degrees[dst]
-                          : degrees[dst] == 0                               ? 0
-                                                                            : fanout;
+                          : degrees[dst] == 0                                ? 0
+                                                                             : fanout;
     indptr[dst + 1] = indptr[dst] + count;
     if (indptr[dst + 1] - indptr[chunks.back()] >= kChunkEdges) chunks.push_back(dst + 1);
   }
@@ -93,10 +93,14 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
   edge_vertices = Array<Vertex>(num_edges);
   Vertex* picked = edge_vertices.data.get();
   const auto threads = static_cast<int>(std::min<int64_t>(num_threads, num_chunks));
-  const Pick<Vertex> hop{graph_.indices, vertices_.data() + first_dst,
-                         begins,         degrees,
-                         indptr,         picked,
-                         key,            replace && fanout >= 0,
+  const Pick<Vertex> hop{graph_.indices,
+                         vertices_.data() + first_dst,
+                         begins,
+                         degrees,
+                         indptr,
+                         picked,
+                         key,
+                         replace && fanout >= 0,
                          threads > 1 ? nullptr : map_.stamps()};
   const auto relabel_chunk = [&](int64_t chunk) {
     const int64_t first = indptr[chunks[chunk]], last = indptr[chunks[chunk + 1]];
@@ -143,9 +147,8 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Vertex* seeds, int6
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
-    batch.blocks.push_back(
-        sample_hop(first_dst, fanouts[hop], replace, hop_key(seed, step, hop), num_threads,
-                   batch.edge_vertices));
+    batch.blocks.push_back(sample_hop(first_dst, fanouts[hop], replace, hop_key(seed, step, hop),
+                                      num_threads, batch.edge_vertices));
   }
   batch.input_vertices = Array<Vertex>(map_.size());
   std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());

@@ -1,5 +1,5 @@
-// The smallest test framework that does: CHECK reports what does not hold and goes on; a test's main
-// returns check_result().
+// The smallest test framework that does: CHECK reports what does not hold and goes on; a test's
+// main returns check_result().
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@ inline std::atomic<int> num_failures{0};
     }                                                                                \
   } while (false)
 
-#define CHECK_THROWS(statement, type)                                               \
-  do {                                                                              \
-    bool thrown = false;                                                            \
-    try {                                                                           \
-      statement;                                                                    \
-    } catch (const type&) {                                                         \
-      thrown = true;                                                                \
-    }                                                                               \
-    CHECK(thrown && #statement " throws " #type);                                   \
+#define CHECK_THROWS(statement, type)             \
+  do {                                            \
+    bool thrown = false;                          \
+    try {                                         \
+      statement;                                  \
+    } catch (const type&) {                       \
+      thrown = true;                              \
+    }                                             \
+    CHECK(thrown && #statement " throws " #type); \
   } while (false)
 
 inline int check_result() {

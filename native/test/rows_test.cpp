@@ -41,8 +41,8 @@ float half_value(uint16_t half) {
     return mantissa != 0 ? std::numeric_limits<float>::quiet_NaN()
                          : static_cast<float>(sign * std::numeric_limits<double>::infinity());
   }
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                         : std::ldexp(1024 + mantissa, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
   return static_cast<float>(sign * magnitude);
 }
 
@@ -154,8 +154,8 @@ void test_every_half() {
         kernels.rows->gather(task, 0, task.num_rows);
         int64_t num_wrong = 0;
         for (size_t i = 0; i < patterns.size(); ++i) {
-          const float expected = dtype == DType::float16 ? half_value(patterns[i])
-                                                         : bfloat16_value(patterns[i]);
+          const float expected =
+              dtype == DType::float16 ? half_value(patterns[i]) : bfloat16_value(patterns[i]);
           const bool same = std::isnan(expected) ? std::isnan(out[i])
                                                  : std::bit_cast<uint32_t>(expected) ==
                                                        std::bit_cast<uint32_t>(out[i]);
@@ -202,7 +202,8 @@ void test_gather() {
       for (const DType to : kComputed) {
         for (const int64_t length : lengths()) {
           const Matrix x(in, 7, length, length + 3, length);
-          for (const RowIds ids : {RowIds{wide.data(), true}, RowIds{narrow.data(), false}, RowIds{}}) {
+          for (const RowIds ids :
+               {RowIds{wide.data(), true}, RowIds{narrow.data(), false}, RowIds{}}) {
             Output out(to, 7, length, length + 5);
             kernels.rows->gather({x.rows(), ids, 7, out.rows()}, 0, 7);
             CHECK(out.is([&](int64_t i, int64_t j) { return x.at(ids[i], j); }));
@@ -213,7 +214,8 @@ void test_gather() {
   }
 }
 
-// Five destinations: with several neighbours, twice the same, without any, more than are prefetched.
+// Five destinations: with several neighbours, twice the same, without any, more than are
+// prefetched.
 struct Block {
   std::vector<int64_t> indptr{0, 3, 5, 5, 6, 30};
   std::vector<int32_t> indices{0, 5, 2, 4, 4, 1};
@@ -306,7 +308,8 @@ void test_gate_that_is_no_number() {
       const std::vector<float> x(length, 2.0F);
       const std::vector<float> gate(length, std::numeric_limits<float>::quiet_NaN());
       std::vector<float> out(length, 9.0F);
-      Aggregate task{{x.data(), DType::float32, length, length}, {}, indptr.data(), indices.data(), 1};
+      Aggregate task{
+          {x.data(), DType::float32, length, length}, {}, indptr.data(), indices.data(), 1};
       task.gate = {gate.data(), DType::float32, length, length};
       task.out = {out.data(), DType::float32, length, length};
       kernels.rows->aggregate(task, 0, 1);
@@ -332,7 +335,8 @@ void test_threads() {
     Aggregate task{x.rows(), {}, indptr.data(), indices.data(), kRows};
     task.out = sums.rows();
     aggregate(task, threads);
-    CHECK(sums.is([&](int64_t i, int64_t j) { return reference(task, x, nullptr, nullptr, i, j); }));
+    CHECK(
+        sums.is([&](int64_t i, int64_t j) { return reference(task, x, nullptr, nullptr, i, j); }));
 
     Output copies(DType::bfloat16, static_cast<int64_t>(indices.size()), kLength, kLength);
     gather({x.rows(), {indices.data(), false}, copies.num_rows, copies.rows()}, threads);

@@ -313,7 +313,8 @@ void test_same_answer_everywhere() {
     for (uint64_t step = 0; step < 3; ++step) {
       const auto expected = sample(sampler32, step, 1);
       for (const int threads : {2, 3, 4}) CHECK(same(expected, sample(sampler32, step, threads)));
-      const auto other = sampler64.sample_neighbors(seeds64.data(), 500, fanouts, replace, 3, step, 2);
+      const auto other =
+          sampler64.sample_neighbors(seeds64.data(), 500, fanouts, replace, 3, step, 2);
       const auto ids = values(expected.input_vertices);
       CHECK((values(other.input_vertices) == std::vector<int64_t>(ids.begin(), ids.end())));
       CHECK(values(expected.blocks[2].indices) == values(other.blocks[2].indices));
@@ -357,7 +358,8 @@ void test_layers() {
           CHECK(std::find(from, to, u) != to);
           CHECK(block.importance.data[e] >= 1);
           kept.insert(u);
-          if (&block == &batch.blocks[0]) importance[{vertices[dst], u}] += block.importance.data[e];
+          if (&block == &batch.blocks[0])
+            importance[{vertices[dst], u}] += block.importance.data[e];
         }
       }
       CHECK(kept.size() <= 2);

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.model.activation import relu_dropout
+from gnnscale.model.activation import activation, relu_dropout
 from gnnscale.sampler import MiniBatch
 
 
@@ -15,18 +15,18 @@ def batch(seed: int = 0, step: int = 0) -> MiniBatch:
 
 
 def mask(seed: int, step: int, layer: int) -> torch.Tensor:
-    return relu_dropout(torch.ones(300, 50), 0.5, batch(seed, step), layer) > 0
+    return relu_dropout(torch.ones(300, 50), activation(0.5, batch(seed, step), layer)) > 0
 
 
 def test_without_dropout_it_is_relu() -> None:
     x = torch.randn(50, 7)
-    assert torch.equal(relu_dropout(x.clone(), 0.0, batch(), 0), x.relu())
+    assert torch.equal(relu_dropout(x.clone(), activation(0.0, batch(), 0)), x.relu())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_gradient_passes_where_the_output_is_positive(dtype: torch.dtype) -> None:
     leaf = torch.randn(200, 16).to(dtype).requires_grad_()
-    out = relu_dropout(leaf * 1, 0.25, batch(3, 4), 1)
+    out = relu_dropout(leaf * 1, activation(0.25, batch(3, 4), 1))
     grad = torch.randn(200, 16).to(dtype)
     out.backward(grad)
     kept = out > 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.graph import Graph
+from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.aggregation import Aggregation, aggregate, load_aggregate, sum_scale
 from gnnscale.sampler import Block, MiniBatch
 
@@ -144,3 +145,24 @@ def test_loading_while_aggregating_is_loading_then_aggregating(
         )
         # Sums are kept in float32 and rounded once, so the two agree bit for bit.
         assert torch.equal(out, expected.to(computed))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25])
+@pytest.mark.parametrize("own", ["add", "concat"])
+def test_activation_within_aggregation_is_activation_before_it(own, p):
+    block = Block(
+        indptr=np.array([0, 2, 5], dtype=np.int64),
+        indices=np.array([1, 2, 0, 2, 3], dtype=np.int32),
+        num_src=4,
+    )
+    how = Aggregation(own=own, dst_scale=np.array([0.5, 2], dtype=np.float32))
+    act = Activation(p=p, key=7)
+    x = torch.randn(4, 20, generator=torch.Generator().manual_seed(0))
+    one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+    together = aggregate(one * 1, block, how, act)
+    apart = aggregate(relu_dropout(two * 1, act), block, how)
+    torch.testing.assert_close(together, apart, rtol=0, atol=0)
+    weights = torch.randn(together.shape, generator=torch.Generator().manual_seed(1))
+    (together * weights).sum().backward()
+    (apart * weights).sum().backward()
+    torch.testing.assert_close(one.grad, two.grad)

@@ -25,8 +25,8 @@ void csc_sort(const int64_t* indptr, int64_t num_vertices, Vertex* indices, bool
 
 // The two ends of every edge of a block, in the order of its edges; destinations are numbered from
 // `first_dst`.
-void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst,
-                  int64_t first_dst, int64_t* src, int64_t* dst);
+void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst, int64_t first_dst,
+                  int64_t* src, int64_t* dst);
 
 // The transpose of a block: for every source, its destinations in ascending order, and for every
 // such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 where not given).

@@ -14,7 +14,8 @@ struct EdgeList {
 };
 
 // R-MAT (Chakrabarti, Zhan and Faloutsos, SDM 2004): `num_edges` distinct undirected edges without
-// loops over randomly numbered vertices. a, b, c are the probabilities of the first three quadrants.
+// loops over randomly numbered vertices. a, b, c are the probabilities of the first three
+// quadrants.
 EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b, double c,
                     uint64_t seed, int num_threads);
 

@@ -11,8 +11,8 @@
 
 namespace gnnscale {
 
-// Blocks of memory that are used again once freed. A mini-batch's arrays are of much the same sizes as
-// the last one's; fresh pages from the kernel would cost more than filling them.
+// Blocks of memory that are used again once freed. A mini-batch's arrays are of much the same sizes
+// as the last one's; fresh pages from the kernel would cost more than filling them.
 void* take_block(size_t num_bytes);
 void return_block(void* block);
 

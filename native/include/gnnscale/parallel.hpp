@@ -6,9 +6,10 @@
 
 namespace gnnscale {
 
-// Runs `body` in up to `num_threads` threads at once, the caller being one of them, and returns when
-// all of them are done. Threads that are busy elsewhere may not join, so `body` must take its work
-// from a shared counter and be correct when a single thread executes it. `body` must not throw.
+// Runs `body` in up to `num_threads` threads at once, the caller being one of them, and returns
+// when all of them are done. Threads that are busy elsewhere may not join, so `body` must take its
+// work from a shared counter and be correct when a single thread executes it. `body` must not
+// throw.
 void run_threads(int num_threads, const std::function<void()>& body);
 
 // Calls `body(begin, end)` on chunks of `grain` items that cover [0, num_items).

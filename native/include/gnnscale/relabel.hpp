@@ -19,7 +19,10 @@ class RelabelMap {
  public:
   // `first_stamp` is above 0, and only how soon the map is cleared depends on it.
   explicit RelabelMap(int64_t num_vertices, uint32_t first_stamp = 1)
-      : num_vertices_(num_vertices), stamps_(num_vertices), base_(first_stamp), next_(first_stamp) {}
+      : num_vertices_(num_vertices),
+        stamps_(num_vertices),
+        base_(first_stamp),
+        next_(first_stamp) {}
 
   // Forgets all ids.
   void start() {

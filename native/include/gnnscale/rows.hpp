@@ -68,7 +68,8 @@ struct Aggregate {
 void gather(const Gather& task, int num_threads);
 void aggregate(const Aggregate& task, int num_threads);
 
-// out[e] = <a[i], x[indices[e]]> for every edge e of destination i, all float32; `out_stride` apart.
+// out[e] = <a[i], x[indices[e]]> for every edge e of destination i, all float32; `out_stride`
+// apart.
 void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,
               int64_t num_dst, float* out, int64_t out_stride, int num_threads);
 

@@ -36,17 +36,18 @@ struct SampledBatch {
   Array<Vertex> edge_vertices;
 };
 
-// Samples batches over one topology. Holds scratch space of four bytes a vertex, so a sampler serves
-// one thread of the caller at a time; it may itself use several.
+// Samples batches over one topology. Holds scratch space of four bytes a vertex, so a sampler
+// serves one thread of the caller at a time; it may itself use several.
 template <typename Vertex>
 class Sampler {
  public:
   explicit Sampler(Topology<Vertex> graph) : graph_(graph), map_(graph.num_vertices) {}
 
-  // For hop h, keeps min(degree, fanouts[h]) in-neighbours of every vertex reached so far, uniformly
-  // without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1 keeps all.
-  // The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h expands only
-  // the vertices that hop h - 1 reached first, and the block's destinations are these alone.
+  // For hop h, keeps min(degree, fanouts[h]) in-neighbours of every vertex reached so far,
+  // uniformly without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1
+  // keeps all. The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h
+  // expands only the vertices that hop h - 1 reached first, and the block's destinations are these
+  // alone.
   SampledBatch<Vertex> sample_neighbors(const Vertex* seeds, int64_t num_seeds,
                                         const std::vector<int64_t>& fanouts, bool replace,
                                         uint64_t seed, uint64_t step, int num_threads,

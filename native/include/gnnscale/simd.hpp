@@ -21,9 +21,9 @@ inline Isa isa() {
 
 // NAME of the namespace of the instruction set in use.
 #ifdef GNNSCALE_X86
-#define GNNSCALE_FOR_ISA(NAME)                                     \
-  (gnnscale::isa() == gnnscale::Isa::v4   ? gnnscale::v4::NAME     \
-   : gnnscale::isa() == gnnscale::Isa::v3 ? gnnscale::v3::NAME     \
+#define GNNSCALE_FOR_ISA(NAME)                                 \
+  (gnnscale::isa() == gnnscale::Isa::v4   ? gnnscale::v4::NAME \
+   : gnnscale::isa() == gnnscale::Isa::v3 ? gnnscale::v3::NAME \
                                           : gnnscale::baseline::NAME)
 #else
 #define GNNSCALE_FOR_ISA(NAME) gnnscale::baseline::NAME

@@ -18,8 +18,8 @@ constexpr int64_t kWindow = 256;
 // floor(random * bound / 2^64) for a bound of 32 bits: as gnnscale::below, in two products that
 // vectorise.
 inline uint32_t below32(uint64_t random, uint64_t bound) {
-  return static_cast<uint32_t>(
-      ((random >> 32) * bound + ((random & 0xffffffff) * bound >> 32)) >> 32);
+  return static_cast<uint32_t>(((random >> 32) * bound + ((random & 0xffffffff) * bound >> 32)) >>
+                               32);
 }
 
 // Bit `lane` is set where lanes[lane] == value.

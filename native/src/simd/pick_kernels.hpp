@@ -8,11 +8,11 @@ namespace gnnscale {
 // The destinations of one hop, where their neighbours start and where their picks go.
 template <typename Vertex>
 struct Pick {
-  const Vertex* indices;    // neighbour lists of the whole graph
-  const Vertex* vertices;   // [num_dst]
-  const int64_t* begins;    // [num_dst] offset of the first neighbour
-  const int64_t* degrees;   // [num_dst]
-  const int64_t* indptr;    // [num_dst + 1] offsets into picked
+  const Vertex* indices;   // neighbour lists of the whole graph
+  const Vertex* vertices;  // [num_dst]
+  const int64_t* begins;   // [num_dst] offset of the first neighbour
+  const int64_t* degrees;  // [num_dst]
+  const int64_t* indptr;   // [num_dst + 1] offsets into picked
   Vertex* picked;
   uint64_t key;
   bool replace;

@@ -104,12 +104,12 @@ inline void for_edge_rows(const Aggregate& task, Use&& use) {
   }
 }
 
-// kVectors vectors of the output of one destination: contiguous from column `first`, but for the last
-// one, which starts at column `last` (it may overlap its neighbour; both compute the same). The
-// accumulators stay in registers over all edges.
+// kVectors vectors of the output of one destination: contiguous from column `first`, but for the
+// last one, which starts at column `last` (it may overlap its neighbour; both compute the same).
+// The accumulators stay in registers over all edges.
 template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows>
-inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge, int64_t first,
-                              int64_t last) {
+inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge,
+                              int64_t first, int64_t last) {
   using In = element_t<kIn>;
   constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
   constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
@@ -321,7 +321,8 @@ void relu_dropout_backward(const void* y, const void* grad, void* out, DType dty
       store<kType>(to + i, (Vec)((VecU32)(load<kType>(g + i) * scale) & open));
     }
     for (; i < end; ++i) {
-      store_one<kType>(to + i, load_one<kType>(from + i) > 0 ? load_one<kType>(g + i) * scale : 0.0F);
+      store_one<kType>(to + i,
+                       load_one<kType>(from + i) > 0 ? load_one<kType>(g + i) * scale : 0.0F);
     }
   });
 }
@@ -330,12 +331,8 @@ void relu_dropout_backward(const void* y, const void* grad, void* out, DType dty
 
 namespace GNNSCALE_ISA {
 extern const RowKernels row_kernels;
-const RowKernels row_kernels{GNNSCALE_STRING(GNNSCALE_ISA),
-                         gather,
-                         aggregate,
-                         dot,
-                         relu_dropout,
-                         relu_dropout_backward};
+const RowKernels row_kernels{GNNSCALE_STRING(GNNSCALE_ISA), gather, aggregate, dot, relu_dropout,
+                             relu_dropout_backward};
 }  // namespace GNNSCALE_ISA
 
 }  // namespace gnnscale
