@@ -32,6 +32,7 @@ __all__ = [
     "gather",
     "keep_freed_memory",
     "planted_partition_edges",
+    "read_rows",
     "relu_dropout",
     "relu_dropout_backward",
     "rmat_edges",
@@ -167,6 +168,21 @@ def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch
         raise ValueError(f"out is {to.shape}, must be {(len(ids), array.shape[1])}")
     _native.gather(array, code, np.ascontiguousarray(ids), to, to_code, num_threads)
     return out
+
+
+def read_rows(fd: int, ids: Array, *, out: torch.Tensor, num_threads: int) -> None:
+    """Read rows ``ids`` of a file of nothing but rows, without mapping it.
+
+    Args:
+        fd: descriptor of the file.
+        ids: ``[n]`` int32 or int64.
+        out: ``[n, f]`` float32, contiguous; a row of the file has its width.
+        num_threads: threads to use.
+
+    Raises:
+        OSError: a row could not be read whole.
+    """
+    _native.read_rows(fd, np.ascontiguousarray(ids), out.numpy(), num_threads)
 
 
 def aggregate(

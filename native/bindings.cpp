@@ -158,6 +158,20 @@ void bind_rows(py::module_& m) {
     NoGil released;
     gather(task, num_threads);
   });
+  m.def("read_rows", [](int fd, const py::array& ids, py::array out, int num_threads) {
+    void* to = out.mutable_data();
+    const int64_t row_bytes = out.shape(1) * out.itemsize();
+    const int error = [&] {
+      NoGil released;
+      const RowIds rows{ids.data(), ids.itemsize() == 8};
+      return read_rows(fd, rows, ids.size(), row_bytes, to, num_threads);
+    }();
+    if (error != 0) {
+      errno = error;
+      PyErr_SetFromErrno(PyExc_OSError);
+      throw py::error_already_set();
+    }
+  });
   m.def("aggregate",
         [](const py::array& x, int x_dtype, const std::optional<py::array>& ids,
            const In<int64_t>& indptr, const In<int32_t>& indices,

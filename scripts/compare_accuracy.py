@@ -108,7 +108,7 @@ ROWS = {
     "musae": Row(
         experiment="musae_sage",
         raw="musae_git/git_web_ml.zip",
-        seeds=5,
+        seeds=3,
         systems=("gnnscale", "gnnscale-bf16", "dgl"),
     ),
     "tolokers": Row(

@@ -2,61 +2,117 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale import ops
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
+from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.ops import Rows
 from gnnscale.progress import track
 from gnnscale.runtime.loading import in_degrees
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampler import MiniBatch, NeighborSampler
 
 __all__ = ["layerwise_inference"]
 
 #: Hidden rows beyond this size go to a temporary file instead of memory.
 MEMORY_BUDGET_BYTES = 512 << 20
-#: Edges of one chunk, which bounds what a chunk needs besides its rows.
+#: Edges and vertices of one chunk, which bound what a chunk needs besides its output.
 _CHUNK_EDGES = 1 << 20
 _CHUNK_VERTICES = 1 << 14
+#: A chunk that reads its rows from a file holds them in memory, so it has fewer edges.
+_FILE_CHUNK_EDGES = 1 << 17
 
 
-class _HiddenRows:
-    """The output of a layer for every vertex, in memory or in an unlinked temporary file.
+class _Rows:
+    """Rows that a layer reads: input features, or another layer's output in memory."""
 
-    Pages of the file are dropped from this process after each chunk, so that its memory stays
-    bounded; the operating system keeps them cached as long as it has room.
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.chunk_edges = _CHUNK_EDGES
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def load(
+        self, layer: GraphLayer, batch: MiniBatch, degrees: Degrees, num_threads: int
+    ) -> torch.Tensor:
+        return layer.load(
+            self._rows,
+            batch.input_vertices,
+            batch.blocks[0],
+            degrees,
+            dtype=torch.float32,
+            num_threads=num_threads,
+        )
+
+
+class _FileRows:
+    """A layer's output in an unlinked temporary file.
+
+    Rows are read into a buffer, not mapped: the pages that random rows of a mapping touch would all
+    count as this process's memory.
     """
 
     def __init__(self, num_rows: int, width: int) -> None:
-        self.rows: NDArray[np.float32]
-        self._map: mmap.mmap | None = None
-        num_bytes = num_rows * width * 4
-        if num_bytes <= MEMORY_BUDGET_BYTES:
-            self.rows = np.empty((num_rows, width), dtype=np.float32)
-        else:
-            with tempfile.TemporaryFile(prefix="gnnscale-inference-") as file:
-                # Room is taken now: a page that the disk cannot hold later would kill the process.
-                os.posix_fallocate(file.fileno(), 0, num_bytes)
-                self._map = mmap.mmap(file.fileno(), num_bytes)
-            self.rows = np.frombuffer(self._map, dtype=np.float32).reshape(num_rows, width)
+        self.chunk_edges = _FILE_CHUNK_EDGES
+        self._width = width
+        self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
+        try:
+            # Room is taken now: better an error here than after hours.
+            os.posix_fallocate(self._file.fileno(), 0, num_rows * width * 4)
+        except OSError:
+            self.close()
+            raise
 
-    def release_pages(self) -> None:
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
+    def close(self) -> None:
+        self._file.close()
+
+    def append(self, h: torch.Tensor) -> None:
+        self._file.write(h.numpy().data)
+
+    def load(
+        self, layer: GraphLayer, batch: MiniBatch, degrees: Degrees, num_threads: int
+    ) -> torch.Tensor:
+        self._file.flush()
+        rows = ops.empty((len(batch.input_vertices), self._width), torch.float32)
+        fd = self._file.fileno()
+        ops.read_rows(fd, batch.input_vertices, out=rows, num_threads=num_threads)
+        return layer.load(
+            rows,
+            np.arange(len(rows), dtype=np.int32),
+            replace(batch.blocks[0], edge_vertices=None),
+            degrees,
+            dtype=torch.float32,
+            num_threads=num_threads,
+        )
 
 
-def _chunks(graph: Graph, vertices: NDArray[Any]) -> list[NDArray[Any]]:
-    """Cut ``vertices`` so that a chunk has about ``_CHUNK_EDGES`` in-edges at most."""
+class _MemoryRows(_Rows):
+    """A layer's output in memory."""
+
+    def __init__(self, num_rows: int, width: int) -> None:
+        self.rows = np.empty((num_rows, width), dtype=np.float32)
+        self._done = 0
+        super().__init__((self.rows, "float32"))
+
+    def append(self, h: torch.Tensor) -> None:
+        self.rows[self._done : self._done + len(h)] = h.numpy()
+        self._done += len(h)
+
+
+def _chunks(graph: Graph, vertices: NDArray[Any], num_edges: int) -> list[NDArray[Any]]:
+    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges at most."""
     degrees = graph.indptr[vertices + 1] - graph.indptr[vertices]
-    cost = np.cumsum(np.maximum(degrees, _CHUNK_EDGES // _CHUNK_VERTICES))
-    cuts = np.flatnonzero(np.diff(cost // _CHUNK_EDGES)) + 1
+    cost = np.cumsum(np.maximum(degrees, max(num_edges // _CHUNK_VERTICES, 1)))
+    cuts = np.flatnonzero(np.diff(cost // num_edges)) + 1
     return np.split(vertices, cuts)
 
 
@@ -82,54 +138,47 @@ def layerwise_inference(
     degrees = in_degrees(graph) if model.uses_degrees else None
     everything = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     wanted = everything if vertices is None else np.asarray(vertices, dtype=graph.indices.dtype)
-    rows: Rows = (graph.features, graph.feature_dtype)
-    previous: _HiddenRows | None = None
+    rows: _Rows | _FileRows = _Rows((graph.features, graph.feature_dtype))
     was_training = model.training
     model.eval()
     try:
-        for index in range(len(model.layers)):
-            last = index + 1 == len(model.layers)
-            targets = wanted if last else everything
-            current: _HiddenRows | None = None
-            done = 0
-            with track(
-                f"inference, layer {index + 1}", total=len(targets), unit="vertices"
-            ) as advance:
-                for chunk in _chunks(graph, targets):
-                    h = _infer_chunk(model, index, rows, sampler, chunk, degrees, num_threads)
-                    if current is None:
-                        current = _HiddenRows(len(targets), h.shape[1])
-                    current.rows[done : done + len(chunk)] = h.numpy()
-                    done += len(chunk)
-                    current.release_pages()
-                    if previous is not None:
-                        previous.release_pages()
-                    advance(len(chunk))
-            assert current is not None
-            previous, rows = current, (current.rows, "float32")
+        for index in range(len(model.layers) - 1):
+            hidden = _infer_layer(model, index, rows, sampler, everything, degrees, graph)
+            rows.close()
+            rows = hidden
+        logits = _infer_layer(
+            model, len(model.layers) - 1, rows, sampler, wanted, degrees, graph, in_memory=True
+        )
     finally:
+        rows.close()
         model.train(was_training)
-    assert previous is not None
-    return torch.from_numpy(previous.rows)
+    assert isinstance(logits, _MemoryRows)
+    return torch.from_numpy(logits.rows)
 
 
-def _infer_chunk(
+def _infer_layer(
     model: GNN,
     index: int,
-    rows: Rows,
+    rows: _Rows | _FileRows,
     sampler: NeighborSampler,
-    chunk: NDArray[Any],
+    vertices: NDArray[Any],
     degrees: NDArray[np.float32] | None,
-    num_threads: int,
-) -> torch.Tensor:
-    batch = sampler.sample(chunk, 0)
-    block = batch.blocks[0]
-    x = model.layer(index).load(
-        rows,
-        batch.input_vertices,
-        block,
-        None if degrees is None else degrees[batch.input_vertices],
-        dtype=torch.float32,
-        num_threads=num_threads,
-    )
-    return model.infer(index, x, block).float()
+    graph: Graph,
+    *,
+    in_memory: bool = False,
+) -> _MemoryRows | _FileRows:
+    """Compute layer ``index`` for ``vertices`` from the rows of the layer before it."""
+    out: _MemoryRows | _FileRows | None = None
+    with track(f"inference, layer {index + 1}", total=len(vertices), unit="vertices") as advance:
+        for chunk in _chunks(graph, vertices, rows.chunk_edges):
+            batch = sampler.sample(chunk, 0)
+            own = None if degrees is None else degrees[batch.input_vertices]
+            x = rows.load(model.layer(index), batch, own, sampler.num_threads)
+            h = model.infer(index, x, batch.blocks[0]).float()
+            if out is None:
+                fits = in_memory or len(vertices) * h.shape[1] * 4 <= MEMORY_BUDGET_BYTES
+                out = (_MemoryRows if fits else _FileRows)(len(vertices), h.shape[1])
+            out.append(h)
+            advance(len(chunk))
+    assert out is not None
+    return out

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kSmallest = size_t{1} << 12;
 // What is kept for reuse at most; a block that would go beyond is freed.
-constexpr size_t kKeptBytes = size_t{256} << 20;
+constexpr size_t kKeptBytes = size_t{128} << 20;
 // Before the caller's bytes: the size of the block, and padding that keeps rows on cache lines.
 constexpr size_t kHeader = 64;
 

@@ -1,6 +1,10 @@
 #include "gnnscale/rows.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 
 #include "gnnscale/elementwise.hpp"
 #include "gnnscale/parallel.hpp"
@@ -24,6 +28,19 @@ const char* simd_level() { return kernels().name; }
 void gather(const Gather& task, int num_threads) {
   parallel_for(task.num_rows, grain(task.x.length), num_threads,
                [&](int64_t begin, int64_t end) { kernels().gather(task, begin, end); });
+}
+
+int read_rows(int fd, const RowIds& ids, int64_t num_rows, int64_t row_bytes, void* out,
+              int num_threads) {
+  std::atomic<int> error{0};
+  parallel_for(num_rows, grain(row_bytes), num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && error == 0; ++i) {
+      char* to = static_cast<char*>(out) + i * row_bytes;
+      const ssize_t done = pread(fd, to, row_bytes, ids[i] * row_bytes);
+      if (done != row_bytes) error = done < 0 ? errno : EIO;
+    }
+  });
+  return error;
 }
 
 void aggregate(const Aggregate& task, int num_threads) {

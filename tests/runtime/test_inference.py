@@ -78,8 +78,9 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
     monkeypatch.setattr(inference.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(inference.tempfile, "TemporaryFile", counted)
     monkeypatch.setattr(inference, "_CHUNK_EDGES", 256)
+    monkeypatch.setattr(inference, "_FILE_CHUNK_EDGES", 256)
     monkeypatch.setattr(inference, "_CHUNK_VERTICES", 32)
-    sizes = [len(chunk) for chunk in inference._chunks(graph, vertices)]
+    sizes = [len(chunk) for chunk in inference._chunks(graph, vertices, 256)]
     assert sum(sizes) == 300
     assert len(sizes) >= 10
     in_chunks = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
