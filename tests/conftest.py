@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,17 @@ from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 
 ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
+os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def away_from_the_sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in an empty folder, so that Python started by a test finds the installed package."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("cwd"))
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +35,9 @@ def fixed_seed() -> None:
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of real graphs."""
-    path = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data"))
-    if not path.is_dir():
-        pytest.skip(f"no real graphs in {path} (GNNSCALE_TEST_DATA)")
-    return path
+    if not DATA.is_dir():
+        pytest.skip(f"no real graphs in {DATA} (GNNSCALE_TEST_DATA)")
+    return DATA
 
 
 @pytest.fixture(scope="session")

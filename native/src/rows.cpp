@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "gnnscale/elementwise.hpp"
+#include "gnnscale/memory.hpp"
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/simd.hpp"
 #include "simd/row_kernels.hpp"
@@ -43,9 +44,42 @@ int read_rows(int fd, const RowIds& ids, int64_t num_rows, int64_t row_bytes, vo
   return error;
 }
 
-void aggregate(const Aggregate& task, int num_threads) {
+namespace {
+
+template <typename Id>
+Array<Id> rows_of_edges(const Aggregate& task, int num_threads) {
+  const auto* ids = static_cast<const Id*>(task.ids.data);
+  Array<Id> rows(task.indptr[task.num_dst]);
+  Id* out = rows.data.get();
+  parallel_for(rows.size, kElementGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t edge = begin; edge < end; ++edge) out[edge] = ids[task.indices[edge]];
+  });
+  return rows;
+}
+
+void aggregate_edges(const Aggregate& task, int num_threads) {
   parallel_for(task.num_dst, grain(task.x.length), num_threads,
                [&](int64_t begin, int64_t end) { kernels().aggregate(task, begin, end); });
+}
+
+template <typename Id>
+void aggregate_sources(Aggregate task, int num_threads) {
+  const Array<Id> rows = rows_of_edges<Id>(task, num_threads);
+  task.ids.data = rows.data.get();
+  task.ids_per_edge = true;
+  aggregate_edges(task, num_threads);
+}
+
+}  // namespace
+
+void aggregate(const Aggregate& task, int num_threads) {
+  if (task.ids.data == nullptr || task.ids_per_edge) {
+    aggregate_edges(task, num_threads);
+  } else {
+    // One look-up an edge, here, rather than one for every prefetch and every group of columns.
+    task.ids.wide ? aggregate_sources<int64_t>(task, num_threads)
+                  : aggregate_sources<int32_t>(task, num_threads);
+  }
 }
 
 void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,

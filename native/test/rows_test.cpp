@@ -219,12 +219,13 @@ void test_gather() {
 struct Block {
   std::vector<int64_t> indptr{0, 3, 5, 5, 6, 30};
   std::vector<int32_t> indices{0, 5, 2, 4, 4, 1};
-  std::vector<int64_t> ids{3, 9, 0, 7, 7, 11};
+  std::vector<int64_t> edge_rows;
   std::vector<int32_t> self_ids{1, 8, 2, 10, 0};
   std::vector<float> weights, dst_scale, self_scale;
 
   Block() {
     for (int i = 6; i < 30; ++i) indices.push_back(i * 7 % 6);
+    for (int i = 0; i < 30; ++i) edge_rows.push_back(i * 5 % 12);
     for (int i = 0; i < 60; ++i) weights.push_back(0.1F * static_cast<float>(i) - 1.0F);
     for (int i = 0; i < 5; ++i) {
       dst_scale.push_back(1.0F / static_cast<float>(i + 3));
@@ -238,7 +239,7 @@ float reference(const Aggregate& task, const Matrix& x, const Matrix* self, cons
                 int64_t dst, int64_t column) {
   float sum = 0.0F;
   for (int64_t e = task.indptr[dst]; e < task.indptr[dst + 1]; ++e) {
-    float value = x.at(task.ids[task.indices[e]], column);
+    float value = x.at(task.ids_per_edge ? task.ids[e] : task.indices[e], column);
     if (task.weights != nullptr) value *= task.weights[e * task.weight_stride];
     sum += value;
   }
@@ -259,7 +260,10 @@ void test_aggregate_of(const Kernels& kernels, const Block& block, DType in, DTy
   const Matrix gate(to, 5, length, length, length + 2000);
   Output out(to, 5, length, length + 3);
   Aggregate task{x.rows(), {}, block.indptr.data(), block.indices.data(), 5};
-  if (options & 1) task.ids = {block.ids.data(), true};
+  if (options & 1) {
+    task.ids = {block.edge_rows.data(), true};
+    task.ids_per_edge = true;
+  }
   if (options & 2) {
     task.weights = block.weights.data();
     task.weight_stride = 1 + (options & 1);

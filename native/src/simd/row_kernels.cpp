@@ -78,30 +78,13 @@ void gather(const Gather& task, int64_t begin, int64_t end) {
   });
 }
 
-// The row of x that an edge reads: ids[edge], or ids[indices[edge]].
-template <typename Id>
-struct RowOfEdge {
-  const Id* ids;
-  int64_t operator[](int64_t edge) const { return ids[edge]; }
-};
-template <typename Id>
-struct RowOfSource {
-  const Id* ids;
-  const int32_t* indices;
-  int64_t operator[](int64_t edge) const { return ids[indices[edge]]; }
-};
-
+// Calls use(rows) with the rows of x that the edges read. Rows of sources were made rows of edges by
+// the caller (gnnscale::aggregate).
 template <typename Use>
 inline void for_edge_rows(const Aggregate& task, Use&& use) {
-  const auto* narrow = static_cast<const int32_t*>(task.ids.data);
-  const auto* wide = static_cast<const int64_t*>(task.ids.data);
-  if (narrow == nullptr) return use(RowOfEdge<int32_t>{task.indices});
-  if (task.ids_per_edge) {
-    task.ids.wide ? use(RowOfEdge<int64_t>{wide}) : use(RowOfEdge<int32_t>{narrow});
-  } else {
-    task.ids.wide ? use(RowOfSource<int64_t>{wide, task.indices})
-                  : use(RowOfSource<int32_t>{narrow, task.indices});
-  }
+  if (task.ids.data == nullptr) return use(task.indices);
+  task.ids.wide ? use(static_cast<const int64_t*>(task.ids.data))
+                : use(static_cast<const int32_t*>(task.ids.data));
 }
 
 // kVectors vectors of the output of one destination: contiguous from column `first`, but for the
