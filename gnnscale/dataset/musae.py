@@ -62,7 +62,7 @@ class Musae(Dataset):
 
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; the target file says how many vertices there are."""
-        path = self.raw_path()
+        path = _only_zip(self.raw_path())
         with self._open(path, "target.csv") as (file, source):
             labels = _read_labels(file, source)
         writer.set_num_vertices(len(labels), source=source)
@@ -140,3 +140,12 @@ def _read_features(file: IO[bytes], num_vertices: int, source: str) -> scipy.spa
     features = matrix.tocsr()
     features.data[:] = 1  # a column listed twice is still one
     return features
+
+
+def _only_zip(path: Path) -> Path:
+    """Return the one zip in the folder ``path`` where that is all there is of the layout."""
+    if path.is_dir() and not any(path.rglob("*target.csv")):
+        zips = sorted(path.glob("*.zip"))
+        if len(zips) == 1:
+            return zips[0]
+    return path

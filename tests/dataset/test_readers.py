@@ -153,3 +153,12 @@ def test_truncated_or_missing(data, tmp_path, monkeypatch, leftovers, dataset, f
     (raw / source.name).unlink()
     with pytest.raises(GraphError, match=f"{source.stem}|no such file"):
         dataset.prepare()
+
+
+def test_musae_takes_the_folder_that_holds_the_zip(data, tmp_path):
+    folder = data / "musae_git"
+    one = Musae(name="git", raw=str(folder), store=str(tmp_path / "one")).open()
+    zipped = folder / "git_web_ml.zip"
+    two = Musae(name="git", raw=str(zipped), store=str(tmp_path / "two")).open()
+    np.testing.assert_array_equal(one.indices, two.indices)
+    assert one.num_vertices == 37_700

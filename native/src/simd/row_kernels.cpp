@@ -78,8 +78,8 @@ void gather(const Gather& task, int64_t begin, int64_t end) {
   });
 }
 
-// Calls use(rows) with the rows of x that the edges read. Rows of sources were made rows of edges by
-// the caller (gnnscale::aggregate).
+// Calls use(rows) with the rows of x that the edges read. Rows of sources were made rows of edges
+// by the caller (gnnscale::aggregate).
 template <typename Use>
 inline void for_edge_rows(const Aggregate& task, Use&& use) {
   if (task.ids.data == nullptr) return use(task.indices);
