@@ -50,3 +50,11 @@ def test_masks_of_other_steps_are_not_related(other: tuple[int, int, int]) -> No
     for shift in range(-130, 131):
         agreement = float((left * right.roll(shift)).sum()) * 4
         assert abs(agreement) < 5 * size**0.5
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_not_a_number_stays_not_a_number(p: float) -> None:
+    x = torch.full((3, 100), float("nan"))
+    out = relu_dropout(x, activation(p, batch(), 0))
+    assert bool(out.isnan().any())
+    assert bool((out.isnan() | (out == 0)).all())

@@ -242,7 +242,7 @@ inline void drop_block(element_t<kType>* x, const Lanes64& draws, uint32_t drop,
     }
     LanesF value;
     __builtin_memcpy(&value, values, sizeof value);
-    const Lanes32 keep = (Lanes32)(value > 0) & (Lanes32)(bits >= drop);
+    const Lanes32 keep = ~(Lanes32)(value <= 0) & (Lanes32)(bits >= drop);  // NaN passes
     value = (LanesF)((Lanes32)(value * scale) & keep);
     __builtin_memcpy(values, &value, sizeof value);
     for (int lane = 0; lane < kLanes; lane += kWidth) {
@@ -275,11 +275,11 @@ void relu_typed(element_t<kType>* x, int64_t begin, int64_t end) {
   int64_t i = begin;
   for (; i + kWidth <= end; i += kWidth) {
     const Vec value = load<kType>(x + i);
-    store<kType>(x + i, (Vec)((VecU32)value & (VecU32)(value > 0)));
+    store<kType>(x + i, (Vec)((VecU32)value & ~(VecU32)(value <= 0)));  // NaN passes
   }
   for (; i < end; ++i) {
     const float value = load_one<kType>(x + i);
-    store_one<kType>(x + i, value > 0 ? value : 0.0F);
+    store_one<kType>(x + i, value <= 0 ? 0.0F : value);
   }
 }
 
