@@ -1,0 +1,16 @@
+"""Which device does what: device plans, the performance model, and platforms."""
+
+from gnnscale.plan.device import Cpu, Device, DevicePlanConfig, Emulated
+from gnnscale.plan.device_plan import PREFETCH, STAGES, DevicePlan, DeviceShare, Threads
+
+__all__ = [
+    "PREFETCH",
+    "STAGES",
+    "Cpu",
+    "Device",
+    "DevicePlan",
+    "DevicePlanConfig",
+    "DeviceShare",
+    "Emulated",
+    "Threads",
+]

@@ -1,0 +1,154 @@
+"""DevicePlan: how a mini-batch and the cores are shared out among devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.plan.device import Device
+
+__all__ = ["PREFETCH", "STAGES", "DevicePlan", "DeviceShare", "Threads", "apportion", "within"]
+
+#: The four pipeline stages of HyScale-GNN, section III-B.
+STAGES = ("sample", "load", "transfer", "propagate")
+#: How far stages run ahead: not at all; as one stage before propagation; load and transfer
+#: separately (two-stage feature prefetching, HyScale-GNN section IV-B).
+PREFETCH = ("none", "one_stage", "two_stage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads:
+    """Host threads of a worker's stages; ``propagate`` is 0 where the device itself computes."""
+
+    sample: int
+    load: int
+    propagate: int
+
+    def __post_init__(self) -> None:
+        for stage, least in (("sample", 1), ("load", 1), ("propagate", 0)):
+            if getattr(self, stage) < least:
+                raise ConfigError(f"threads.{stage}={getattr(self, stage)}: at least {least}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceShare:
+    """What one device of a plan gets.
+
+    Attributes:
+        device: the device.
+        num_seeds: its slice of every full mini-batch; may be 0.
+        threads: host threads of its stages.
+        prefetch: one of ``PREFETCH``.
+        most_seeds: as many as fit into the device's memory, None where that is no matter.
+        machine: which machine its worker runs on; threads are shared out within one.
+    """
+
+    device: Device
+    num_seeds: int
+    threads: Threads
+    prefetch: str
+    most_seeds: int | None = None
+    machine: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("prefetch", self.prefetch, PREFETCH)
+        if self.num_seeds < 0:
+            raise ConfigError(f"num_seeds={self.num_seeds}: must be at least 0")
+
+    @property
+    def host_threads(self) -> int:
+        """Host threads that can compute at once: stages that take turns share theirs."""
+        threads = self.threads
+        if self.prefetch == "none":
+            return max(threads.sample, threads.load, threads.propagate)
+        if self.prefetch == "one_stage":
+            return max(threads.sample, threads.load) + threads.propagate
+        return threads.sample + threads.load + threads.propagate
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicePlan:
+    """The share of every device; position is the worker's rank."""
+
+    shares: tuple[DeviceShare, ...]
+
+    @property
+    def batch_size(self) -> int:
+        """Seeds of a full mini-batch, over all devices."""
+        return sum(share.num_seeds for share in self.shares)
+
+    @property
+    def split(self) -> tuple[int, ...]:
+        """Seeds of each device in a full mini-batch."""
+        return tuple(share.num_seeds for share in self.shares)
+
+    @property
+    def host_threads(self) -> int:
+        """Host threads of all workers that can compute at once."""
+        return sum(share.host_threads for share in self.shares)
+
+    def slices(self, num_seeds: int) -> list[slice]:
+        """Return each device's slice of a mini-batch of ``num_seeds``, the last of an epoch too."""
+        ends = list(accumulate(apportion(self.split, num_seeds)))
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
+        """Return the split nearest to ``split`` whose parts fit into their devices' memory.
+
+        What does not fit goes to the others in proportion to what they have.
+
+        Raises:
+            ConfigError: all devices together cannot hold the mini-batch.
+        """
+        return within(split, [share.most_seeds for share in self.shares])
+
+    def with_split(self, split: Sequence[int]) -> DevicePlan:
+        """Return this plan with another split of the same mini-batch.
+
+        Raises:
+            ConfigError: the parts do not sum to the batch, or are not one for each device.
+        """
+        if len(split) != len(self.shares):
+            raise ConfigError(f"split={list(split)}: {len(self.shares)} devices need a part each")
+        if sum(split) != self.batch_size:
+            raise ConfigError(
+                f"split={list(split)}: sums to {sum(split)}, not to batch_size={self.batch_size}"
+            )
+        shares = zip(self.shares, split, strict=True)
+        return DevicePlan(shares=tuple(replace(s, num_seeds=n) for s, n in shares))
+
+
+def within(split: Sequence[int], most: Sequence[int | None]) -> tuple[int, ...]:
+    """Return the split nearest to ``split`` with no part above its ``most``, of the same sum.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    total, parts, full = sum(split), list(split), dict[int, int]()
+    while True:
+        limits = ((i, m) for i, m in enumerate(most) if m is not None and i not in full)
+        over = {i: limit for i, limit in limits if parts[i] > limit}
+        if not over:
+            return tuple(parts)
+        full |= over
+        rest = [0 if i in full else max(count, 1) for i, count in enumerate(split)]
+        left = total - sum(full.values())
+        if not any(rest):
+            raise ConfigError(
+                f"batch_size={total}: the devices' memory holds {sum(full.values())} seeds with "
+                "these neighbours; a smaller batch or fewer neighbours fit"
+            )
+        parts = [full.get(i, count) for i, count in enumerate(apportion(rest, left))]
+
+
+def apportion(weights: Sequence[float], total: int) -> list[int]:
+    """Split ``total`` in proportion to ``weights``, by largest remainders; the sum is exact."""
+    whole = sum(weights)
+    exact = [total * weight / whole for weight in weights]
+    parts = [int(value) for value in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
+    for i in by_remainder[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

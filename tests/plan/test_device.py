@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.plan import Cpu, DevicePlanConfig, Emulated
+from gnnscale.plan.device import parse_devices
+
+ACCELERATOR = {
+    "kind": "emulated",
+    "macs_per_s": 1e9,
+    "memory_bandwidth": 1e9,
+    "memory_bytes": 1000,
+    "link_bandwidth": 1e8,
+}
+
+
+def without(*keys: str) -> dict[str, Any]:
+    return {key: value for key, value in ACCELERATOR.items() if key not in keys}
+
+
+def test_kinds_and_names() -> None:
+    entries = ["cpu", {"kind": "cpu", "name": "left"}, ACCELERATOR, ACCELERATOR]
+    devices = parse_devices(entries, option="devices")
+    assert [device.name for device in devices] == ["cpu:0", "left", "emulated:2", "emulated:3"]
+    assert [device.kind for device in devices] == ["cpu", "cpu", "emulated", "emulated"]
+    assert isinstance(devices[0], Cpu)
+    accelerator = devices[2]
+    assert isinstance(accelerator, Emulated)
+    assert (accelerator.macs_per_s, accelerator.memory_bytes) == (1e9, 1000)
+    assert (accelerator.link_latency_s, accelerator.pipelined) == (0.0, False)
+
+
+def test_what_computes_where_the_features_lie() -> None:
+    devices = parse_devices(["cpu", ACCELERATOR, without("link_bandwidth")], option="devices")
+    assert [device.on_host for device in devices] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "x=[]: at least one device is needed"),
+        (["gpu"], "x.0.kind=gpu: allowed are"),
+        (["cpu", "cpi"], "x.1.kind=cpi: allowed are"),
+        ([7], "x.0=7: a kind of device, or options with a kind"),
+        ([{"name": "a"}], "a kind of device, or options with a kind"),
+        ([{"kind": "cpu", "macs_per_s": 1.0}], "x.0.macs_per_s: unknown option"),
+        ([without("memory_bytes")], "x.0.memory_bytes: required, and not given"),
+        ([ACCELERATOR | {"memory_bytes": "much"}], "x.0.memory_bytes: Value 'much'"),
+        ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: must be above 0"),
+        ([ACCELERATOR | {"macs_per_s": float("nan")}], "x.0.macs_per_s=nan: must be above 0"),
+        ([ACCELERATOR | {"memory_bytes": -1}], "x.0.memory_bytes=-1: must be above 0"),
+        ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
+        ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),
+        ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: must be at least 0"),
+        ([ACCELERATOR | {"link_latency_s": -1}], "x.0.link_latency_s=-1.0: must be at least 0"),
+    ],
+)
+def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_devices(entries, option="x")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"devices": []}, "device_plan.devices=[]: at least one"),
+        ({"devices": ["cpu", {"kind": "cpu", "name": "cpu:0"}]}, "two are called cpu:0"),
+        ({"devices": ["cpu"], "split": [1, 2]}, "split=[1, 2]: one number for each of 1 devices"),
+        ({"devices": ["cpu", "cpu"], "split": [3, -1]}, "split=[3, -1]: none may be below 0"),
+    ],
+)
+def test_plans_that_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        DevicePlanConfig(**fields)
+    assert message in str(error.value)
+
+
+def test_a_device_may_get_nothing() -> None:
+    assert DevicePlanConfig(devices=["cpu", "cpu"], split=[0, 8]).split == [0, 8]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.config import ConfigError
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.plan.device_plan import apportion
+
+
+def share(num_seeds: int = 1, prefetch: str = "none", *threads: int) -> DeviceShare:
+    sample, load, propagate = threads or (1, 1, 1)
+    return DeviceShare(
+        device=Cpu(),
+        num_seeds=num_seeds,
+        threads=Threads(sample=sample, load=load, propagate=propagate),
+        prefetch=prefetch,
+    )
+
+
+def plan(*split: int) -> DevicePlan:
+    return DevicePlan(shares=tuple(share(n) for n in split))
+
+
+weights = st.lists(st.integers(0, 10**6), min_size=1, max_size=8).filter(any)
+
+
+@given(weights, st.integers(0, 10**6))
+def test_parts_are_the_nearest_whole_numbers(weights: list[int], total: int) -> None:
+    parts = apportion(weights, total)
+    assert sum(parts) == total
+    for part, weight in zip(parts, weights, strict=True):
+        assert abs(part - total * weight / sum(weights)) < 1 + 1e-6
+        assert part == 0 or weight
+
+
+def test_apportion_by_hand() -> None:
+    assert apportion([1, 1, 1], 8) == [3, 3, 2]  # of equal remainders, the first
+    assert apportion([0.5, 0.25, 0.25], 4) == [2, 1, 1]
+    assert apportion([0, 7], 3) == [0, 3]
+    assert apportion([10, 1], 5) == [5, 0]  # 4.55 and 0.45
+
+
+@given(weights, st.integers(0, 5000))
+def test_slices_tile_a_mini_batch(split: list[int], num_seeds: int) -> None:
+    found = plan(*split)
+    slices = found.slices(num_seeds)
+    assert slices[0].start == 0
+    assert slices[-1].stop == num_seeds
+    assert all(left.stop == right.start for left, right in pairwise(slices))
+    full = [each.stop - each.start for each in found.slices(found.batch_size)]
+    assert full == split
+
+
+@given(weights, st.data())
+def test_another_split_of_the_same_mini_batch(split: list[int], data: st.DataObject) -> None:
+    found = plan(*split)
+    order = data.draw(st.permutations(split))
+    other = found.with_split(order)
+    assert other.split == tuple(order)
+    assert other.batch_size == found.batch_size
+    assert found.with_split(split) == found
+
+
+def test_splits_that_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"split=\[3\]: 2 devices need a part each"):
+        plan(1, 2).with_split([3])
+    with pytest.raises(ConfigError, match=r"split=\[2, 2\]: sums to 4, not to batch_size=3"):
+        plan(1, 2).with_split([2, 2])
+    with pytest.raises(ConfigError, match=r"num_seeds=-1: must be at least 0"):
+        plan(1, 2).with_split([4, -1])
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "expected"), [("none", 4), ("one_stage", 3 + 4), ("two_stage", 2 + 3 + 4)]
+)
+def test_threads_of_stages_that_overlap_add_up(prefetch: str, expected: int) -> None:
+    assert share(1, prefetch, 2, 3, 4).host_threads == expected
+    both = DevicePlan(shares=(share(1, prefetch, 2, 3, 4), share(1, "none", 1, 1, 0)))
+    assert both.host_threads == expected + 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "message"),
+    [
+        ((0, 1, 1), "threads.sample=0: at least 1"),
+        ((1, 0, 1), "threads.load=0: at least 1"),
+        ((1, 1, -1), "threads.propagate=-1: at least 0"),
+    ],
+)
+def test_threads_that_are_refused(threads: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        share(1, "none", *threads)
+
+
+def test_shares_that_are_refused() -> None:
+    with pytest.raises(ConfigError, match="prefetch=much: allowed are none, one_stage, two_stage"):
+        share(1, "much")
+    with pytest.raises(ConfigError, match="num_seeds=-1: must be at least 0"):
+        share(-1)
