@@ -15,11 +15,13 @@ __all__ = [
     "CudaDevice",
     "Machine",
     "Memory",
+    "cache_bytes",
     "cuda_devices",
     "find_machine",
     "home",
     "installed",
     "let_idle_threads_sleep",
+    "torchrun_rank",
     "usable_cores",
 ]
 
@@ -28,6 +30,7 @@ BF16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+_CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,15 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
+
+
+def cache_bytes(folder: Path = _CPU_CACHES) -> int:
+    """Return the size of the first core's last-level cache; 16 MiB where the system hides it."""
+    sizes = [0]
+    for file in folder.glob("index*/size"):
+        number, unit = file.read_text().strip()[:-1], file.read_text().strip()[-1:]
+        sizes.append(int(number) * {"K": 2**10, "M": 2**20}.get(unit, 0) if number.isdigit() else 0)
+    return max(sizes) or 2**24
 
 
 def home() -> Path:
@@ -152,6 +164,16 @@ def _memory() -> Memory:
     except OSError:
         pass
     return Memory(total=total * page, available=available)
+
+
+_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def torchrun_rank() -> int | None:
+    """Return this process's rank where ``torchrun`` started it, else None."""
+    if any(name not in os.environ for name in _TORCHRUN):
+        return None
+    return int(os.environ["RANK"])
 
 
 def let_idle_threads_sleep() -> None:
