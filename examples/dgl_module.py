@@ -13,7 +13,7 @@ from torch.nn import functional
 from gnnscale import DGLModel, NeighborSampler
 from gnnscale.dataset import PlantedPartition
 from gnnscale.runtime.batches import seed_batches
-from gnnscale.runtime.loading import FeatureLoader
+from gnnscale.backend.loading import FeatureLoader
 
 
 class SAGE(nn.Module):

@@ -12,7 +12,7 @@ from torch_geometric.nn import SAGEConv
 from gnnscale import NeighborSampler, PyGModel
 from gnnscale.dataset import PlantedPartition
 from gnnscale.runtime.batches import seed_batches
-from gnnscale.runtime.loading import FeatureLoader
+from gnnscale.backend.loading import FeatureLoader
 
 
 class SAGE(nn.Module):

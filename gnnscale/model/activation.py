@@ -49,11 +49,13 @@ class _ReluDropout(torch.autograd.Function):
 def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
     """Return the activation of ``layer`` in the step of ``batch``, dropping with probability ``p``.
 
-    The mask is a pure function of the run's seed, the step and the layer, so that a resumed run
-    repeats an uninterrupted one bit for bit.
+    The mask is a pure function of the run's seed, the step, the layer and the slice's first seed:
+    a resumed run repeats an uninterrupted one bit for bit, and devices draw masks of their own.
     """
     # No factor is the step between a stream's draws, or streams would be shifted copies of another.
-    key = (batch.seed * 0xA0761D6478BD642F + batch.step * 0xD1342543DE82EF95 + layer + 1) & _MASK
+    first = int(batch.seeds[0]) if batch.num_seeds else 0
+    key = batch.seed * 0xA0761D6478BD642F + batch.step * 0xD1342543DE82EF95 + layer + 1
+    key = (key + first * 0x9FB21C651E98DF25) & _MASK
     return Activation(p=p, key=key)
 
 

@@ -40,9 +40,17 @@ class Inputs:
 class GNN(nn.Module):
     """Layers with ReLU, dropout and optional normalisation in between."""
 
-    def __init__(self, layers: Sequence[GraphLayer], norms: Sequence[nn.Module], dropout: float):
-        """Stack ``layers``; ``norms`` has one module fewer."""
+    def __init__(
+        self,
+        layers: Sequence[GraphLayer],
+        norms: Sequence[nn.Module],
+        dropout: float,
+        widths: Sequence[int],
+    ) -> None:
+        """Stack ``layers``; ``norms`` has one module fewer, ``widths`` one entry more."""
         super().__init__()
+        #: f^0 .. f^L, features of each layer's rows, inputs first.
+        self.widths = tuple(widths)
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norms)
         self.dropout = dropout
@@ -145,4 +153,4 @@ class ModelConfig:
         ]
         make_norm: Any = _NORMS[self.norm]
         norms = [make_norm(self.hidden) for _ in range(self.num_layers - 1)]
-        return GNN(layers, norms, self.dropout)
+        return GNN(layers, norms, self.dropout, widths)

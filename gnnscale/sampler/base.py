@@ -17,6 +17,9 @@ __all__ = ["Sampler", "SamplerConfig", "to_minibatch"]
 class Sampler(Protocol):
     """Draws computation graphs for seeds. May be called from several threads at once."""
 
+    #: Threads of one call; may be changed between calls.
+    num_threads: int
+
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``.
 

@@ -37,6 +37,8 @@ class LayerSampler:
         self._native = NativeSampler(graph)
         self.layer_sizes = list(layer_sizes)
         self.seed = seed
+        # The cap is on the whole batch; one thread keeps it.
+        self.num_threads = 1
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
-from gnnscale.runtime.loading import FeatureLoader
 from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
 
 Sample = Callable[[Graph], MiniBatch]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gnnscale import Graph, LayerSampler, NeighborSampler
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.model.adapters import (
     DGLModel,
     PyGModel,
@@ -16,7 +17,6 @@ from gnnscale.model.adapters import (
     to_dgl_blocks,
     to_edge_indices,
 )
-from gnnscale.runtime.loading import FeatureLoader
 from gnnscale.sampler import Block, MiniBatch
 
 #: Vertices 10 to 14; 0 <- 1, 2; 1 <- 1 in the output layer, 0 <- 3; 2 <- 0, 4 before it.

@@ -48,7 +48,7 @@ class FeatureLoader:
         self._features: tuple[NDArray[Any], str] = (graph.features, graph.feature_dtype)
         self._graph = graph
         self._model = model
-        self._num_threads = num_threads
+        self.num_threads = num_threads
         self._fused = fused
         self._dtype = compute_dtype
         self._degrees: NDArray[np.float32] | None = None
@@ -61,8 +61,12 @@ class FeatureLoader:
             self._degrees_of(batch),
             fused=self._fused,
             dtype=self._dtype,
-            num_threads=self._num_threads,
+            num_threads=self.num_threads,
         )
+
+    def bytes_read(self, batch: MiniBatch) -> int:
+        """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
+        return len(batch.input_vertices) * int(self._features[0][:1].nbytes)
 
     def _degrees_of(self, batch: MiniBatch) -> NDArray[np.float32] | None:
         if not self._model.uses_degrees and batch.blocks[0].importance is None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.backend.loading import FeatureLoader, in_degrees
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
-from gnnscale.runtime.loading import FeatureLoader, in_degrees
 from gnnscale.sampler import LayerSampler, NeighborSampler
 
 

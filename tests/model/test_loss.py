@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gnnscale.graph import Graph
-from gnnscale.runtime.loss import seed_loss
+from gnnscale.model.loss import seed_loss
 
 
 def graph(labels: np.ndarray, num_classes: int) -> Graph:

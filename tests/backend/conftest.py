@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend import Backend, open_backend
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.model import GNN, GraphSAGE
+from gnnscale.plan import Cpu, Device
+from gnnscale.sampler import MiniBatch, NeighborSampler
+
+SEEDS = np.arange(0, 300, 5)
+
+
+class OpenBackend(Protocol):
+    def __call__(
+        self, device: Device, *, model: GNN | None = None, fused: bool = True
+    ) -> Backend: ...
+
+
+@pytest.fixture
+def graph(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph()
+
+
+def model_of(graph: Graph) -> GNN:
+    torch.manual_seed(3)
+    return GraphSAGE(hidden=16, dropout=0).build(
+        num_features=graph.num_features, num_classes=graph.num_classes
+    )
+
+
+@pytest.fixture
+def backend(graph: Graph) -> OpenBackend:
+    """Open a device's backend on a random graph, with weights that are always the same."""
+
+    def build(device: Device, *, model: GNN | None = None, fused: bool = True) -> Backend:
+        model = model or model_of(graph)
+        sampler = NeighborSampler(graph, fanouts=[10, 5], seed=1)
+        loader = FeatureLoader(graph, model, num_threads=1, fused=fused)
+        return open_backend(device, graph, model, sampler, loader)
+
+    return build
+
+
+@pytest.fixture
+def batch(backend: OpenBackend) -> MiniBatch:
+    return backend(Cpu()).sample(SEEDS, 0)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend import CpuBackend, open_backend
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.model import GraphSAGE
+from gnnscale.model.loss import seed_loss
+from gnnscale.plan import Cpu, Threads
+from gnnscale.sampler import NeighborSampler
+
+
+def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
+    model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
+    sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1])
+    loader = FeatureLoader(tiny_graph, model, num_threads=1)
+    backend = open_backend(Cpu(), tiny_graph, model, sampler, loader)
+    assert isinstance(backend, CpuBackend)
+    assert (backend.memory_budget, backend.host_to_device_bytes, backend.late_s) == (None,) * 3
+
+    batch = backend.sample(np.array([0, 3]), 7)
+    assert batch.seeds.tolist() == [0, 3]
+    resident = backend.transfer(batch, backend.load(batch))
+    assert resident.num_bytes == 0
+    loss = backend.propagate(resident, 0.25)
+
+    expected = seed_loss(tiny_graph, model(batch, loader.load(batch)), batch.seeds) * 0.25
+    assert loss == expected.item()
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.equal(parameter.grad, gradient)  # type: ignore[arg-type]
+
+
+def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend: Any) -> None:
+    whole, sliced = backend(Cpu()), backend(Cpu())
+    seeds = np.arange(60)
+    losses = []
+    for found, parts in ((whole, [seeds]), (sliced, [seeds[:13], seeds[13:20], seeds[20:]])):
+        losses.append(0.0)
+        for part in parts:
+            batch = found.sample(part, 4)
+            resident = found.transfer(batch, found.load(batch))
+            losses[-1] += found.propagate(resident, len(part) / len(seeds))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    for left, right in zip(gradients_of(whole), gradients_of(sliced), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-7)
+
+
+def gradients_of(backend: Any) -> list[torch.Tensor]:
+    shapes = [parameter.shape for parameter in backend._model.parameters()]
+    into = [torch.full(shape, float("nan")) for shape in shapes]
+    backend.gradients_out(into)
+    return into
+
+
+def test_gradients_before_any_step_are_zero(backend: Any) -> None:
+    assert all(not gradient.any() for gradient in gradients_of(backend(Cpu())))
+
+
+def test_threads_reach_every_stage(backend: Any) -> None:
+    before = torch.get_num_threads()
+    found = backend(Cpu())
+    try:
+        found.set_threads(Threads(sample=3, load=2, propagate=2))
+        assert (found._sampler.num_threads, found._loader.num_threads) == (3, 2)
+        assert torch.get_num_threads() == 2
+        found.set_threads(Threads(sample=1, load=1, propagate=0))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

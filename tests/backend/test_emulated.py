@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend import Backend, DeviceMemoryError, EmulatedBackend
+from gnnscale.backend.emulated import activation_bytes, batch_bytes
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
+from gnnscale.plan import Cpu, Emulated
+from gnnscale.sampler import MiniBatch, NeighborSampler
+
+#: What sleeping may add, on a machine that does other things too.
+LATE = 0.08
+
+
+@pytest.fixture
+def emulated() -> Callable[..., Emulated]:
+    """An accelerator whose stages take no time that could be measured, unless told otherwise."""
+    fast: dict[str, Any] = {
+        "name": "emulated:0",
+        "macs_per_s": 1e18,
+        "memory_bandwidth": 1e18,
+        "memory_bytes": 1 << 40,
+        "link_bandwidth": 1e18,
+    }
+    return lambda **fields: Emulated(**(fast | fields))
+
+
+def took(run: Callable[[], Any]) -> tuple[float, Any]:
+    """The shortest of three times, in seconds, and what came of it."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        result = run()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def lasts(seconds: float, expected: float) -> bool:
+    return expected <= seconds < expected + LATE
+
+
+def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> float:
+    return backend.propagate(backend.transfer(batch, backend.load(batch)), weight)
+
+
+def test_sizes_by_hand(tiny_graph: Graph) -> None:
+    model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
+    batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
+    # 0 <- 1, 2 above; below, 0 <- 1, 2; 1 <- 3; 2 <- 0, 3.
+    assert [(b.num_dst, b.num_src, b.num_edges) for b in batch.blocks] == [(3, 4, 5), (1, 3, 2)]
+    indptr, index = batch.blocks[0].indptr.itemsize, batch.blocks[0].indices.itemsize
+    topology = [4 * indptr + 5 * index, 2 * indptr + 2 * index]
+    gathered = FeatureLoader(tiny_graph, model, num_threads=1, fused=False).load(batch)
+    assert batch_bytes(batch, gathered) == 4 * 2 * 4 + sum(topology)
+    # Aggregated rows have the vertex's own features, too; their edges stay on the host.
+    aggregated = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
+    assert batch_bytes(batch, aggregated) == 3 * 4 * 4 + topology[1]
+    # Hidden rows of 3 vertices with 4 features, logits of 1 with 2, and as many gradients.
+    assert activation_bytes(batch, model) == 2 * 4 * (3 * 4 + 1 * 2)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_answers_are_the_processors(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], fused: bool
+) -> None:
+    processor = backend(Cpu(), fused=fused)
+    accelerator = backend(emulated(launch_s=1e-3), fused=fused)
+    for step in range(3):
+        seeds = np.arange(step, 200, 3)
+        left, right = processor.sample(seeds, step), accelerator.sample(seeds, step)
+        assert left.input_vertices.tolist() == right.input_vertices.tolist()
+        assert propagated(processor, left, 0.3) == propagated(accelerator, right, 0.3)
+    parameters = zip(processor._model.parameters(), accelerator._model.parameters(), strict=True)
+    assert all(torch.equal(left.grad, right.grad) for left, right in parameters)
+    into = [torch.zeros_like(parameter) for parameter in accelerator._model.parameters()]
+    accelerator.gradients_out(into)
+    for copy, parameter in zip(into, processor._model.parameters(), strict=True):
+        assert torch.equal(copy, parameter.grad)
+
+
+def test_loading_takes_the_hosts_bandwidth(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+) -> None:
+    # Eq. 7: |V^0| rows of 20 features in float32.
+    num_bytes = len(batch.input_vertices) * 20 * 4
+    found = backend(emulated(host_bandwidth=num_bytes / 0.1))
+    seconds, _ = took(lambda: found.load(batch))
+    assert lasts(seconds, 0.1)
+    assert found.late_steps == 0
+    seconds, _ = took(lambda: backend(emulated()).load(batch))
+    assert seconds < 0.1
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_transfer_takes_the_links_time(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch, fused: bool
+) -> None:
+    inputs = backend(Cpu(), fused=fused).load(batch)
+    num_bytes = batch_bytes(batch, inputs)
+    # Eq. 8, and a latency.
+    found = backend(emulated(link_bandwidth=num_bytes / 0.07, link_latency_s=0.03), fused=fused)
+    seconds, _ = took(lambda: found.transfer(batch, inputs))
+    assert lasts(seconds, 0.1)
+    assert found.host_to_device_bytes == 3 * num_bytes
+
+
+def eq_10(batch: MiniBatch, rate: float, bandwidth: float, *, pipelined: bool) -> float:
+    """Eq. 10 to 12 for two layers of 20, 16 and 5 features, gathered."""
+    (edges_1, rows_1), (edges_2, rows_2) = ((b.num_edges, b.num_dst) for b in batch.blocks)
+    aggregate_1, update_1 = edges_1 * 20 * 4 / bandwidth, rows_1 * 20 * 16 / rate
+    aggregate_2, update_2 = edges_2 * 16 * 4 / bandwidth, rows_2 * 16 * 5 / rate
+    first = max(aggregate_1, update_1) if pipelined else aggregate_1 + update_1
+    second = max(aggregate_2, update_2) if pipelined else aggregate_2 + update_2
+    return (first + second) + (update_1 + second)
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_propagation_takes_the_devices_time(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    pipelined: bool,
+) -> None:
+    unit = eq_10(batch, 1.0, 0.5, pipelined=pipelined)
+    scale = unit / 0.1
+    device = emulated(
+        macs_per_s=scale, memory_bandwidth=0.5 * scale, pipelined=pipelined, launch_s=0.02
+    )
+    found = backend(device, fused=False)
+    inputs = found.load(batch)
+    seconds, _ = took(lambda: found.propagate(found.transfer(batch, inputs), 1.0))
+    assert lasts(seconds, 0.12)
+
+
+def test_gradients_and_weights_cross_the_link(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], graph: Graph
+) -> None:
+    # Eq. 13: all weights once in each direction.
+    model: GNN = backend(Cpu())._model
+    num_bytes = 4 * sum(parameter.numel() for parameter in model.parameters())
+    found = backend(emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02))
+    into = [torch.zeros_like(parameter) for parameter in found._model.parameters()]
+    assert lasts(took(lambda: found.gradients_out(into))[0], 0.08)
+    assert lasts(took(found.weights_in)[0], 0.08)
+
+
+def test_a_host_that_is_slower_is_counted(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+) -> None:
+    found = backend(emulated())
+    assert (found.late_s, found.late_steps) == (0.0, 0)
+    start = time.perf_counter()
+    for _ in range(3):
+        propagated(found, batch)
+    assert found.late_steps == 6  # transfer, and propagate
+    assert 0 < found.late_s <= time.perf_counter() - start
+
+
+def test_an_emulated_processor_transfers_nothing(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+) -> None:
+    found = backend(emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05))
+    assert found.device.on_host
+    assert found.host_to_device_bytes is None
+    inputs = found.load(batch)
+    seconds, resident = took(lambda: found.transfer(batch, inputs))
+    assert seconds < LATE
+    assert found.host_to_device_bytes is None
+    assert lasts(took(lambda: found.propagate(resident, 1.0))[0], 0.05)
+    into = [torch.zeros_like(parameter) for parameter in found._model.parameters()]
+    assert took(lambda: found.gradients_out(into))[0] < LATE
+    assert took(found.weights_in)[0] < LATE
+
+
+def need(backend: Callable[..., Any], batch: MiniBatch) -> tuple[int, int, Inputs]:
+    """Bytes of the model with gradients and moments, bytes of a mini-batch, and its input."""
+    processor = backend(Cpu())
+    inputs = processor.load(batch)
+    weights = sum(parameter.numel() for parameter in processor._model.parameters())
+    moved = batch_bytes(batch, inputs)
+    return 16 * weights, moved + activation_bytes(batch, processor._model), inputs
+
+
+def test_memory_is_refused_beyond_the_budget_and_given_back(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+) -> None:
+    model, one, inputs = need(backend, batch)
+    found = backend(emulated(memory_bytes=model + 2 * one, name="small"))
+    assert isinstance(found, EmulatedBackend)
+    assert found.memory_budget == model + 2 * one
+    residents = [found.transfer(batch, inputs) for _ in range(2)]
+    assert [each.num_bytes for each in residents] == [one, one]
+    with pytest.raises(DeviceMemoryError) as error:
+        found.transfer(batch, inputs)
+    assert "\n" not in str(error.value)
+    for part in ("small: out of device memory", f"{len(batch.seeds)} seeds", "prefetch_depth"):
+        assert part in str(error.value)
+    found.propagate(residents[0], 1.0)
+    found.transfer(batch, inputs)
+    with pytest.raises(DeviceMemoryError):
+        found.transfer(batch, inputs)
+
+
+def test_a_model_that_does_not_fit_is_refused_at_once(
+    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+) -> None:
+    model, _, _ = need(backend, batch)
+    backend(emulated(memory_bytes=model))
+    with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
+        backend(emulated(memory_bytes=model - 1))
+
+
+def test_degrees_are_no_obstacle(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    graph: Graph,
+) -> None:
+    model = GCN(hidden=16, dropout=0).build(num_features=20, num_classes=5)
+    assert propagated(backend(emulated(), model=model), batch) == propagated(
+        backend(Cpu(), model=model), batch
+    )
