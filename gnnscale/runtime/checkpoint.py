@@ -12,7 +12,15 @@ import torch
 
 from gnnscale.config import ConfigError, differences
 
-__all__ = ["BEST", "FORMAT_VERSION", "LAST", "check_same_run", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "BEST",
+    "FORMAT_VERSION",
+    "LAST",
+    "check_same_run",
+    "load_checkpoint",
+    "remove_unfinished",
+    "save_checkpoint",
+]
 
 #: Bumped when the contents of a checkpoint change their meaning.
 FORMAT_VERSION = 1
@@ -29,8 +37,13 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "resume",
     "dataset.raw",
     "dataset.store",
+    "device_plan",
     "runtime.checkpoint",
+    "runtime.drm",
     "runtime.patience",
+    "runtime.port",
+    "runtime.prefetch",
+    "runtime.prefetch_depth",
 )
 
 
@@ -44,7 +57,7 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
     file.parent.mkdir(parents=True, exist_ok=True)
     # One fixed name, so that what a killed run left behind is overwritten by the next.
-    temporary = file.with_name(f".{file.name}.tmp")
+    temporary = _unfinished(file)
     try:
         with temporary.open("wb") as stream:
             stream.write(buffer.getbuffer())
@@ -59,26 +72,41 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
         raise
 
 
-def load_checkpoint(file: Path) -> dict[str, Any]:
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a process that was killed while it wrote a checkpoint left behind."""
+    for file in (BEST, LAST):
+        _unfinished(directory / file).unlink(missing_ok=True)
+
+
+def _unfinished(file: Path) -> Path:
+    return file.with_name(f".{file.name}.tmp")
+
+
+def load_checkpoint(file: Path, content: bytes | None = None) -> dict[str, Any]:
     """Read a checkpoint; a file that cannot be trusted runs no code.
+
+    Args:
+        file: named in errors.
+        content: its bytes, where they have been read already.
 
     Raises:
         ConfigError: the file is missing, truncated, no checkpoint, or of another version.
     """
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        source = file if content is None else io.BytesIO(content)
+        saved = torch.load(source, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such checkpoint") from None
     # torch raises whatever its zip reader and unpickler happen to meet.
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(f"{file}: not a readable checkpoint, truncated? ({reason})") from None
-    version = content.get("format_version") if isinstance(content, dict) else None
+    version = saved.get("format_version") if isinstance(saved, dict) else None
     if version != FORMAT_VERSION:
         raise ConfigError(
             f"{file}: checkpoint format {version!r}, this release reads {FORMAT_VERSION}"
         )
-    return dict(content)
+    return dict(saved)
 
 
 def check_same_run(

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.graph import Graph
 from gnnscale.metrics import score
@@ -24,7 +25,6 @@ from gnnscale.progress import track
 from gnnscale.runtime.batches import labelled
 from gnnscale.runtime.checkpoint import BEST, load_checkpoint
 from gnnscale.runtime.inference import layerwise_inference
-from gnnscale.runtime.loading import FeatureLoader
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 
 __all__ = ["Evaluation", "ceiling", "evaluate", "load_run", "measure", "predict"]

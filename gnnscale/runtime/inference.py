@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.backend.loading import in_degrees
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.ops import Rows
 from gnnscale.progress import track
-from gnnscale.runtime.loading import in_degrees
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
 __all__ = ["layerwise_inference"]

@@ -6,7 +6,51 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
-__all__ = ["EpochRecord", "Observer", "StepRecord", "TrainResult", "best_epoch", "waited"]
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.metrics import StageTimes
+from gnnscale.plan import DevicePlan, Threads
+from gnnscale.plan.perf_model import Prediction
+
+__all__ = [
+    "SPAN",
+    "DeviceEpoch",
+    "DeviceStep",
+    "EpochRecord",
+    "Observer",
+    "StepRecord",
+    "TrainResult",
+    "best_epoch",
+    "waited",
+]
+
+#: A stage of one step on one device: ``stage`` counts ``STAGES`` and then ``sync``; ``start`` and
+#: ``end`` are seconds since the run began.
+SPAN = np.dtype(
+    [
+        ("device", np.int32),
+        ("stage", np.int32),
+        ("step", np.int64),
+        ("start", np.float64),
+        ("end", np.float64),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceStep:
+    """One device's part of a training step.
+
+    Attributes:
+        num_seeds: its slice of the mini-batch.
+        threads: host threads of its stages.
+        stages: seconds in each stage; 0 for one that it has not.
+    """
+
+    num_seeds: int
+    threads: Threads
+    stages: StageTimes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +64,10 @@ class StepRecord:
         loss: mean over the epoch's seeds so far.
         num_edges: edges traversed in the epoch so far.
         seconds: since the epoch began.
+        global_step: its number in the run, from 0.
+        step_loss: mean over this step's seeds.
+        devices: what each device did in it.
+        decision: what dynamic resource management decided after it, None for nothing.
     """
 
     epoch: int
@@ -28,6 +76,40 @@ class StepRecord:
     loss: float
     num_edges: int
     seconds: float
+    global_step: int
+    step_loss: float
+    devices: tuple[DeviceStep, ...]
+    decision: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEpoch:
+    """One device's part of an epoch.
+
+    Attributes:
+        name: as in the device plan.
+        kind: as in the device plan: ``cpu``, ``emulated``.
+        batch_share: mean part of a mini-batch's seeds.
+        threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
+        stage_times_s: seconds in each stage, None for a stage that it has not.
+        host_to_device_bytes: over its link, None without a link.
+        peak_rss_bytes: largest resident set of its worker process so far.
+        pss_bytes: proportional set of the process now: pages shared with other workers count once
+            over all of them; None where the system does not tell.
+        late_s: emulated devices: seconds by which the host was slower than what it emulates.
+        late_steps: emulated devices: steps in which that happened.
+    """
+
+    name: str
+    kind: str
+    batch_share: float
+    threads: dict[str, int]
+    stage_times_s: dict[str, float | None]
+    host_to_device_bytes: int | None
+    peak_rss_bytes: int
+    pss_bytes: int | None
+    late_s: float | None = None
+    late_steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +125,10 @@ class EpochRecord:
         eval_time_s: seconds of validation, None where there was none.
         num_edges: edges traversed, over all layers and mini-batches.
         num_vertices: vertices traversed, over all layers and mini-batches.
-        stage_times_s: seconds in each stage, None for a stage that this run has not.
-        peak_rss_bytes: largest resident set of the process so far.
+        stage_times_s: seconds in each stage on the device that was slowest in it, None for a stage
+            that this run has not.
+        peak_rss_bytes: largest resident set of any process of the run so far.
+        devices: what each device did.
     """
 
     epoch: int
@@ -57,12 +141,15 @@ class EpochRecord:
     num_vertices: int
     stage_times_s: dict[str, float | None]
     peak_rss_bytes: int
+    devices: tuple[DeviceEpoch, ...] = ()
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EpochRecord:
         """Rebuild a record from ``asdict``, ignoring keys of another release."""
         names = {field.name for field in fields(cls)}
-        return cls(**{key: value for key, value in values.items() if key in names})
+        known = {key: value for key, value in values.items() if key in names}
+        known["devices"] = tuple(DeviceEpoch(**each) for each in known.get("devices", ()))
+        return cls(**known)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, fit for JSON."""
@@ -80,6 +167,8 @@ class TrainResult:
         metric: what ``valid_metric`` and ``test_metric`` measure.
         ceiling: the best test accuracy that the graph's generator allows, None where not known.
         history: the epochs, those before a resumption included.
+        plan: the device plan that the run began with.
+        predicted: what the performance model predicts for ``plan``, None where not asked.
         test_metric: under the weights of ``best_epoch``; None where the run did not get there.
         stopped_early: whether patience ran out before the last epoch.
     """
@@ -90,6 +179,8 @@ class TrainResult:
     metric: str
     ceiling: float | None
     history: tuple[EpochRecord, ...]
+    plan: DevicePlan
+    predicted: Prediction | None = None
     test_metric: float | None = None
     stopped_early: bool = False
 
@@ -136,6 +227,9 @@ class Observer(Protocol):
 
     def stepped(self, record: StepRecord) -> None:
         """A training step is done."""
+
+    def traced(self, spans: NDArray[np.void]) -> None:
+        """Stages of the last steps, ``[num_spans]`` of ``SPAN``, of all devices."""
 
     def trained(self) -> None:
         """The last step of an epoch is done; validation may follow."""

@@ -6,7 +6,8 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gnnscale.backend import Backend, open_backend
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
-from gnnscale.metrics import Traffic, peak_rss_bytes
+from gnnscale.metrics import Traffic
 from gnnscale.model import GNN
 from gnnscale.ops import keep_freed_memory
-from gnnscale.runtime.batches import labelled, num_batches, seed_batches
+from gnnscale.plan import DevicePlan
+from gnnscale.plan.perf_model import Prediction
+from gnnscale.runtime.accounts import Accounts
+from gnnscale.runtime.batches import labelled
 from gnnscale.runtime.checkpoint import (
     BEST,
     LAST,
@@ -30,84 +36,162 @@ from gnnscale.runtime.checkpoint import (
     save_checkpoint,
 )
 from gnnscale.runtime.evaluate import ceiling, measure
-from gnnscale.runtime.loading import FeatureLoader
-from gnnscale.runtime.loss import seed_loss
-from gnnscale.runtime.records import EpochRecord, StepRecord, TrainResult, best_epoch, waited
+from gnnscale.runtime.group import Group
+from gnnscale.runtime.pipeline import Pipeline
+from gnnscale.runtime.planning import initial_plan, plan_from, plan_values
+from gnnscale.runtime.rebalancing import Rebalancer
+from gnnscale.runtime.records import EpochRecord, Observer, TrainResult, best_epoch, waited
+from gnnscale.runtime.schedule import Schedule, Work
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.sampler import MiniBatch, Sampler
+from gnnscale.runtime.stages import Stages, measured, pipeline
+from gnnscale.runtime.synchronizer import Synchronized, Synchronizer
+from gnnscale.sampler import Sampler
 
 __all__ = ["Run"]
 
 log = logging.getLogger(__name__)
 
-#: Stages that a CPU has not: it trains where the features lie.
-_ABSENT_STAGES = ("transfer",)
-
 
 @dataclass(kw_only=True)
 class Run:
-    """A training run on the CPU.
+    """One worker's view of a training run.
 
     Attributes:
         config: its options.
         options: ``config`` as plain values, by which checkpoints recognise the run.
         directory: where its checkpoints go.
+        group: the workers of the run.
+        observer: is told what happens, in the worker that leads.
+        plan: the device plan that the run began with.
+        predicted: what the performance model says of it.
         epoch: epochs done.
         step: steps done, over all epochs; with the seed it fixes samples and dropout.
         history: records of the epochs done.
-        best_weights: the model's state after the best epoch.
+        best_weights: the model's state after the best epoch, in the worker that leads.
     """
 
     config: TrainConfig
     options: dict[str, Any]
     directory: Path
+    group: Group
+    observer: Observer
     graph: Graph
     train_idx: NDArray[np.integer[Any]]
     valid_idx: NDArray[np.integer[Any]]
     model: GNN
     sampler: Sampler
     loader: FeatureLoader
+    backend: Backend
+    stages: Stages
+    synchronizer: Synchronizer
     optimizer: torch.optim.Optimizer
     epoch: int = 0
     step: int = 0
     history: list[EpochRecord] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    plan: DevicePlan = field(init=False)
+    predicted: Prediction | None = None
+    pipeline: Pipeline[Work] = field(init=False)
+    schedule: Schedule = field(init=False)
+    rebalancer: Rebalancer | None = field(init=False, default=None)
+    accounts: Accounts = field(init=False)
 
     @classmethod
-    def open(cls, config: TrainConfig, directory: Path, options: dict[str, Any]) -> Run:
-        """Open the graph, initialise the model from the seed, and load a checkpoint to resume."""
-        cores = usable_cores()
-        if config.num_threads > cores:
-            log.warning(
-                f"num_threads={config.num_threads}: this process may use {cores} cores; "
-                "more threads than cores are slower"
-            )
-        torch.set_num_threads(config.num_threads)
+    @contextmanager
+    def open(
+        cls,
+        config: TrainConfig,
+        directory: Path,
+        options: dict[str, Any],
+        group: Group,
+        observer: Observer,
+    ) -> Iterator[Run]:
+        """Open the graph, initialise the model from the seed, load a checkpoint, start stages."""
+        if group.leads:
+            _warn_of_threads(config)
+        torch.set_num_threads(min(config.num_threads, usable_cores()))
         keep_freed_memory()
-        graph = config.dataset.open()
+        graph = _open_graph(config, group)
         torch.manual_seed(config.seed)
         model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+        sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
+        loader = FeatureLoader(
+            graph,
+            model,
+            num_threads=config.num_threads,
+            fused=config.runtime.fused,
+            compute_dtype=getattr(torch, config.runtime.compute_dtype),
+        )
+        device = config.device_plan.parsed()[group.rank]
+        backend = open_backend(device, graph, model, sampler, loader)
         run = cls(
             config=config,
             options=options,
             directory=directory,
+            group=group,
+            observer=observer,
             graph=graph,
             train_idx=labelled(graph, "train"),
             valid_idx=labelled(graph, "valid"),
             model=model,
-            sampler=config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads),
-            loader=FeatureLoader(
-                graph,
-                model,
-                num_threads=config.num_threads,
-                fused=config.runtime.fused,
-                compute_dtype=getattr(torch, config.runtime.compute_dtype),
-            ),
+            sampler=sampler,
+            loader=loader,
+            backend=backend,
+            stages=Stages(backend),
+            synchronizer=Synchronizer(model, backend, group),
             optimizer=config.optimizer.build(model),
         )
-        if config.resume is not None:
-            run._resume()
-        return run
+        run._start()
+        try:
+            yield run
+        finally:
+            run.schedule.close()
+            run.pipeline.close()
+
+    def _start(self) -> None:
+        """Take over a checkpoint, agree on a plan, and let the stages run ahead."""
+        saved = self._resume() if self.config.resume is not None else None
+        self._make_plan(saved)
+        share = self.plan.shares[self.group.rank]
+        limit = self.config.runtime.prefetch_depth
+        ahead = any(each.prefetch != "none" for each in self.plan.shares)
+        lead = limit + 1 if ahead else 1
+        manages = self.config.runtime.drm and (len(self.plan.shares) > 1 or ahead)
+        self.schedule = Schedule(
+            self.train_idx,
+            self.plan,
+            rank=self.group.rank,
+            seed=self.config.seed,
+            epochs=self.config.epochs,
+            first_step=self.step,
+            lead=lead if manages else None,
+        )
+        if manages:
+            self.rebalancer = Rebalancer(self.schedule, self.plan, first_step=self.step, lead=lead)
+        self.backend.set_threads(share.threads)
+        self.pipeline = pipeline(
+            self.stages,
+            self.schedule.work(),
+            prefetch=share.prefetch,
+            has_link=not share.device.on_host,
+            limit=limit,
+        )
+        self.group.barrier()
+        self.accounts = Accounts(self.plan, self.group, self.backend, start=time.perf_counter())
+        if self.group.leads:
+            self.observer.started(self.result())
+
+    def _make_plan(self, saved: dict[str, Any] | None) -> None:
+        """Plan in the process that leads, or go on with the checkpoint's plan."""
+        devices = self.config.device_plan.parsed()
+        values = None if saved is None else saved.get("plan")
+        if self.group.leads:
+            known = values if values and len(values) == len(devices) else None
+            plan, self.predicted = initial_plan(
+                self.config, self.graph, self.model, self.group, known
+            )
+            values = plan_values(plan)
+        self.plan = plan_from(devices, self.group.broadcast_json(values))
 
     @property
     def finished(self) -> bool:
@@ -120,11 +204,10 @@ class Run:
         patience = self.config.runtime.patience
         return patience is not None and waited(self.history) >= patience
 
-    def batches(self) -> Iterator[NDArray[np.integer[Any]]]:
-        """Yield the seeds of this epoch's mini-batches."""
-        return seed_batches(
-            self.train_idx, self.config.batch_size, seed=self.config.seed, epoch=self.epoch
-        )
+    @property
+    def steps_per_epoch(self) -> int:
+        """Mini-batches of an epoch."""
+        return self.schedule.steps_per_epoch
 
     def begin_epoch(self) -> None:
         """Set the epoch's learning rate."""
@@ -140,66 +223,100 @@ class Run:
             self.epoch, epochs=self.config.epochs, metrics=metrics
         )
 
-    def loss(self, logits: Tensor, batch: MiniBatch) -> Tensor:
-        """Return the mean loss of the batch's seeds.
+    def synchronize(self, work: Work, loss: float) -> Synchronized:
+        """Sum the gradients of all workers.
 
         Raises:
-            ConfigError: it is no longer finite.
+            ConfigError: the loss is no longer finite.
         """
-        loss = seed_loss(self.graph, logits, batch.seeds)
-        if not math.isfinite(loss.item()):
+        batch = work.batch
+        with measured(work, "sync"):
+            step = self.synchronizer.synchronize(
+                loss,
+                self.accounts.with_last_sync(work.stages),
+                num_edges=batch.num_edges if batch is not None else 0,
+                num_vertices=batch.num_vertices if batch is not None else 0,
+            )
+        if not math.isfinite(step.loss):
             raise ConfigError(
-                f"optimizer.lr={self.config.optimizer.lr}: the loss is {loss.item()} in epoch "
+                f"optimizer.lr={self.config.optimizer.lr}: the loss is {step.loss} in epoch "
                 f"{self.epoch + 1}, step {self.step}; a lower rate or runtime.clip_norm may help"
             )
-        return loss
+        return step
 
-    def update(self) -> None:
+    def update(self, work: Work) -> None:
         """Apply the gradients to the weights."""
-        if self.config.runtime.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.runtime.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        with measured(work, "sync"):
+            if self.config.runtime.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(
+                    self.model.parameters(), self.config.runtime.clip_norm
+                )
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.backend.weights_in()
         self.step += 1
 
-    def progress(self, traffic: Traffic) -> StepRecord:
-        """Describe the step just done."""
-        return StepRecord(
-            epoch=self.epoch + 1,
-            step=traffic.num_batches,
-            num_steps=num_batches(len(self.train_idx), self.config.batch_size),
-            loss=traffic.loss / traffic.num_seeds,
-            num_edges=traffic.num_edges,
-            seconds=traffic.elapsed(),
+    def account(self, traffic: Traffic, work: Work, step: Synchronized) -> None:
+        """Take note of the step just done, and let resource management look at it."""
+        first = (self.step - 1) % self.steps_per_epoch * self.config.batch_size
+        num_seeds = min(self.config.batch_size, len(self.train_idx) - first)
+        traffic.count(
+            num_seeds=num_seeds,
+            num_edges=step.num_edges,
+            num_vertices=step.num_vertices,
+            loss=step.loss,
         )
+        plan = self.schedule.plan_of(work.step)
+        decision = None
+        if self.rebalancer is not None:
+            full = num_seeds == self.config.batch_size
+            decision = self.rebalancer.observe(work.step, step.stages, full=full)
+            ahead = self.schedule.plan_of(work.step + 1).shares[self.group.rank].threads
+            if ahead != plan.shares[self.group.rank].threads:
+                self.backend.set_threads(ahead)
+        self.accounts.add(work, plan, step.stages, num_seeds)
+        if self.group.leads:
+            self.observer.stepped(
+                self.accounts.step_record(
+                    traffic,
+                    step,
+                    work.step,
+                    epoch=self.epoch + 1,
+                    num_steps=self.steps_per_epoch,
+                    decision=decision,
+                )
+            )
 
-    def end_epoch(self, traffic: Traffic) -> EpochRecord:
+    def end_epoch(self, traffic: Traffic) -> None:
         """Validate, keep the weights if they are the best so far, and write the checkpoint."""
-        valid_metric, eval_time = self._validate()
-        stages = asdict(traffic.stages)
-        record = EpochRecord(
-            epoch=self.epoch + 1,
-            train_loss=traffic.loss / traffic.num_seeds,
-            valid_metric=valid_metric,
-            lr=self.learning_rate,
-            epoch_time_s=traffic.seconds,
-            eval_time_s=eval_time,
-            num_edges=traffic.num_edges,
-            num_vertices=traffic.num_vertices,
-            stage_times_s={
-                name: None if name in _ABSENT_STAGES else seconds
-                for name, seconds in stages.items()
-            },
-            peak_rss_bytes=peak_rss_bytes(),
-        )
+        self.synchronizer.average_buffers()
+        devices = self.accounts.end_epoch()
+        values = None
+        if self.group.leads:
+            self.observer.traced(self.accounts.spans)
+            self.observer.trained()
+            valid_metric, eval_time = self._validate()
+            values = self.accounts.epoch_record(
+                traffic,
+                devices,
+                epoch=self.epoch + 1,
+                lr=self.learning_rate,
+                valid_metric=valid_metric,
+                eval_time=eval_time,
+            ).to_dict()
+        record = EpochRecord.from_dict(self.group.broadcast_json(values))
         self.history.append(record)
         self.epoch += 1
+        if self.group.leads:
+            self._keep(record)
+
+    def _keep(self, record: EpochRecord) -> None:
         if best_epoch(self.history) == self.epoch:
             weights = self.model.state_dict()
             self.best_weights = {name: value.clone() for name, value in weights.items()}
         if self.config.runtime.checkpoint:
             self._save()
-        return record
+        self.observer.finished_epoch(record)
 
     def result(self) -> TrainResult:
         """Describe the run so far, without a test."""
@@ -210,13 +327,18 @@ class Run:
             metric=self.graph.metric,
             ceiling=ceiling(self.graph),
             history=tuple(self.history),
+            plan=self.plan,
+            predicted=self.predicted,
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
         )
 
     def test(self) -> float | None:
-        """Return the test metric under the best weights, which the model keeps."""
+        """Return the test metric under the best weights, which the model keeps; None elsewhere."""
+        if not self.group.leads:
+            return None
         self.model.load_state_dict(self.best_weights)
-        return measure(self.model, self.graph, [labelled(self.graph, "test")], self.config)[0]
+        with self._all_threads():
+            return measure(self.model, self.graph, [labelled(self.graph, "test")], self.config)[0]
 
     def _validate(self) -> tuple[float | None, float | None]:
         """The validation metric, and the seconds it took; both None where it is not due."""
@@ -224,8 +346,19 @@ class Run:
         if (self.epoch + 1) % self.config.runtime.eval_every and not last:
             return None, None
         start = time.perf_counter()
-        metric = measure(self.model, self.graph, [self.valid_idx], self.config)[0]
+        with self._all_threads():
+            metric = measure(self.model, self.graph, [self.valid_idx], self.config)[0]
         return metric, time.perf_counter() - start
+
+    @contextmanager
+    def _all_threads(self) -> Iterator[None]:
+        """Let one process use all threads while the others wait for it."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(min(self.config.num_threads, usable_cores()))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def _save(self) -> None:
         """Write the best weights where this epoch made them, then everything."""
@@ -243,25 +376,35 @@ class Run:
                 "optimizer": self.optimizer.state_dict(),
                 "torch_rng": torch.get_rng_state(),
                 "history": [record.to_dict() for record in self.history],
+                "plan": plan_values(self.schedule.plan_of(self.step)),
                 "config": self.options,
                 "graph": self._graph_sizes(),
             },
         )
 
-    def _resume(self) -> None:
+    def _resume(self) -> dict[str, Any] | None:
+        """Take over the checkpoint that the leading process reads, and return it."""
         file = self.directory / LAST
-        if not file.exists():
-            log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
-            return
-        saved = load_checkpoint(file)
-        check_same_run(file, saved, config=self.options, graph=self._graph_sizes())
+        content = b""
+        if self.group.leads and file.exists():
+            content = file.read_bytes()
+            saved = load_checkpoint(file, content)
+            check_same_run(file, saved, config=self.options, graph=self._graph_sizes())
+        content = self.group.broadcast(content if self.group.leads else None)
+        if not content:
+            if self.group.leads:
+                log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
+            return None
+        saved = load_checkpoint(file, content)
         self.epoch, self.step = saved["epoch"], saved["step"]
         self.history = [EpochRecord.from_dict(values) for values in saved["history"]]
         self.best_weights = saved["best_model"]
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["torch_rng"])
-        log.info(f"{file}: resuming after epoch {self.epoch} of {self.config.epochs}")
+        if self.group.leads:
+            log.info(f"{file}: resuming after epoch {self.epoch} of {self.config.epochs}")
+        return saved
 
     def _graph_sizes(self) -> dict[str, Any]:
         graph = self.graph
@@ -273,3 +416,26 @@ class Run:
             "num_classes": graph.num_classes,
             "num_train": len(graph.train_idx),
         }
+
+
+def _open_graph(config: TrainConfig, group: Group) -> Graph:
+    """Open the store; where it is missing, one process of each machine prepares it first."""
+    if group.local_rank == 0:
+        graph = config.dataset.open()
+    group.barrier()
+    return graph if group.local_rank == 0 else config.dataset.open()
+
+
+def _warn_of_threads(config: TrainConfig) -> None:
+    cores = usable_cores()
+    workers = len(config.device_plan.devices)
+    if config.num_threads > cores:
+        log.warning(
+            f"num_threads={config.num_threads}: this process may use {cores} cores; "
+            "more threads than cores are slower"
+        )
+    elif workers > config.num_threads:
+        log.warning(
+            f"device_plan has {workers} workers, which need a thread each, and there are "
+            f"{config.num_threads} threads (num_threads) on {cores} cores; they take turns"
+        )

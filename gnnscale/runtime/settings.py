@@ -8,6 +8,7 @@ from pathlib import Path
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.dataset import Dataset
 from gnnscale.model import ModelConfig
+from gnnscale.plan import PREFETCH, DevicePlanConfig
 from gnnscale.runtime.optimizer import OptimizerConfig
 from gnnscale.sampler import SamplerConfig
 
@@ -31,6 +32,10 @@ class RuntimeConfig:
         patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
         checkpoint: write ``checkpoints/last.pt`` after each epoch, ``best.pt`` after a better one.
+        prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
+        prefetch_depth: most mini-batches that a worker prepares ahead.
+        drm: dynamic resource management: shift work and threads between devices while training.
+        port: on which the worker processes of this machine meet; None takes a free one.
     """
 
     fused: bool = True
@@ -40,6 +45,10 @@ class RuntimeConfig:
     patience: int | None = None
     clip_norm: float | None = None
     checkpoint: bool = True
+    prefetch: str = "auto"
+    prefetch_depth: int = 4
+    drm: bool = True
+    port: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
@@ -47,6 +56,10 @@ class RuntimeConfig:
         _at_least("runtime.eval_every", self.eval_every, 1)
         if self.patience is not None:
             _at_least("runtime.patience", self.patience, 1)
+        check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
+        _at_least("runtime.prefetch_depth", self.prefetch_depth, 1)
+        if self.port is not None and not 0 < self.port < 65536:
+            raise ConfigError(f"runtime.port={self.port}: must be from 1 to 65535, or null")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
 
@@ -59,7 +72,7 @@ class TrainConfig:
         seed: fixes the initial weights, the order of seeds, the samples and the dropout.
         epochs: passes over the training vertices.
         batch_size: seeds of a mini-batch, over all devices together.
-        num_threads: threads of the native code and of torch.
+        num_threads: threads that compute on the host, over all workers of a machine.
         resume: run directory to continue; None starts a new one.
     """
 
@@ -72,6 +85,7 @@ class TrainConfig:
     sampler: SamplerConfig
     optimizer: OptimizerConfig
     runtime: RuntimeConfig
+    device_plan: DevicePlanConfig
     resume: Path | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +94,12 @@ class TrainConfig:
         _at_least("epochs", self.epochs, 1)
         _at_least("batch_size", self.batch_size, 1)
         _at_least("num_threads", self.num_threads, 1)
+        split = self.device_plan.split
+        if split is not None and sum(split) != self.batch_size:
+            raise ConfigError(
+                f"device_plan.split={list(split)}: sums to {sum(split)}, not to "
+                f"batch_size={self.batch_size}"
+            )
         if self.sampler.num_layers != self.model.num_layers:
             raise ConfigError(
                 f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "

@@ -1,4 +1,4 @@
-"""The training loop: sample, load, propagate, synchronise."""
+"""The training loop of one worker: sample, load, transfer, propagate, synchronise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.metrics import Traffic
+from gnnscale.runtime.group import ALONE, Group
 from gnnscale.runtime.records import Observer, TrainResult
 from gnnscale.runtime.run import Run
 from gnnscale.runtime.settings import TrainConfig
@@ -15,47 +16,42 @@ __all__ = ["train"]
 
 
 def train(
-    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+    config: TrainConfig,
+    directory: Path,
+    observer: Observer,
+    *,
+    options: dict[str, Any],
+    group: Group = ALONE,
 ) -> TrainResult:
-    """Train a model, keep its best weights, and test those.
+    """Train a model, keep its best weights, and test those: one worker's part of it.
 
-    With the same options and the same number of threads the weights are the same, bit for bit,
-    whether the run was stopped and resumed or not.
+    The mini-batches do not depend on the devices: any number of workers learns the same, to the
+    rounding of float32. With the same plan and the same number of threads the weights are the same,
+    bit for bit, whether the run was stopped and resumed or not.
 
     Args:
         config: the run's options.
         directory: run directory; checkpoints go below it.
-        observer: is told about every step and epoch.
+        observer: is told about every step and epoch, in the process that leads the group.
         options: ``config`` as plain values, by which a checkpoint recognises its run.
+        group: the workers of the run, one for each device of the plan.
 
     Raises:
         ConfigError: an option that does not fit the graph, a checkpoint of another run, or a loss
             that is no longer finite.
         GraphError: the graph store is not usable.
+        PeerLostError: another worker is gone.
     """
-    run = Run.open(config, directory, options)
-    observer.started(run.result())
-    while not run.finished:
-        run.begin_epoch()
-        traffic = Traffic()
-        for seeds in run.batches():
-            with traffic.stages.measure("sample"):
-                batch = run.sampler.sample(seeds, run.step)
-            with traffic.stages.measure("load"):
-                inputs = run.loader.load(batch)
-            with traffic.stages.measure("propagate"):
-                loss = run.loss(run.model(batch, inputs), batch)
-                loss.backward()  # type: ignore[no-untyped-call]
-            with traffic.stages.measure("sync"):
-                run.update()
-            traffic.count(
-                num_seeds=batch.num_seeds,
-                num_edges=batch.num_edges,
-                num_vertices=batch.num_vertices,
-                loss=loss.item(),
-            )
-            observer.stepped(run.progress(traffic))
-        traffic.seconds = traffic.elapsed()
-        observer.trained()
-        observer.finished_epoch(run.end_epoch(traffic))
-    return replace(run.result(), test_metric=run.test())
+    with Run.open(config, directory, options, group, observer) as run:
+        while not run.finished:
+            run.begin_epoch()
+            traffic = Traffic()
+            for _ in range(run.steps_per_epoch):
+                work = next(run.pipeline)  # sampled, loaded and transferred, perhaps ahead of time
+                loss = run.stages.propagate(work)
+                step = run.synchronize(work, loss)
+                run.update(work)
+                run.account(traffic, work, step)
+            traffic.seconds = traffic.elapsed()
+            run.end_epoch(traffic)
+        return replace(run.result(), test_metric=run.test())

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
+import torch.distributed as dist
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
+from gnnscale.plan.platform import Platform
 from gnnscale.runtime.settings import TrainConfig
 
 TINY = (
@@ -21,7 +27,13 @@ TINY = (
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+    """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one."""
+    home = tmp_path_factory.mktemp("home")
+    published = resources.files("gnnscale.configs") / "platform" / "epyc7763_a5000_x4.yaml"
+    options = OmegaConf.create(published.read_text())
+    assert isinstance(options, DictConfig)
+    typed(options, Platform).write(home / "platform.yaml")
+    return home
 
 
 @pytest.fixture
@@ -50,6 +62,9 @@ class Silent:
     def stepped(self, record: Any) -> None:
         self.events.append(("stepped", record))
 
+    def traced(self, spans: Any) -> None:
+        self.events.append(("traced", spans))
+
     def trained(self) -> None:
         self.events.append(("trained", None))
 
@@ -60,3 +75,39 @@ class Silent:
 @pytest.fixture
 def observer() -> Silent:
     return Silent()
+
+
+class Together(Protocol):
+    def __call__(self, program: str, size: int, *arguments: object) -> None: ...
+
+
+@pytest.fixture
+def together(stores: Path, tmp_path: Path) -> Together:
+    """Run a program of ``programs/`` in several processes, which meet at a port, to a good end."""
+    environment = os.environ | {"GNNSCALE_HOME": str(stores), "OMP_WAIT_POLICY": "PASSIVE"}
+
+    def start(program: str, size: int, *arguments: object) -> None:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        file = Path(__file__).parent / "programs" / program
+        outputs = [(tmp_path / f"rank_{rank}.txt").open("w+") for rank in range(size)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, file, *map(str, (rank, size, store.port, *arguments))],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            for rank, output in enumerate(outputs)
+        ]
+        try:
+            for process, output in zip(processes, outputs, strict=True):
+                process.wait(timeout=120)
+                output.seek(0)
+                assert process.returncode == 0, output.read()
+        finally:
+            for process, output in zip(processes, outputs, strict=True):
+                process.kill()
+                process.wait()
+                output.close()
+
+    return start

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.runtime import inference
 from gnnscale.runtime.inference import layerwise_inference
-from gnnscale.runtime.loading import FeatureLoader
 from gnnscale.sampler import NeighborSampler
 
 ALL = (GCN, GraphSAGE, GIN, GAT)

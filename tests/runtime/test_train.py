@@ -41,7 +41,8 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
 def test_a_run_learns_and_tells_its_observer(
     options: Compose, observer: Any, tmp_path: Path
 ) -> None:
-    result = run(options, tmp_path, observer, "epochs=10", "optimizer.lr=0.01")
+    overrides = ("epochs=10", "optimizer.lr=0.01", "runtime.prefetch=none")
+    result = run(options, tmp_path, observer, *overrides)
     assert result.history[-1].train_loss < 0.7 * result.history[0].train_loss
     assert result.test_metric is not None
     assert result.test_metric > 0.5
@@ -49,7 +50,7 @@ def test_a_run_learns_and_tells_its_observer(
     assert result.test_metric <= result.ceiling + 0.1
     names = [name for name, _ in observer.events]
     steps = -(-360 // 64)
-    epoch = ["stepped"] * steps + ["trained", "finished_epoch"]
+    epoch = ["stepped"] * steps + ["traced", "trained", "finished_epoch"]
     assert names == ["started", *epoch * 10]
     _, last = observer.events[steps]
     assert (last.step, last.num_steps, last.epoch) == (steps, steps, 1)
@@ -82,6 +83,8 @@ class StopAt:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt
+
+    def traced(self, spans: Any) -> None: ...
 
     def trained(self) -> None: ...
 

@@ -1,0 +1,60 @@
+"""A process that ``torchrun`` started, on one machine or on several, as a worker of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.hardware import torchrun_rank
+from gnnscale.runtime.group import join_torchrun
+from gnnscale.runtime.launch import distributed_backend
+from gnnscale.runtime.records import EpochRecord, Observer, StepRecord, TrainResult
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.train import train
+
+__all__ = ["follow", "lead", "torchrun_rank"]
+
+
+class _Nobody:
+    """The observer of a worker that does not lead, and is never called."""
+
+    def started(self, run: TrainResult) -> None: ...
+
+    def stepped(self, record: StepRecord) -> None: ...
+
+    def traced(self, spans: NDArray[np.void]) -> None: ...
+
+    def trained(self) -> None: ...
+
+    def finished_epoch(self, record: EpochRecord) -> None: ...
+
+
+def follow(config: TrainConfig, directory: Path, *, options: dict[str, Any]) -> None:
+    """Train the part of a process other than the first; nothing is reported or written here."""
+    lead(config, directory, _Nobody(), options=options)
+
+
+def lead(
+    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+) -> TrainResult:
+    """Train the part of the device whose position in the plan is this process's rank.
+
+    ``torchrun`` starts the processes and ends them all when one fails. ``num_threads`` counts the
+    threads of one machine. The observer is told everything where this is the first process.
+
+    Raises:
+        ConfigError: what ``train`` raises, or another number of processes than devices.
+        PeerLostError: another process is gone.
+    """
+    num_devices = len(config.device_plan.parsed())
+    with join_torchrun(num_devices, backend=distributed_backend(config)) as group:
+        return train(
+            config,
+            directory,
+            observer,
+            options=options,
+            group=group,
+        )

@@ -1,0 +1,102 @@
+"""One of several processes that exchange what a run exchanges, and check it.
+
+Usage: check_group.py RANK SIZE PORT
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from gnnscale.backend import CpuBackend
+from gnnscale.metrics import StageTimes
+from gnnscale.plan import Cpu
+from gnnscale.runtime.group import Group, Rendezvous, join
+from gnnscale.runtime.synchronizer import Synchronizer
+
+
+def check_exchanges(group: Group) -> None:
+    rank, size = group.rank, group.size
+    assert group.leads == (rank == 0)
+    assert (group.local_rank, group.local_size) == (rank, size)
+
+    values = torch.tensor([rank + 1.0, 10.0 * rank])
+    group.sum(values)
+    assert values.tolist() == [size * (size + 1) / 2, 10.0 * size * (size - 1) / 2]
+
+    # Sums that depend on the order of terms: all the same, bit for bit.
+    torch.manual_seed(rank)
+    values = torch.randn(10_007) * 10.0 ** torch.randint(-6, 6, (10_007,))
+    group.sum(values)
+    gathered = group.gather(values.numpy().tobytes())
+    assert len(set(gathered)) == (1 if rank == 0 else 0)
+
+    for content in (b"", b"\0", bytes(range(256)) * 5000):
+        assert group.broadcast(content if rank == 0 else None) == content
+        gathered = group.gather(content * (rank + 1))
+        assert gathered == ([content * (i + 1) for i in range(size)] if rank == 0 else [])
+    # The process that leads has the least to say.
+    gathered = group.gather(b"x" * rank)
+    assert gathered == ([b"x" * i for i in range(size)] if rank == 0 else [])
+    for plain in (None, [1, "two", {"three": 3.5}]):
+        assert group.broadcast_json(plain if rank == 0 else "not asked") == plain
+    group.barrier()
+
+
+class Model(torch.nn.Module):
+    """Two parameters, of which the second may have no gradient, and statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.zeros(2, 3))
+        self.second = torch.nn.Parameter(torch.zeros(4))
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("count", torch.tensor(7))
+
+
+def check_synchronizer(group: Group) -> None:
+    rank, size = group.rank, group.size
+    model = Model()
+    backend = CpuBackend(Cpu(), *[None] * 4)  # type: ignore[arg-type]
+    backend._model = model  # type: ignore[assignment]
+    synchronizer = Synchronizer(model, backend, group)
+    # Counts that no float32 holds, and whose sum a single one would round.
+    edges = [2**24 + 1 + rank, 2**35 + 12_345 + rank]
+    for step in range(3):
+        model.zero_grad()
+        if step != 1:  # a device without seeds has no gradients; here, none has any
+            model.first.grad = torch.full((2, 3), rank + 1.0)
+        if rank == 0 and step == 2:
+            model.second.grad = torch.ones(4)
+        times = StageTimes(sample=rank + 0.5, load=1.0, transfer=0.0, propagate=2.0, sync=0.25)
+        result = synchronizer.synchronize(
+            0.125 * (rank + 1), times, num_edges=edges[step % 2], num_vertices=2**24 + rank
+        )
+        ranks = range(size)
+        assert result.loss == 0.125 * size * (size + 1) / 2
+        assert result.num_edges == sum(edges[step % 2] - rank + other for other in ranks)
+        assert result.num_vertices == sum(2**24 + other for other in ranks)
+        assert [each.sample for each in result.stages] == [other + 0.5 for other in ranks]
+        assert all(each.sync == 0.25 for each in result.stages)
+        expected = 0.0 if step == 1 else size * (size + 1) / 2
+        assert model.first.grad is not None
+        assert model.second.grad is not None
+        assert torch.equal(model.first.grad, torch.full((2, 3), expected))
+        assert torch.equal(model.second.grad, torch.full((4,), float(step == 2)))
+
+    model.mean = torch.tensor([rank, 2.0 * rank, 1.0])
+    synchronizer.average_buffers()
+    half = (size - 1) / 2
+    assert torch.allclose(model.mean, torch.tensor([half, 2 * half, 1.0]))
+    assert model.count.item() == 7
+
+
+def main() -> None:
+    rank, size, port = map(int, sys.argv[1:4])
+    with join(rank, size, Rendezvous(host="127.0.0.1", port=port), backend="gloo") as group:
+        check_exchanges(group)
+        check_synchronizer(group)
+
+
+main()

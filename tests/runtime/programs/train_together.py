@@ -1,0 +1,96 @@
+"""One of several processes that train, again and again, as the workers of a run.
+
+Usage: train_together.py RANK SIZE PORT FOLDER
+
+``FOLDER/runs.json`` has the overrides of each run, by name. The first process leaves losses and
+splits of the steps in ``FOLDER/NAME.json``, the others their weights in ``FOLDER/NAME.RANK.pt``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from gnnscale.config import typed
+from gnnscale.hardware import usable_cores
+from gnnscale.model import GNN
+from gnnscale.runtime.group import Group, Rendezvous, join
+from gnnscale.runtime.optimizer import Adam
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.train import train
+
+
+class Notes:
+    """An observer that keeps each step's loss, split and threads."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.splits: list[list[int]] = []
+        self.threads: list[int] = []
+
+    def started(self, run: Any) -> None: ...
+
+    def stepped(self, record: Any) -> None:
+        self.losses.append(record.step_loss)
+        self.splits.append([device.num_seeds for device in record.devices])
+        self.threads = [device.threads.propagate for device in record.devices]
+
+    def traced(self, spans: Any) -> None: ...
+
+    def trained(self) -> None: ...
+
+    def finished_epoch(self, record: Any) -> None: ...
+
+
+#: Models that were trained, the last one last.
+models: list[GNN] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(Adam):
+    """Adam, of which the test knows the model."""
+
+    def build(self, model: GNN) -> torch.optim.Optimizer:
+        models.append(model)
+        return super().build(model)
+
+
+def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> None:
+    options = compose("train", overrides)
+    plain: Any = OmegaConf.to_container(options, resolve=True)
+    config = typed(options, TrainConfig)
+    config = replace(config, optimizer=Watched(**vars(config.optimizer)))
+    notes = Notes()
+    train(config, folder / name, notes, options=plain, group=group)
+    threads = group.broadcast_json(notes.threads)
+    assert torch.get_num_threads() == max(threads[group.rank], 1)
+    assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
+    if group.leads:
+        result = {"losses": notes.losses, "splits": notes.splits}
+        (folder / f"{name}.json").write_text(json.dumps(result))
+    else:
+        torch.save(models[-1].state_dict(), folder / f"{name}.{group.rank}.pt")
+
+
+def main() -> None:
+    rank, size, port = map(int, sys.argv[1:4])
+    folder = Path(sys.argv[4])
+    OmegaConf.register_new_resolver("usable_cores", usable_cores)
+    runs = json.loads((folder / "runs.json").read_text())
+    with (
+        initialize_config_module("gnnscale.configs", version_base="1.3"),
+        join(rank, size, Rendezvous(host="127.0.0.1", port=port), backend="gloo") as group,
+    ):
+        for name, overrides in runs.items():
+            train_once(name, overrides, folder, group)
+
+
+main()
