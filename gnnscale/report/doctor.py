@@ -11,9 +11,10 @@ from rich.table import Table
 
 from gnnscale import ops
 from gnnscale.hardware import Machine, cuda_devices, find_machine, installed
+from gnnscale.plan.platform import Processor
 from gnnscale.report.live import gib
 
-__all__ = ["examine", "print_findings"]
+__all__ = ["examine", "print_findings", "print_rates"]
 
 #: Distribution and module of each package that a feature may need.
 _PACKAGES = {
@@ -103,3 +104,27 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
         features.add_row(each["feature"], "ready" if each["ready"] else each["needs"])
     console.print(found)
     console.print(features)
+
+
+def print_rates(processor: Processor, console: Console) -> None:
+    """Show what calibration found as a table, a column for each number of threads."""
+    table = Table(title=f"Rates of {processor.name}")
+    table.add_column("rate")
+    for threads in processor.threads:
+        table.add_column(f"{threads} threads" if threads > 1 else "1 thread", justify="right")
+    rates = (
+        ("features from memory, GB/s", processor.memory_bandwidth, 1e9),
+        ("features from the cache, GB/s", processor.cache_bandwidth, 1e9),
+        ("hidden rows aggregated, GB/s", processor.aggregate_bandwidth, 1e9),
+        ("activations, GB/s", processor.stream_bandwidth, 1e9),
+        ("multiply-accumulates, G/s", processor.macs_per_s, 1e9),
+        ("edges sampled, M/s", processor.sampled_edges_per_s, 1e6),
+        ("a layer at least, µs", processor.layer_s, 1e-6),
+    )
+    for name, values, unit in rates:
+        table.add_row(name, *(f"{value / unit:,.1f}" for value in values))
+    console.print(table)
+    console.print(
+        f"all-reduce between processes: {processor.sync_latency_s * 1e6:,.0f} µs a transfer, "
+        f"{processor.sync_bandwidth / 1e9:,.2f} GB/s"
+    )

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnnscale.hardware import find_machine, installed
 from gnnscale.metrics import mteps, nvtps
-from gnnscale.runtime.records import EpochRecord, TrainResult
+from gnnscale.plan import Device, Emulated
+from gnnscale.report.steps import STAGE_NAMES
+
+if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
+    from gnnscale.runtime.records import DeviceEpoch, EpochRecord, TrainResult
 
 __all__ = [
     "METRICS_FILE",
@@ -29,16 +33,22 @@ METRICS_FILE = "metrics.jsonl"
 _VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")
 
 
-def summarise(run: TrainResult, *, status: str, error: str | None = None) -> dict[str, Any]:
+def summarise(
+    run: TrainResult,
+    *,
+    status: str,
+    predicted: Mapping[str, Any] | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
     """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
 
     ``train_loss`` is that of the last epoch, ``valid_metric`` and ``test_metric`` those of
-    ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs; ``stage_times_s`` are means of an
-    epoch.
+    ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs.
 
     Args:
         run: what is known of the run.
         status: ``completed``, ``interrupted`` or ``failed``.
+        predicted: the performance model's figures next to the measured ones.
         error: why it failed.
     """
     epochs = run.history
@@ -65,28 +75,47 @@ def summarise(run: TrainResult, *, status: str, error: str | None = None) -> dic
         "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
         "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
-        "devices": [_cpu(epochs)],
-        "predicted": None,
+        "processor": find_machine().processor,
+        "devices": [
+            _device(share.device, [each.devices[rank] for each in epochs if each.devices])
+            for rank, share in enumerate(run.plan.shares)
+        ],
+        "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
 
 
-def _cpu(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
-    """The one device of a CPU run; it reads features where they lie, so there is no traffic."""
-    stages = {}
-    for name in ("sample", "load", "transfer", "propagate", "sync"):
-        seconds = [each.stage_times_s[name] for each in epochs]
-        known = [value for value in seconds if value is not None]
-        stages[name] = statistics.fmean(known) if known else None
+def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
+    """One device: means of an epoch, and its memory and its lateness over the whole run."""
+    last = epochs[-1] if epochs else None
+    sent = _mean(each.host_to_device_bytes for each in epochs)
     return {
-        "name": find_machine().processor,
-        "kind": "cpu",
-        "batch_share": 1.0,
-        "stage_times_s": stages,
-        "host_to_device_bytes": None,
+        "name": device.name,
+        "kind": device.kind,
+        "emulated": isinstance(device, Emulated),
+        "batch_share": _mean(each.batch_share for each in epochs),
+        "threads": None if last is None else last.threads,
+        "stage_times_s": {
+            name: _mean(each.stage_times_s[name] for each in epochs) for name in STAGE_NAMES
+        },
+        "host_to_device_bytes": None if sent is None else round(sent),
         "feature_hit_rate": None,
         "topology_hit_rate": None,
+        "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
+        "pss_bytes": None if last is None else last.pss_bytes,
+        "late_s": _sum(each.late_s for each in epochs),
+        "late_steps": _sum(each.late_steps for each in epochs),
     }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def write_text(file: Path, text: str) -> None:

@@ -16,18 +16,26 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from gnnscale.report.bars import Bar, bar_chart
 from gnnscale.report.summary import SUMMARY_FILE, write_json, write_text
 
 __all__ = ["SweepReport", "collect", "over_seeds"]
 
-_FIGURES = ("status", "epochs", "best_epoch", "valid_metric", "test_metric", "epoch_time_s")
+_FIGURES = (
+    *("status", "epochs", "best_epoch", "valid_metric", "test_metric"),
+    *("epoch_time_s", "mteps", "speed_up"),
+)
+_FILE_WIDTH = 160
+#: Options that change how a run is executed: sweeping them compares times. A name before a dot
+#: stands for its whole group.
+_EXECUTION = ("experiment", "config", "device_plan", "runtime", "num_threads")
 
 
 class SweepReport(Callback):
     """Hydra calls this when all jobs of a sweep are done, whichever launcher ran them."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write ``results.json`` and ``results.csv`` into the sweep directory, and show a table.
+        """Write ``results.{json,csv,svg}`` into the sweep directory, and show a table.
 
         Raises:
             SystemExit: with status 1, where a job failed.
@@ -39,6 +47,7 @@ class SweepReport(Callback):
         seeds = over_seeds(jobs)
         write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
         write_text(directory / "results.csv", _csv(jobs))
+        write_text(directory / "results.svg", _plot(jobs))
         _print(jobs, seeds)
         print((directory / "results.json").resolve())
         failed = sum(job["status"] != "completed" for job in jobs)
@@ -51,7 +60,10 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     """Return the jobs of the sweep in ``directory``: what varied, and what came of it.
 
     Each has ``job`` (its number), ``options`` (those overrides that differ between jobs),
-    ``directory``, and the figures of its ``summary.json``.
+    ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median. Where
+    the sweep varies how runs are executed, ``speed_up`` is the first job's ``epoch_time_s`` over
+    this one's; it is None otherwise, and where either job has no such time. ``emulated`` tells
+    whether a device was.
     """
     found = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
@@ -71,8 +83,14 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 "directory": str(file.parent.resolve()),
                 **{name: summary.get(name) for name in (*_FIGURES, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
+                "emulated": any(each["emulated"] for each in summary.get("devices", ())),
             }
         )
+    if _compares_times(varied):
+        first = jobs[0]["epoch_time_s"]
+        for job in jobs:
+            mine = job["epoch_time_s"]
+            job["speed_up"] = first / mine if first and mine else None
     return jobs
 
 
@@ -101,6 +119,25 @@ def _varied(options: Sequence[dict[str, str]]) -> list[str]:
     return [name for name in names if len({each.get(name) for each in options}) > 1]
 
 
+def _compares_times(varied: Sequence[str]) -> bool:
+    return any(name.lstrip("+").split(".")[0] in _EXECUTION for name in varied)
+
+
+def _plot(jobs: Sequence[dict[str, Any]]) -> str:
+    """Bars of the median epoch time, as an SVG file."""
+    bars = []
+    for job in jobs:
+        seconds = job["epoch_time_s"]
+        note = str(job["status"]) if seconds is None else f"{seconds:.3g} s"
+        if job["speed_up"] is not None:
+            note += f", {job['speed_up']:.2f}×"
+        if job["emulated"]:
+            note += ", emulated"
+        label = " ".join(f"{name}={value}" for name, value in job["options"].items())
+        bars.append(Bar(label=label or f"job {job['job']}", value=seconds, note=note))
+    return bar_chart("Time per epoch, median", bars, unit="seconds: less is better")
+
+
 def _csv(jobs: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     options = list(jobs[0]["options"])
@@ -114,15 +151,24 @@ def _csv(jobs: Sequence[dict[str, Any]]) -> str:
 
 def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> None:
     console = Console()
+    if not console.is_terminal:
+        # A file has no edge at which lines must break.
+        console = Console(width=_FILE_WIDTH)
     metric = next((job["metric"] for job in jobs if job["metric"]), "metric")
     table = Table(title="Results of the sweep")
     options = list(jobs[0]["options"])
-    figures = ("status", "epochs", "best epoch", f"valid {metric}", f"test {metric}", "s/epoch")
+    compared = any(job["speed_up"] is not None for job in jobs)
+    figures = [*("status", "epochs", "best epoch"), f"valid {metric}", f"test {metric}"]
+    figures += ["s/epoch", "MTEPS", *(["speed-up"] if compared else [])]
     for heading in ("job", *options, *figures):
         table.add_column(heading, justify="left" if heading == "status" else "right")
     for job in jobs:
-        table.add_row(*_cells([job["job"], *job["options"].values()]), *_cells(_values(job)))
+        values = [job[name] for name in _FIGURES if compared or name != "speed_up"]
+        table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
     console.print(table)
+    emulated = ", ".join(str(job["job"]) for job in jobs if job["emulated"])
+    if emulated:
+        console.print(f"jobs with emulated devices: {emulated}", highlight=False)
     for group in seeds:
         mean, std = group["test_metric"]["mean"], group["test_metric"]["std"]
         spread = "" if std is None else f" ± {std:.4f}"
@@ -132,10 +178,6 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
             f"over {group['num_seeds']} seeds",
             highlight=False,
         )
-
-
-def _values(job: dict[str, Any]) -> list[Any]:
-    return [job[name] for name in _FIGURES]
 
 
 def _cells(values: Iterable[Any]) -> list[str]:

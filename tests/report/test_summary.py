@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.summary import append_metrics, summarise, write_json, write_metrics
-from gnnscale.runtime.records import EpochRecord, TrainResult
+from gnnscale.runtime.records import DeviceEpoch, EpochRecord, TrainResult
+
+STAGES = ("sample", "load", "transfer", "propagate", "sync")
 
 
 def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
@@ -22,10 +25,27 @@ def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
         num_vertices=300,
         stage_times_s={"sample": seconds, "load": 1.0, "transfer": None, "propagate": 2, "sync": 0},
         peak_rss_bytes=1000 * number,
+        devices=(cpu(seconds),),
     )
 
 
+def cpu(seconds: float, **changes: Any) -> DeviceEpoch:
+    values: dict[str, Any] = {
+        "name": "cpu:0",
+        "kind": "cpu",
+        "batch_share": 1.0,
+        "threads": {"sample": 2, "load": 2, "propagate": 2},
+        "stage_times_s": dict(zip(STAGES, (seconds, 1.0, None, 2, 0), strict=True)),
+        "host_to_device_bytes": None,
+        "peak_rss_bytes": round(seconds * 100),
+        "pss_bytes": 50,
+    }
+    return DeviceEpoch(**{**values, **changes})
+
+
 def result(*history: EpochRecord, **changes: Any) -> TrainResult:
+    threads = Threads(sample=2, load=2, propagate=2)
+    share = DeviceShare(device=Cpu(name="cpu:0"), num_seeds=8, threads=threads, prefetch="none")
     values: dict[str, Any] = {
         "dataset": "cora",
         "model": "Gcn",
@@ -33,6 +53,7 @@ def result(*history: EpochRecord, **changes: Any) -> TrainResult:
         "metric": "accuracy",
         "ceiling": None,
         "history": history,
+        "plan": DevicePlan(shares=(share,)),
         "test_metric": 0.7,
     }
     return TrainResult(**{**values, **changes})
@@ -51,11 +72,15 @@ def test_summary_by_hand() -> None:
     assert summary["mteps"] == pytest.approx(6 / 8)
     assert summary["nvtps"] == pytest.approx(900 / 8)
     assert summary["peak_rss_bytes"] == 3000
-    (cpu,) = summary["devices"]
-    assert (cpu["kind"], cpu["batch_share"]) == ("cpu", 1.0)
-    assert cpu["stage_times_s"]["sample"] == pytest.approx(8 / 3)
-    assert cpu["stage_times_s"]["propagate"] == 2
-    assert cpu["stage_times_s"]["sync"] == 0
+    (device,) = summary["devices"]
+    assert (device["name"], device["kind"], device["batch_share"]) == ("cpu:0", "cpu", 1.0)
+    assert device["emulated"] is False
+    assert device["threads"] == {"sample": 2, "load": 2, "propagate": 2}
+    assert device["stage_times_s"]["sample"] == pytest.approx(8 / 3)
+    assert device["stage_times_s"]["propagate"] == 2
+    assert device["stage_times_s"]["sync"] == 0
+    assert device["peak_rss_bytes"] == 500
+    assert device["pss_bytes"] == 50
 
 
 def test_absent_figures_are_null() -> None:
@@ -64,10 +89,10 @@ def test_absent_figures_are_null() -> None:
     assert summary["test_metric"] is None
     assert summary["predicted"] is None
     assert summary["ceiling"] is None
-    (cpu,) = summary["devices"]
-    for name in ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate"):
-        assert cpu[name] is None
-    assert cpu["stage_times_s"]["transfer"] is None
+    (device,) = summary["devices"]
+    absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate", "late_s")
+    assert all(device[name] is None for name in (*absent, "late_steps"))
+    assert device["stage_times_s"]["transfer"] is None
 
 
 def test_a_run_without_an_epoch_has_a_summary() -> None:
@@ -77,6 +102,24 @@ def test_a_run_without_an_epoch_has_a_summary() -> None:
     figures = ("train_loss", "mteps", "nvtps", "best_epoch", "peak_rss_bytes")
     assert all(summary[name] is None for name in figures)
     assert summary["epoch_time_s"] == {"mean": None, "median": None}
+    (device,) = summary["devices"]
+    assert (device["name"], device["kind"]) == ("cpu:0", "cpu")
+    assert device["batch_share"] is None
+    assert set(device["stage_times_s"].values()) == {None}
+
+
+def test_devices_are_told_apart(hybrid_run: Any) -> None:
+    summary = summarise(hybrid_run.result, status="completed", predicted={"step_s": 0.1})
+    assert summary["predicted"] == {"step_s": 0.1}
+    processor, accelerator = summary["devices"]
+    assert (processor["kind"], processor["emulated"]) == ("cpu", False)
+    assert (accelerator["kind"], accelerator["emulated"]) == ("emulated", True)
+    assert accelerator["host_to_device_bytes"] == 150_000_000
+    # Of the three epochs.
+    assert accelerator["late_steps"] == 6
+    epochs = [each.devices[1].stage_times_s["transfer"] for each in hybrid_run.epochs]
+    assert accelerator["stage_times_s"]["transfer"] == pytest.approx(sum(epochs) / 3)
+    json.dumps(summary, allow_nan=False)
 
 
 def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from omegaconf import OmegaConf
@@ -18,7 +19,9 @@ def job(directory: Path, number: int, overrides: list[str], **summary: object) -
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
-def completed(test_metric: float) -> dict[str, object]:
+def completed(
+    test_metric: float, seconds: float = 1.5, *, emulated: bool = False
+) -> dict[str, object]:
     return {
         "status": "completed",
         "epochs": 2,
@@ -26,7 +29,9 @@ def completed(test_metric: float) -> dict[str, object]:
         "valid_metric": 0.5,
         "test_metric": test_metric,
         "metric": "accuracy",
-        "epoch_time_s": {"mean": 2.0, "median": 1.5},
+        "epoch_time_s": {"mean": 2.0, "median": seconds},
+        "mteps": 6.5,
+        "devices": [{"emulated": emulated}],
     }
 
 
@@ -45,6 +50,9 @@ def test_jobs_are_told_apart_by_what_varied(tmp_path: Path) -> None:
     assert jobs[2]["options"] == {"seed": "0", "model.hidden": "16"}
     assert jobs[2]["test_metric"] == 0.8
     assert jobs[2]["epoch_time_s"] == 1.5
+    assert jobs[2]["mteps"] == 6.5
+    # Other hidden sizes are other work, not the same work done faster.
+    assert jobs[2]["speed_up"] is None
 
 
 def test_mean_over_seeds_by_hand(tmp_path: Path) -> None:
@@ -82,3 +90,62 @@ def test_a_failed_job_is_in_the_table_and_in_the_status(
     assert "failed" in output.out
     assert "1 of 2 jobs" in output.err
     assert collect(tmp_path)[1]["error"] == "batch_size=0: must be at least 1"
+
+
+def ablation(directory: Path) -> None:
+    for number, (name, seconds) in enumerate(
+        [("baseline", 3.0), ("hybrid", 2.0), ("hybrid_drm", 1.5), ("two_stage", None)]
+    ):
+        summary = {"status": "failed", "error": "no memory"}
+        if seconds:
+            summary = completed(0.5, seconds, emulated=name != "baseline")
+        job(directory, number, [f"experiment={name}"], **summary)
+
+
+def test_an_ablation_tells_speed_up_against_its_first_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ablation(tmp_path)
+    assert [each["speed_up"] for each in collect(tmp_path)] == [1.0, 1.5, 2.0, None]
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    with pytest.raises(SystemExit):
+        SweepReport().on_multirun_end(config)
+    shown = capsys.readouterr().out
+    heading = next(line for line in shown.splitlines() if "speed-up" in line)
+    assert "MTEPS" in heading
+    row = next(line for line in shown.splitlines() if "hybrid_drm" in line)
+    assert "1.5000" in row
+    assert "jobs with emulated devices: 1, 2\n" in shown
+    assert "2.0000" in row
+
+
+@pytest.mark.parametrize(
+    ("option", "compared"),
+    [
+        ("+experiment", True),
+        ("device_plan", True),
+        ("runtime.prefetch", True),
+        ("num_threads", True),
+        ("sampler.fanouts", False),
+        ("runtimes", False),
+    ],
+)
+def test_only_ways_to_execute_are_compared(tmp_path: Path, option: str, compared: bool) -> None:
+    job(tmp_path, 0, [f"{option}=a"], **completed(0.5, 2.0))
+    job(tmp_path, 1, [f"{option}=b"], **completed(0.5, 1.0))
+    assert collect(tmp_path)[1]["speed_up"] == (2.0 if compared else None)
+
+
+def test_the_plot_has_a_bar_for_each_job(tmp_path: Path) -> None:
+    ablation(tmp_path)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    with pytest.raises(SystemExit):
+        SweepReport().on_multirun_end(config)
+    picture = ElementTree.fromstring((tmp_path / "results.svg").read_text())
+    space = "{http://www.w3.org/2000/svg}"
+    widths = [float(bar.attrib["width"]) for bar in picture.iter(f"{space}rect")]
+    assert widths == [440.0, pytest.approx(293.3), 220.0, 0.0]
+    texts = [element.text for element in picture.iter(f"{space}text")]
+    assert "experiment=baseline" in texts
+    assert "1.5 s, 2.00×, emulated" in texts
+    assert "failed" in texts

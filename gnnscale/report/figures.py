@@ -1,0 +1,45 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+__all__ = ["ABSENT", "count", "gib", "milliseconds", "percent", "signed_percent"]
+
+ABSENT = "–"
+
+
+def count(value: float | None) -> str:
+    """Return a number with three significant digits at least, and thousands apart."""
+    if value is None:
+        return ABSENT
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    decimals = 2 if abs(value) >= 1 else 3
+    return f"{value:.{decimals}f}"
+
+
+def gib(num_bytes: float | None) -> str:
+    """Return a number of bytes in GiB, or in MiB where it is less than a tenth of one."""
+    if num_bytes is None:
+        return ABSENT
+    if 0 < num_bytes < 0.1 * 2**30:
+        return f"{num_bytes / 2**20:.1f} MiB"
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return seconds in milliseconds, without the unit, to about three digits."""
+    if seconds is None:
+        return ABSENT
+    value = seconds * 1e3
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share of 1 in percent."""
+    return ABSENT if share is None else f"{share * 100:.0f} %"
+
+
+def signed_percent(error: float | None) -> str:
+    """Return a relative error in percent, with its sign."""
+    return ABSENT if error is None else f"{error * 100:+.0f} %"

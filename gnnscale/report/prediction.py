@@ -1,0 +1,132 @@
+"""What the performance model predicted of a run, next to what was measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from gnnscale.metrics import StageTimes, mteps
+from gnnscale.plan import DevicePlan
+from gnnscale.report.figures import milliseconds, signed_percent
+from gnnscale.report.steps import STAGE_NAMES, Steps
+from gnnscale.runtime.records import TrainResult
+
+__all__ = ["compare", "device_label", "print_prediction"]
+
+
+def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
+    """Return ``predicted`` of ``summary.json``, None where nothing was predicted.
+
+    The prediction is for a full mini-batch under the plan that the run began with, so the measured
+    figures are medians over ``num_steps`` steps of just that: until dynamic resource management
+    changes the plan, and without the last, smaller mini-batch of each epoch. Where there was no
+    such step they are None. Every ``error`` is ``predicted / measured - 1``.
+
+    Returns:
+        ``source``, ``step_s``, ``measured_step_s``, ``error``, ``mteps`` (HyScale-GNN eq. 5),
+        ``num_steps`` and ``devices``, each with ``name``, ``kind`` and, by stage and per step,
+        ``stage_times_s``, ``measured_stage_times_s`` and ``error``.
+    """
+    if run.predicted is None:
+        return None
+    chosen = _under(run.plan, steps)
+    step_s = _step_seconds(steps, chosen)
+    return {
+        "source": run.predicted.source,
+        "step_s": run.predicted.step_s,
+        "measured_step_s": step_s,
+        "error": _error(run.predicted.step_s, step_s),
+        "mteps": mteps(run.predicted.num_edges, run.predicted.step_s),
+        "num_steps": int(chosen.sum()),
+        "devices": [
+            {
+                "name": share.device.name,
+                "kind": share.device.kind,
+                **_stages(predicted, steps.stages[chosen, rank]),
+            }
+            for rank, (share, predicted) in enumerate(
+                zip(run.plan.shares, run.predicted.devices, strict=True)
+            )
+        ],
+    }
+
+
+def print_prediction(predicted: dict[str, Any], console: Console) -> None:
+    """Print the stage times that ``compare`` returned as a table, in milliseconds a step."""
+    table = Table(title="Predicted and measured stage times, ms per step")
+    table.add_column("device", no_wrap=True)
+    table.add_column("")
+    for stage in STAGE_NAMES:
+        table.add_column(stage, justify="right", no_wrap=True)
+    for device in predicted["devices"]:
+        label = device_label(device["name"], device["kind"])
+        rows = (
+            (label, "predicted", device["stage_times_s"], milliseconds),
+            ("", "measured", device["measured_stage_times_s"], milliseconds),
+            ("", "error", device["error"], signed_percent),
+        )
+        for name, what, values, form in rows:
+            cells = (form(values[stage]) for stage in STAGE_NAMES)
+            table.add_row(name, what, *cells, end_section=what == "error")
+    console.print(table)
+    console.print(_verdict(predicted), highlight=False, soft_wrap=True)
+
+
+def _verdict(predicted: dict[str, Any]) -> str:
+    """What is said of a whole step."""
+    expected, seen = (milliseconds(predicted[key]) for key in ("step_s", "measured_step_s"))
+    said = f"step: {expected} ms predicted with the rates of {predicted['source']}, "
+    if predicted["measured_step_s"] is None:
+        return said + "no two full mini-batches in a row ran under the first plan"
+    error = signed_percent(predicted["error"])
+    return said + f"{seen} ms measured over {predicted['num_steps']} steps, error {error}"
+
+
+def device_label(name: str | None, kind: str) -> str:
+    """Return a device's name, with its kind where the name does not tell it."""
+    return str(name) if kind in str(name) else f"{name} ({kind})"
+
+
+def _under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
+    """Which steps ran a full mini-batch with the split and the threads of ``plan``."""
+    threads = [
+        (each.threads.sample, each.threads.load, each.threads.propagate) for each in plan.shares
+    ]
+    same_split = (steps.num_seeds == np.array(plan.split)).all(axis=1)
+    same_threads = (steps.threads == np.array(threads)).all(axis=(1, 2))
+    return np.asarray(same_split & same_threads)
+
+
+def _step_seconds(steps: Steps, chosen: NDArray[np.bool_]) -> float | None:
+    """Median time from the end of one chosen step to that of the next in the same epoch."""
+    follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
+    times = np.diff(steps.seconds)[follows & chosen[1:] & chosen[:-1]]
+    return float(np.median(times)) if len(times) else None
+
+
+def _stages(predicted: StageTimes, measured: NDArray[np.float64]) -> dict[str, Any]:
+    """One device's stages; ``measured`` is ``[steps, 5]``."""
+    expected = {name: getattr(predicted, name) or None for name in STAGE_NAMES}
+    medians = {name: _median(measured[:, i]) for i, name in enumerate(STAGE_NAMES)}
+    return {
+        "stage_times_s": expected,
+        "measured_stage_times_s": medians,
+        "error": {name: _error(expected[name], medians[name]) for name in STAGE_NAMES},
+    }
+
+
+def _median(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else None
+
+
+def _error(predicted: float | None, measured: float | None) -> float | None:
+    if predicted is None or not measured:
+        return None
+    error = predicted / measured - 1
+    return error if math.isfinite(error) else None

@@ -1,0 +1,108 @@
+"""``gnnscale simulate``: a table, ``simulation.json`` and ``scaling.svg``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gnnscale.plan.simulator import Scaling, Simulated
+from gnnscale.report.figures import milliseconds
+from gnnscale.report.svg import Axis, Plot, number, path, text
+
+__all__ = ["describe", "draw", "print_scaling"]
+
+_STYLE = (
+    "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
+    ".grid{stroke:#e3e6ea;fill:none}.axis{stroke:#5b6470;fill:none}.sensor{fill:none}"
+    ".line{fill:none;stroke:#2a78d6;stroke-width:2}.ideal{fill:none;stroke:#7a8290;"
+    "stroke-dasharray:5 4}.dot{fill:#2a78d6}"
+    "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
+    ".grid{stroke:#2a2f36}.axis{stroke:#9aa3ae}}"
+)
+
+
+def describe(scaling: Scaling) -> dict[str, Any]:
+    """Return plain values, fit for JSON; seconds, and million edges per second."""
+    return {
+        "graph": scaling.graph,
+        "model": scaling.model,
+        "platform": scaling.platform,
+        "results": [
+            {
+                "num_accelerators": result.num_accelerators,
+                "epoch_time_s": result.epoch_s,
+                "step_s": result.predicted.step_s,
+                "mteps": result.mteps,
+                "speedup": scaling.speedup(result),
+                "bottleneck": result.bottleneck,
+                "devices": [
+                    {
+                        "name": share.device.name,
+                        "kind": share.device.kind,
+                        "num_seeds": share.num_seeds,
+                        "threads": asdict(share.threads),
+                        "prefetch": share.prefetch,
+                        "stage_times_s": asdict(stages),
+                    }
+                    for share, stages in zip(
+                        result.plan.shares, result.predicted.devices, strict=True
+                    )
+                ],
+            }
+            for result in scaling.results
+        ],
+    }
+
+
+def print_scaling(scaling: Scaling, console: Console) -> None:
+    """Show the results as a table."""
+    table = Table(title=f"{scaling.model} on {scaling.graph}, {scaling.platform} (simulated)")
+    for column in ("accelerators", "epoch s", "step ms", "MTEPS", "speed-up"):
+        table.add_column(column, justify="right")
+    table.add_column("bottleneck")
+    for result in scaling.results:
+        table.add_row(*_row(scaling, result))
+    console.print(table)
+
+
+def _row(scaling: Scaling, result: Simulated) -> list[str]:
+    return [
+        f"{result.num_accelerators}",
+        f"{result.epoch_s:.3f}",
+        milliseconds(result.predicted.step_s),
+        f"{result.mteps:,.1f}",
+        f"{scaling.speedup(result):.2f}",
+        result.bottleneck,
+    ]
+
+
+def draw(scaling: Scaling) -> str:
+    """Return the scaling curve as a whole SVG file, with the ideal one dashed (figure 9)."""
+    first = max(scaling.results[0].num_accelerators, 1)
+    results = sorted(scaling.results, key=lambda result: result.num_accelerators)
+    points = [(each.num_accelerators, scaling.speedup(each)) for each in results]
+    ideal = [(count, max(count, 1) / first) for count, _ in points]
+    most = max(value for _, value in (*points, *ideal))
+    plot = Plot(
+        x=Axis(title="accelerators", low=0, high=points[-1][0] + 0.5, whole=True),
+        y=Axis(title="speed-up", low=0, high=1.05 * most),
+        top=34,
+        height=300,
+    )
+
+    def placed(values: list[tuple[int, float]]) -> list[tuple[float, float]]:
+        return [(plot.across(x), plot.down(y)) for x, y in values]
+
+    dots = (
+        f'<circle class="dot" cx="{number(x)}" cy="{number(y)}" r="3.5"/>'
+        for x, y in placed(points)
+    )
+    lines = (("ideal", ideal), ("line", points))
+    drawn = [*(f'<path class="{css}" d="{path(placed(v))}"/>' for css, v in lines), *dots]
+    title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {scaling.platform}")
+    body = plot.svg(drawn, behind=[f"<style>{_STYLE}</style>", title], stacked=False)
+    size = f'width="{plot.width:g}" height="{plot.height:g}"'
+    return body.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1) + "\n"

@@ -1,0 +1,184 @@
+"""What every plot is made of: axes with round ticks, paths, text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Axis", "Plot", "bins", "number", "path", "text", "ticks"]
+
+#: A curve has at most so many points: three for each bin, its least, middle and greatest.
+MAX_POINTS = 1000
+#: What is drawn may stand out of the axes by so many pixels: half a dot or half a line.
+_MARGIN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What one axis shows.
+
+    Attributes:
+        title: quantity and unit.
+        low: value at its beginning.
+        high: value at its end.
+        whole: whether only whole numbers make sense.
+    """
+
+    title: str
+    low: float
+    high: float
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.high > self.low:
+            object.__setattr__(self, "low", self.low - 0.5)
+            object.__setattr__(self, "high", self.low + 1.0)
+
+    def part(self, value: float) -> float:
+        """Return where ``value`` lies, from 0 at the beginning to 1 at the end."""
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Two axes in a picture; sizes are pixels.
+
+    Attributes:
+        x: the horizontal axis.
+        y: the vertical axis.
+        width: of the picture.
+        height: of the picture.
+        left: room for the labels of ``y``.
+        right: room behind the end of ``x``.
+        top: room above the end of ``y``.
+        bottom: room for the labels of ``x``.
+    """
+
+    x: Axis
+    y: Axis
+    width: float = 560
+    height: float = 230
+    left: float = 58
+    right: float = 14
+    top: float = 12
+    bottom: float = 40
+
+    def across(self, value: float) -> float:
+        """Return the pixel of ``value`` on the horizontal axis."""
+        return self.left + self.x.part(value) * (self.width - self.right - self.left)
+
+    def down(self, value: float) -> float:
+        """Return the pixel of ``value`` on the vertical axis."""
+        return self.height - self.bottom - self.y.part(value) * self._inner_height
+
+    @property
+    def _inner_height(self) -> float:
+        return self.height - self.bottom - self.top
+
+    @property
+    def _inner_width(self) -> float:
+        return self.width - self.right - self.left
+
+    def svg(self, drawn: Sequence[str], *, behind: Sequence[str] = (), stacked: bool) -> str:
+        """Return the picture, cut off at the axes.
+
+        Args:
+            drawn: elements in pixels; the script of the page looks for ``path.line`` with a
+                ``data-label`` among them, to tell the values under the pointer.
+            behind: elements under them, not cut off.
+            stacked: whether each line's value counts from the line before it.
+        """
+        box = (
+            f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
+            f"{self._inner_width + 2 * _MARGIN:g} {self._inner_height + 2 * _MARGIN:g}"
+        )
+        x, y, width, height = box.split()
+        area = f'x="{x}" y="{y}" width="{width}" height="{height}"'
+        right, floor = self.width - self.right, self.height - self.bottom
+        scales = (
+            f'data-x="{self.x.low:.9g} {self.x.high:.9g} {self.left:g} {right:g}" '
+            f'data-y="{self.y.low:.9g} {self.y.high:.9g} {floor:g} {self.top:g}"'
+        )
+        return (
+            f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" {scales} '
+            f'data-title="{escape(self.x.title)}"{" data-stacked" if stacked else ""}>'
+            f"{''.join(self._axes())}{''.join(behind)}"
+            f'<svg {area} viewBox="{box}">{"".join(drawn)}</svg>'
+            f'<rect class="sensor" {area}/></svg>'
+        )
+
+    def _axes(self) -> list[str]:
+        """Grid, ticks and titles."""
+        right, floor = self.width - self.right, self.height - self.bottom
+        parts = []
+        for value, label in ticks(self.y.low, self.y.high, 6, whole=self.y.whole):
+            at = self.down(value)
+            parts.append(f'<path class="grid" d="M{self.left:g} {number(at)}H{right:g}"/>')
+            parts.append(text(self.left - 6, at + 4, label, anchor="end"))
+        for value, label in ticks(self.x.low, self.x.high, 7, whole=self.x.whole):
+            at = self.across(value)
+            parts.append(f'<path class="axis" d="M{number(at)} {floor:g}v4"/>')
+            parts.append(text(at, floor + 16, label, anchor="middle"))
+        parts.append(f'<path class="axis" d="M{self.left:g} {floor:g}H{right:g}"/>')
+        middle = (self.left + right) / 2
+        parts.append(text(middle, self.height - 6, self.x.title, anchor="middle", css="title"))
+        turn = f'transform="translate(13 {number((self.top + floor) / 2)}) rotate(-90)"'
+        parts.append(
+            f'<text class="title" text-anchor="middle" {turn}>{escape(self.y.title)}</text>'
+        )
+        return parts
+
+
+def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[tuple[float, str]]:
+    """Return round values from ``low`` to ``high``, ``most`` and one at the most, with labels."""
+    raw = (high - low) / most
+    magnitude = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw * (1 - 1e-9))
+    if whole:
+        step = max(1.0, step)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [(i * step, f"{i * step:,.{decimals}f}") for i in range(first, last + 1)]
+
+
+def path(points: Sequence[tuple[float, float]]) -> str:
+    """Return the commands of a polyline; a point that is not finite breaks it."""
+    commands = []
+    pen_down = False
+    for x, y in points:
+        finite = math.isfinite(x) and math.isfinite(y)
+        if finite:
+            commands.append(f"{'L' if pen_down else 'M'}{number(x)} {number(y)}")
+        pen_down = finite
+    return "".join(commands)
+
+
+def number(value: float) -> str:
+    """Return a pixel to a tenth, as short as can be."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = "") -> str:
+    """Return a text element with its content escaped."""
+    kind = f' class="{css}"' if css else ""
+    where = f'x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"'
+    return f"<text{kind} {where}>{escape(content)}</text>"
+
+
+def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
+    """Return the parts of a curve that become one place in the plot each.
+
+    A curve short enough keeps each of its points. Otherwise a part gives three figures, its least,
+    middle and greatest, which count as points each.
+    """
+    if num_points <= max_points:
+        return [slice(i, i + 1) for i in range(num_points)]
+    edges: NDArray[np.int64] = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)
+    pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    return [slice(start, end) for start, end in pairs]

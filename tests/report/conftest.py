@@ -1,0 +1,237 @@
+"""A run of a processor and an emulated accelerator, made up: three epochs of thirty steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gnnscale.metrics import StageTimes
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.plan.perf_model import Prediction
+from gnnscale.report.live import RunReport
+from gnnscale.runtime.records import SPAN, DeviceEpoch, DeviceStep, EpochRecord, StepRecord
+from gnnscale.runtime.records import TrainResult as Result
+
+BATCH = 1024
+STAGES = ("sample", "load", "transfer", "propagate", "sync")
+
+
+def hybrid_plan(num_seeds: int = 800) -> DevicePlan:
+    accelerator = Emulated(
+        name="emulated:1",
+        macs_per_s=1e12,
+        memory_bandwidth=1e11,
+        memory_bytes=8 << 30,
+        link_bandwidth=1e10,
+    )
+    return DevicePlan(
+        shares=(
+            DeviceShare(
+                device=Cpu(name="cpu:0"),
+                num_seeds=num_seeds,
+                threads=Threads(sample=1, load=1, propagate=2),
+                prefetch="one_stage",
+            ),
+            DeviceShare(
+                device=accelerator,
+                num_seeds=BATCH - num_seeds,
+                threads=Threads(sample=1, load=1, propagate=0),
+                prefetch="two_stage",
+            ),
+        )
+    )
+
+
+def cpu_plan() -> DevicePlan:
+    threads = Threads(sample=2, load=2, propagate=2)
+    share = DeviceShare(device=Cpu(name="cpu:0"), num_seeds=BATCH, threads=threads, prefetch="none")
+    return DevicePlan(shares=(share,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeUpRun:
+    """Everything that an observer is told, in order."""
+
+    started: Result
+    steps: tuple[StepRecord, ...]
+    epochs: tuple[EpochRecord, ...]
+    spans: NDArray[np.void]
+
+    @property
+    def result(self) -> Result:
+        return replace(self.started, history=self.epochs, test_metric=0.7123)
+
+    def tell(self, observer: RunReport) -> None:
+        observer.started(self.started)
+        for epoch in self.epochs:
+            mine = [step for step in self.steps if step.epoch == epoch.epoch]
+            for step in mine:
+                observer.stepped(step)
+            numbers = [step.global_step for step in mine]
+            observer.traced(self.spans[np.isin(self.spans["step"], numbers)])
+            observer.trained()
+            observer.finished_epoch(epoch)
+        observer.close()
+
+
+def make_up(*, num_epochs: int = 3, steps_per_epoch: int = 30, rank_count: int = 2) -> MadeUpRun:
+    random = np.random.default_rng(3)
+    plan = hybrid_plan() if rank_count == 2 else cpu_plan()
+    records, spans, epochs = [], [], []
+    clock = 0.0
+    split = plan.split
+    for epoch in range(1, num_epochs + 1):
+        begin, sums = clock, [StageTimes() for _ in plan.shares]
+        for step in range(1, steps_per_epoch + 1):
+            number = (epoch - 1) * steps_per_epoch + step - 1
+            last = step == steps_per_epoch
+            devices = tuple(_work(plan, split, last, random))
+            decision, split_after = (None, split) if rank_count == 1 else _move(number, split)
+            duration = max(_pipeline_seconds(device) for device in devices)
+            for rank, device in enumerate(devices):
+                spans += _spans(rank, number, clock, device)
+                sums[rank].add(device.stages)
+            clock += duration
+            records.append(
+                StepRecord(
+                    epoch=epoch,
+                    step=step,
+                    num_steps=steps_per_epoch,
+                    loss=2.0 / (1 + number / 20),
+                    num_edges=step * 200_000,
+                    seconds=clock - begin,
+                    global_step=number,
+                    step_loss=2.0 / (1 + number / 20) + float(random.normal(0, 0.05)),
+                    devices=devices,
+                    decision=decision,
+                )
+            )
+            split = split_after
+        epochs.append(_epoch(epoch, clock - begin, sums, plan, split))
+        clock += 0.08
+    started = Result(
+        dataset="planted_partition",
+        model="Sage",
+        seed=0,
+        metric="accuracy",
+        ceiling=0.97,
+        history=(),
+        plan=plan,
+        predicted=_prediction(plan),
+    )
+    return MadeUpRun(
+        started=started,
+        steps=tuple(records),
+        epochs=tuple(epochs),
+        spans=np.array(spans, dtype=SPAN),
+    )
+
+
+def _work(
+    plan: DevicePlan, split: tuple[int, ...], last: bool, random: np.random.Generator
+) -> Iterator[DeviceStep]:
+    per_seed = ((4e-6, 5e-6, 0.0, 30e-6, 3e-4), (4e-6, 6e-6, 9e-6, 10e-6, 3e-4))
+    for rank, share in enumerate(plan.shares):
+        num_seeds = split[rank] // 3 if last else split[rank]
+        noise = random.normal(1, 0.05, size=5)
+        times = [rate * num_seeds * float(n) for rate, n in zip(per_seed[rank], noise, strict=True)]
+        times[4] = per_seed[rank][4] * float(noise[4])
+        stages = StageTimes(**dict(zip(STAGES, times, strict=True)))
+        yield DeviceStep(num_seeds=num_seeds, threads=share.threads, stages=stages)
+
+
+def _move(number: int, split: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
+    moves = {8: 300, 16: 150, 24: 60}
+    if number not in moves:
+        return None, split
+    seeds = moves[number]
+    text = (
+        f"T_TC {split[0] * 0.03:.0f} ms is the bottleneck: {seeds} seeds from cpu:0 to emulated:1"
+    )
+    return text, (split[0] - seeds, split[1] + seeds)
+
+
+def _pipeline_seconds(device: DeviceStep) -> float:
+    stages = device.stages
+    return max(stages.sample + stages.load, stages.transfer, stages.propagate) + stages.sync
+
+
+def _spans(
+    rank: int, number: int, clock: float, device: DeviceStep
+) -> Iterator[tuple[int, int, int, float, float]]:
+    """Sampled and loaded while the steps before it train."""
+    times = asdict(device.stages)
+    start = max(0.0, clock - times["sample"] - times["load"] - times["transfer"])
+    for stage, name in enumerate(STAGES):
+        if name == "propagate":
+            start = clock
+        if times[name]:
+            yield rank, stage, number, start, start + times[name]
+        start += times[name]
+
+
+def _epoch(
+    epoch: int, seconds: float, sums: list[StageTimes], plan: DevicePlan, split: tuple[int, ...]
+) -> EpochRecord:
+    devices = []
+    for rank, (share, times) in enumerate(zip(plan.shares, sums, strict=True)):
+        emulated = isinstance(share.device, Emulated)
+        stages: dict[str, Any] = asdict(times)
+        if not emulated:
+            stages["transfer"] = None
+        devices.append(
+            DeviceEpoch(
+                name=str(share.device.name),
+                kind=share.device.kind,
+                batch_share=split[rank] / BATCH,
+                threads=asdict(share.threads),
+                stage_times_s=stages,
+                host_to_device_bytes=150_000_000 if emulated else None,
+                peak_rss_bytes=(900 + 40 * epoch + 100 * rank) << 20,
+                pss_bytes=(500 + 20 * epoch + 50 * rank) << 20,
+                late_s=0.001 if emulated else None,
+                late_steps=2 if emulated else None,
+            )
+        )
+    return EpochRecord(
+        epoch=epoch,
+        train_loss=2.0 / (1 + epoch),
+        valid_metric=0.5 + 0.07 * epoch,
+        lr=0.01,
+        epoch_time_s=seconds,
+        eval_time_s=0.08,
+        num_edges=6_000_000,
+        num_vertices=1_500_000,
+        stage_times_s=devices[0].stage_times_s,
+        peak_rss_bytes=max(device.peak_rss_bytes for device in devices),
+        devices=tuple(devices),
+    )
+
+
+def _prediction(plan: DevicePlan) -> Prediction:
+    cpu = StageTimes(sample=0.003, load=0.0042, propagate=0.0265, sync=0.0003)
+    accelerator = StageTimes(
+        sample=0.001, load=0.0013, transfer=0.0021, propagate=0.0022, sync=0.0003
+    )
+    devices = (cpu, accelerator)[: len(plan.shares)]
+    return Prediction(devices=devices, step_s=0.0268, num_edges=200_000, source="this_machine")
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., MadeUpRun]:
+    return make_up
+
+
+@pytest.fixture(scope="session")
+def hybrid_run() -> MadeUpRun:
+    return make_up()
+
+
+@pytest.fixture(scope="session")
+def cpu_run() -> MadeUpRun:
+    return make_up(rank_count=1)
