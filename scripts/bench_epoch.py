@@ -30,9 +30,9 @@ HIDDEN = 256
 
 def gnnscale(graph: Any, threads: int, dtype: torch.dtype = torch.float32) -> Any:
     from gnnscale import ops
+    from gnnscale.backend.loading import FeatureLoader
     from gnnscale.model import GraphSAGE
-    from gnnscale.runtime.loading import FeatureLoader
-    from gnnscale.runtime.loss import seed_loss
+    from gnnscale.model.loss import seed_loss
     from gnnscale.sampler import NeighborSampler
 
     ops.keep_freed_memory()

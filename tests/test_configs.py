@@ -14,6 +14,8 @@ from gnnscale.config import typed
 from gnnscale.dataset import Dataset
 from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
+from gnnscale.plan import DevicePlanConfig
+from gnnscale.plan.platform import PlatformConfig
 from gnnscale.runtime.optimizer import OptimizerConfig
 from gnnscale.runtime.records import StepRecord, TrainResult
 from gnnscale.runtime.settings import EvaluateConfig, RuntimeConfig, TrainConfig
@@ -23,8 +25,10 @@ from gnnscale.sampler import SamplerConfig
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {
     "dataset": Dataset,
+    "device_plan": DevicePlanConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
+    "platform": PlatformConfig,
     "runtime": RuntimeConfig,
     "sampler": SamplerConfig,
 }
@@ -56,7 +60,8 @@ def test_every_folder_is_a_known_group() -> None:
     ("group", "name"), [(group, name) for group in GROUPS for name in names(group)]
 )
 def test_every_option_is_instantiated(group: str, name: str) -> None:
-    node = compose("train", [f"{group}={name}"])[group]
+    command = "simulate" if group == "platform" else "train"
+    node = compose(command, [f"{group}={name}"])[group]
     for key in OmegaConf.missing_keys(node):
         OmegaConf.update(node, key, "some/path")
     built = typed(node, GROUPS[group], group=group)
@@ -69,7 +74,8 @@ def test_commands_are_instantiated() -> None:
     assert typed(compose("train"), TrainConfig).resume is None
     assert typed(compose("evaluate", ["run=x"]), EvaluateConfig).run == Path("x")
     assert compose("prepare").force is False
-    assert compose("doctor") == {}
+    assert compose("doctor") == {"calibrate": False}
+    assert "hydra" not in compose("simulate")
 
 
 def composed(experiment: str, *overrides: str) -> DictConfig:
@@ -93,6 +99,8 @@ class OneStep:
 
     def stepped(self, record: StepRecord) -> None:
         raise StepTaken
+
+    def traced(self, spans: object) -> None: ...
 
     def trained(self) -> None: ...
 

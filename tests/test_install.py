@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
     *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
-    *("batch_size=64", "epochs=1", "num_threads=1"),
+    *("batch_size=64", "epochs=1", "num_threads=1", "optimizer.lr=0.01"),
 )
 Command = Callable[..., str]
 
@@ -85,7 +85,7 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
     assert len(extension) == 1
     sources = {
         path.relative_to(ROOT).as_posix()
-        for suffix in ("*.py", "*.pyi", "*.yaml", "py.typed")
+        for suffix in ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "py.typed")
         for path in (ROOT / "gnnscale").rglob(suffix)
     }
     assert package - extension == sources

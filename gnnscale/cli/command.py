@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
 import traceback
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from gnnscale.cli import tasks
 from gnnscale.cli.errors import explain
 from gnnscale.config import ConfigError, nearest
-from gnnscale.hardware import usable_cores
+from gnnscale.hardware import torchrun_rank, usable_cores
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -27,6 +28,7 @@ COMMANDS = {
     "prepare": "raw files to a graph store",
     "train": "train a model, by default a small one on a synthetic graph",
     "evaluate": "measure the best checkpoint of a run: run=DIR",
+    "simulate": "predict training on a platform, without training",
     "doctor": "what was found on this machine, what each feature still needs",
 }
 
@@ -40,6 +42,7 @@ gnnscale COMMAND --cfg job        its configuration, not run
 gnnscale train config=NAME        a shipped experiment, or your own: config=FILE.yaml
 gnnscale train resume=DIR         continue a run
 gnnscale train -m seed=0,1,2      a sweep, with a table of results
+gnnscale doctor --calibrate       measure this machine for the performance model
 gnnscale --shell-completion install=bash
 gnnscale --version
 """
@@ -81,9 +84,12 @@ def _command_list() -> str:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    # A shell starts background jobs with SIGINT ignored; whoever sends one means it.
+    signal.signal(signal.SIGINT, _interrupt)
     try:
-        with _translated(command, arguments) as translated:
-            _hydra(command, translated)
+        with _translated(command, arguments) as (translated, staging):
+            _hydra(command, translated, staging)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -96,7 +102,12 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _hydra(command: str, arguments: Sequence[str]) -> None:
+def _interrupt(number: int, frame: object) -> None:
+    """End in order: workers are stopped, and the summary says that the run was."""
+    raise KeyboardInterrupt
+
+
+def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
     import hydra
     from omegaconf import OmegaConf
 
@@ -114,6 +125,9 @@ def _hydra(command: str, arguments: Sequence[str]) -> None:
             if sweep:
                 print(explain(error) or traceback.format_exc(), file=sys.stderr)
 
+    if torchrun_rank():
+        # Only the first of torchrun's processes writes; the others need no run directory.
+        arguments = [*arguments, f"hydra.run.dir='{staging}'", "hydra.output_subdir=null"]
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     # Hydra then lets its own exceptions through, which _run explains.
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -126,12 +140,19 @@ def _hydra(command: str, arguments: Sequence[str]) -> None:
 
 
 @contextmanager
-def _translated(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Turn ``config=`` and ``resume=`` into what Hydra knows, for as long as the command runs."""
+def _translated(command: str, arguments: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+    """Turn ``config=`` and ``resume=`` into what Hydra knows, for as long as the command runs.
+
+    Yields:
+        The arguments, and a directory that goes away at the end.
+    """
     with tempfile.TemporaryDirectory(prefix="gnnscale-") as staging:
         translated: list[str] = []
         for argument in arguments:
             name, equals, value = argument.partition("=")
+            if command == "doctor" and argument == "--calibrate":
+                translated.append("calibrate=true")
+                continue
             _check_flag(argument, command)
             if command == "train" and name == "config" and equals:
                 names = [_experiment(each, Path(staging)) for each in value.split(",")]
@@ -142,7 +163,7 @@ def _translated(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
                 translated.append(argument)
         if any((Path(staging) / "experiment").glob("*")):
             translated += ["--config-dir", staging]
-        yield _flags_first(translated)
+        yield _flags_first(translated), staging
 
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:

@@ -15,6 +15,9 @@ __all__ = ["explain"]
 #: What a full or protected disk answers.
 _OS_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG)
 
+#: Of gnnscale.runtime, which imports torch and is not to be imported for this.
+_WORKER_ERRORS = ("WorkerError", "PeerLostError")
+
 
 def explain(error: BaseException) -> str | None:
     """Return one line for an error that the user can mend, None for one of the program's."""
@@ -22,7 +25,7 @@ def explain(error: BaseException) -> str | None:
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
     cause = error.__cause__
-    if isinstance(error, (ConfigError, GraphError)):
+    if isinstance(error, (ConfigError, GraphError)) or type(error).__name__ in _WORKER_ERRORS:
         return str(error)
     if isinstance(error, OSError) and error.errno in _OS_ERRORS:
         return f"{error.filename or 'output'}: {error.strerror}"

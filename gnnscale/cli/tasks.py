@@ -16,6 +16,7 @@ from gnnscale.hardware import let_idle_threads_sleep
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+    from rich.console import Console
 
     from gnnscale.report.live import RunReport
     from gnnscale.runtime.evaluate import Evaluation
@@ -51,30 +52,35 @@ def _train(options: DictConfig, directory: Path) -> None:
     from rich.console import Console
 
     from gnnscale.report.live import RunReport
-    from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json
+    from gnnscale.report.outcome import write_outcome
+    from gnnscale.runtime.launch import launch
     from gnnscale.runtime.settings import TrainConfig
-    from gnnscale.runtime.train import train as run_training
+    from gnnscale.runtime.torchrun import follow, lead, torchrun_rank
 
     config = typed(options, TrainConfig)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
-    report = RunReport(
-        directory, epochs=config.epochs, options=values, console=Console(stderr=True)
-    )
+    if torchrun_rank():
+        follow(config, directory, options=values)
+        return
+    console = Console(stderr=True)
+    report = RunReport(directory, epochs=config.epochs, options=values, console=console)
+    run_training = launch if torchrun_rank() is None else lead
     try:
         result = run_training(config, directory, report, options=values)
     except BaseException as error:
-        _write_stopped(directory, report, error)
+        _write_stopped(report, error)
         raise
     finally:
         report.close()
-    file = directory / SUMMARY_FILE
-    write_json(file, summarise(result, status="completed"))
+    write_outcome(report, result, status="completed", console=Console())
     print(_verdict(result))
     print(directory)
 
 
 def evaluate(options: DictConfig) -> None:
     """Measure the best checkpoint of a run and write ``evaluation.json`` beside it."""
+    let_idle_threads_sleep()
+
     from dataclasses import asdict
 
     from gnnscale.report.summary import write_json
@@ -92,6 +98,8 @@ def evaluate(options: DictConfig) -> None:
 
 def doctor(options: DictConfig) -> None:
     """Show what was found on this machine, and write it to ``doctor.json``."""
+    let_idle_threads_sleep()
+
     from rich.console import Console
 
     from gnnscale.report.doctor import examine, print_findings
@@ -101,13 +109,51 @@ def doctor(options: DictConfig) -> None:
     print_findings(findings, Console())
     file = _output_directory() / "doctor.json"
     write_json(file, findings)
+    if options.calibrate:
+        file = _calibrate(Console())
     print(file)
+
+
+def _calibrate(console: Console) -> Path:
+    """Measure this machine, show its rates and return the platform file."""
+    from gnnscale.plan.calibrate import calibrate
+    from gnnscale.plan.platform import platform_file
+    from gnnscale.report.doctor import print_rates
+
+    platform = calibrate()
+    print_rates(platform.processor, console)
+    platform.write(platform_file())
+    return platform_file()
+
+
+def simulate(options: DictConfig) -> None:
+    """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
+    from omegaconf import OmegaConf
+    from rich.console import Console
+
+    from gnnscale.dataset import Dataset
+    from gnnscale.plan.simulator import SimulateConfig
+    from gnnscale.plan.simulator import simulate as run_simulation
+    from gnnscale.report.simulate import describe, draw, print_scaling
+    from gnnscale.report.summary import write_json, write_text
+
+    dataset = None
+    if options.get("dataset") is not None:
+        dataset = typed(options.dataset, Dataset, group="dataset")  # type: ignore[type-abstract]
+    others = OmegaConf.masked_copy(options, [str(key) for key in options if key != "dataset"])
+    scaling = run_simulation(typed(others, SimulateConfig), dataset)
+    print_scaling(scaling, Console())
+    directory = _output_directory()
+    write_json(directory / "simulation.json", describe(scaling))
+    write_text(directory / "scaling.svg", draw(scaling))
+    print(directory)
 
 
 TASKS: dict[str, Callable[[Any], None]] = {
     "prepare": prepare,
     "train": train,
     "evaluate": evaluate,
+    "simulate": simulate,
     "doctor": doctor,
 }
 
@@ -126,20 +172,20 @@ def in_sweep() -> bool:
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
 
 
-def _write_stopped(directory: Path, report: RunReport, error: BaseException) -> None:
+def _write_stopped(report: RunReport, error: BaseException) -> None:
     """Summarise a run that had begun and did not come to its end."""
-    from gnnscale.report.summary import SUMMARY_FILE, summarise, write_json
+    from gnnscale.report.outcome import write_outcome
 
     if report.run is None:
         return
     interrupted = isinstance(error, KeyboardInterrupt)
-    summary = summarise(
-        report.run,
-        status="interrupted" if interrupted else "failed",
-        error=None if interrupted else explain(error) or repr(error),
-    )
     try:
-        write_json(directory / SUMMARY_FILE, summary)
+        write_outcome(
+            report,
+            report.run,
+            status="interrupted" if interrupted else "failed",
+            error=None if interrupted else explain(error) or repr(error),
+        )
     except OSError as failure:
         print(explain(failure) or failure, file=sys.stderr)
 

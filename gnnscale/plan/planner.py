@@ -1,0 +1,248 @@
+"""The planner: split, threads and prefetching that a run begins with (HyScale-GNN section V)."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.metrics import StageTimes
+from gnnscale.plan.device import Cpu, Device, Emulated
+from gnnscale.plan.device_plan import (
+    PREFETCH,
+    DevicePlan,
+    DeviceShare,
+    Threads,
+    apportion,
+    within,
+)
+from gnnscale.plan.perf_model import (
+    ACTIVATION_BYTES,
+    BYTES_PER_PARAMETER,
+    Prediction,
+    pipeline_seconds,
+)
+from gnnscale.plan.platform import Platform
+from gnnscale.plan.predict import Host, predict, transfer_bytes
+from gnnscale.plan.workload import Workload
+
+__all__ = ["most_seeds", "plan_devices", "predict"]
+
+#: Rounds in which a split is moved towards equal times, and how far apart they may stay.
+_ROUNDS = 12
+_BALANCED = 0.005
+
+#: Threads and prefetching of a device.
+_Choice: TypeAlias = tuple[Threads, str]
+
+
+def plan_devices(
+    devices: Sequence[Device],
+    *,
+    batch_size: int,
+    cores: int,
+    prefetch: str,
+    split: Sequence[int] | None,
+    workload: Workload,
+    platform: Platform,
+    emulates: bool = True,
+    in_flight: int = 1,
+    per_machine: int | None = None,
+) -> tuple[DevicePlan, Prediction]:
+    """Choose the plan whose step the performance model expects to be shortest.
+
+    Every worker gets a thread of the host at least. With more workers than cores each gets one, and
+    they take turns. Otherwise all threads that may compute at once have a core, unless ``prefetch``
+    names a mode that needs more.
+
+    Args:
+        devices: the trainers.
+        batch_size: seeds of a mini-batch, over all devices.
+        cores: threads of the host that may compute at once.
+        prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each.
+        split: seeds of each device; None to make the devices finish together, eq. 6 and 9.
+        workload: what is trained.
+        platform: the host's rates.
+        emulates: whether emulated devices compute on this host; see ``predict``.
+        in_flight: mini-batches that a device may hold at once.
+        per_machine: workers of each machine; None where all are on one.
+
+    Returns:
+        The plan, and what the model says of it.
+
+    Raises:
+        ConfigError: a split that does not fit the devices and the mini-batch.
+    """
+    check_choice("runtime.prefetch", prefetch, ("auto", *PREFETCH))
+    if split is not None:
+        _check_split(split, devices, batch_size)
+    best: tuple[DevicePlan, Prediction] | None = None
+    most = [None if split is not None else most_seeds(d, workload, in_flight) for d in devices]
+    start = split or within(apportion([1] * len(devices), batch_size), most)
+    seconds = _host_seconds(workload, platform, max(1, batch_size // len(devices)))
+    for choices in _choices(devices, cores, prefetch, seconds):
+        plan = _plan(devices, choices, start, most, per_machine or len(devices))
+        found = _evaluate(plan, workload, platform, emulates=emulates, fixed=split is not None)
+        if best is None or found[1].step_s < best[1].step_s:
+            best = found
+    assert best is not None
+    return best
+
+
+def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: int) -> None:
+    option = f"device_plan.split={list(split)}"
+    if len(split) != len(devices):
+        raise ConfigError(f"{option}: one number for each of {len(devices)} devices is needed")
+    if min(split) < 0:
+        raise ConfigError(f"{option}: none may be below 0")
+    if sum(split) != batch_size:
+        raise ConfigError(f"{option}: sums to {sum(split)}, not to batch_size={batch_size}")
+
+
+def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> StageTimes:
+    """Stage times of a slice on one thread of the host: what threads are shared out by."""
+    host = Host(workload=workload, processor=platform.processor, num_workers=1, emulates=False)
+    size = workload.size(num_seeds)
+    return StageTimes(
+        sample=host.sample(num_seeds, size, 1, 1),
+        load=host.load(size, 1, 1),
+        propagate=host.propagate(size, 1, 1),
+    )
+
+
+def _choices(
+    devices: Sequence[Device], cores: int, prefetch: str, seconds: StageTimes
+) -> Iterator[list[_Choice]]:
+    """Yield threads and prefetching of all devices; devices of a group get the same."""
+    for on_cores, elsewhere in _grants(devices, cores):
+        processors = [_modes(each, True, prefetch, seconds) for each in on_cores]
+        shared = set.intersection(*(set(each) for each in processors)) if processors else {""}
+        accelerators = _modes(elsewhere, False, prefetch, seconds)
+        for mode in sorted(shared):
+            for choice in accelerators.values() if len(on_cores) < len(devices) else (None,):
+                taken = iter(processors)
+                yield [
+                    next(taken)[mode] if _computes(device) or choice is None else choice
+                    for device in devices
+                ]
+
+
+def _computes(device: Device) -> bool:
+    """Whether the host's threads are the device."""
+    return isinstance(device, Cpu)
+
+
+def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], int]]:
+    """Yield the host's threads of each processor of the plan, and of every accelerator."""
+    num_processors = sum(_computes(device) for device in devices)
+    num_accelerators = len(devices) - num_processors
+    most = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
+    smaller = {max(1, most * eighths // 8) for eighths in (1, 2, 3, 4, 6)}
+    for each in sorted({most, *smaller}) if num_processors else [most]:
+        rest = max(cores - num_accelerators * each, num_processors)
+        yield apportion([1] * num_processors, rest) if num_processors else [], each
+
+
+def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
+    """Share a worker's threads among its stages, for every mode of prefetching that is allowed.
+
+    Stages of one lane take turns on the same threads. Unless a mode is asked for, one that needs
+    more threads than there are is left out, and so is having an accelerator wait.
+    """
+    own = 1 if computes else 0
+    found = {}
+    if prefetch == "none" or (prefetch == "auto" and computes):
+        found["none"] = Threads(sample=threads, load=threads, propagate=own * threads), "none"
+    if prefetch == "one_stage" or (prefetch == "auto" and threads > own):
+        ahead, train = threads, 0
+        if computes:
+            ahead, train = _proportional(
+                threads, (seconds.sample + seconds.load, seconds.propagate)
+            )
+        found["one_stage"] = Threads(sample=ahead, load=ahead, propagate=train), "one_stage"
+    if prefetch == "two_stage" or (prefetch == "auto" and threads > 1 + own):
+        lanes = (seconds.sample, seconds.load, seconds.propagate)[: 2 + own]
+        sample, load, *rest = _proportional(threads, lanes)
+        propagate = rest[0] if rest else 0
+        found["two_stage"] = Threads(sample=sample, load=load, propagate=propagate), "two_stage"
+    return found
+
+
+def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
+    """Share threads in proportion to work, one each at least."""
+    spare = max(threads - len(seconds), 0)
+    return [1 + extra for extra in apportion(seconds, spare)]
+
+
+def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
+    """Share the mini-batch in proportion to each device's seeds per second."""
+    pairs = zip(split, times, strict=True)
+    speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
+    return apportion(speeds, sum(split))
+
+
+def _plan(
+    devices: Sequence[Device],
+    choices: Sequence[_Choice],
+    split: Sequence[int],
+    most: Sequence[int | None],
+    per_machine: int,
+) -> DevicePlan:
+    parts = zip(devices, choices, split, most, strict=True)
+    return DevicePlan(
+        shares=tuple(
+            DeviceShare(
+                device=device,
+                num_seeds=count,
+                threads=threads,
+                prefetch=mode,
+                most_seeds=limit,
+                machine=position // per_machine,
+            )
+            for position, (device, (threads, mode), count, limit) in enumerate(parts)
+        )
+    )
+
+
+def most_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
+    """Return how many seeds a slice may have for ``in_flight`` of them to fit into a device.
+
+    A tenth of what the weights leave is kept free, since mini-batches differ. None for a device
+    that computes in the host's memory.
+    """
+    if not isinstance(device, Emulated):
+        return None
+    free = device.memory_bytes - BYTES_PER_PARAMETER * workload.num_weights
+    largest = max(workload.num_seeds)
+
+    def fits(num_seeds: int) -> bool:
+        size = workload.size(num_seeds)
+        hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
+        activations = sum(ACTIVATION_BYTES * count * width for count, width in hidden)
+        return in_flight * (transfer_bytes(workload, size) + activations) <= 0.9 * free
+
+    if fits(largest):
+        return None
+    return bisect.bisect_right(range(largest), False, key=lambda n: not fits(n + 1))
+
+
+def _evaluate(
+    plan: DevicePlan, workload: Workload, platform: Platform, *, emulates: bool, fixed: bool
+) -> tuple[DevicePlan, Prediction]:
+    """Predict a plan, after balancing its split unless that is ``fixed``."""
+    best = plan, predict(plan, workload, platform, emulates=emulates)
+    if fixed or len(plan.shares) == 1:
+        return best
+    for _ in range(_ROUNDS):
+        times = [
+            pipeline_seconds(replace(stages, sync=0.0), share.prefetch)
+            for stages, share in zip(best[1].devices, plan.shares, strict=True)
+        ]
+        plan = plan.with_split(plan.within_memory(_balanced(plan.split, times)))
+        found = plan, predict(plan, workload, platform, emulates=emulates)
+        if found[1].step_s >= best[1].step_s * (1 - _BALANCED):
+            return found if found[1].step_s < best[1].step_s else best
+        best = found
+    return best

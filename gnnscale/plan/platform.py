@@ -1,0 +1,261 @@
+"""Platforms: what the performance model knows of a machine, measured or published."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+
+from gnnscale.config import ConfigError, typed
+from gnnscale.hardware import home
+from gnnscale.plan.device import Cpu, Device, Emulated, parse_devices
+
+__all__ = [
+    "Platform",
+    "PlatformConfig",
+    "Processor",
+    "ThisMachine",
+    "platform_file",
+    "shared_rate",
+]
+
+#: Rates for which a processor has a figure for each number of threads.
+_PER_THREADS = (
+    "memory_bandwidth",
+    "cache_bandwidth",
+    "rows_per_s",
+    "memory_rows_per_s",
+    "aggregate_bandwidth",
+    "stream_bandwidth",
+    "macs_per_s",
+    "attention_per_s",
+    "sampled_edges_per_s",
+    "layer_s",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """The host's cores and memory. Lists have a figure for each entry of ``threads``.
+
+    Rates are those of so many threads together, while nothing else runs. Bandwidths are effective
+    ones, as in section V of HyScale-GNN: what rows of features get, not what the memory could do.
+
+    Attributes:
+        name: what reports call it.
+        cores: cores that a run may use.
+        cache_bytes: last-level cache; features beyond it come from memory.
+        threads: numbers of threads, ascending, the last one ``cores``.
+        memory_bandwidth: bytes per second of feature rows at random places in memory, eq. 7.
+        cache_bandwidth: bytes per second of rows that lie in the cache.
+        rows_per_s: rows per second, however short.
+        memory_rows_per_s: rows per second at random places in memory, however short.
+        aggregate_bandwidth: bytes per second of hidden rows while they are aggregated, eq. 11.
+        stream_bandwidth: bytes per second of activations that are read or written in order.
+        macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
+        attention_per_s: edges and vertices of attention, times heads, per second.
+        sampled_edges_per_s: edges per second of neighbour sampling, for graphs that are not here.
+        layer_s: seconds that forward and backward propagation of a layer take at least.
+        load_s: seconds that loading a mini-batch takes at least.
+        lookups_per_s: coefficients per second that are looked up for a mini-batch, by one thread.
+        update_s: seconds of the optimizer's step, however small the model.
+        update_bandwidth: bytes of weights per second of the optimizer's step.
+        sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
+        sync_bandwidth: bytes per second of an all-reduce between worker processes.
+    """
+
+    name: str
+    cores: int
+    cache_bytes: int
+    threads: list[int]
+    memory_bandwidth: list[float]
+    cache_bandwidth: list[float]
+    rows_per_s: list[float]
+    memory_rows_per_s: list[float]
+    aggregate_bandwidth: list[float]
+    stream_bandwidth: list[float]
+    macs_per_s: list[float]
+    attention_per_s: list[float]
+    sampled_edges_per_s: list[float]
+    layer_s: list[float]
+    load_s: float
+    lookups_per_s: float
+    update_s: float
+    update_bandwidth: float
+    sync_latency_s: float
+    sync_bandwidth: float
+
+    def __post_init__(self) -> None:
+        threads = self.threads
+        if not threads or threads[0] < 1 or sorted(set(threads)) != threads:
+            raise ConfigError(f"processor.threads={threads}: must be ascending numbers from 1 on")
+        if threads[-1] != self.cores:
+            raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
+        for name in _PER_THREADS:
+            values = getattr(self, name)
+            if len(values) != len(threads):
+                raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
+        for field in fields(self):
+            if field.name in ("name", "threads"):
+                continue
+            values = getattr(self, field.name)
+            least_allowed = field.name.endswith("_s") and not field.name.endswith("_per_s")
+            for value in values if isinstance(values, list) else [values]:
+                if not (value > 0 or (value == 0 and least_allowed)):
+                    raise ConfigError(f"processor.{field.name}={values}: must be above 0")
+
+    def rate(self, name: str, threads: int, active: float) -> float:
+        """Return the rate ``name`` of ``threads`` threads while ``active`` ones work in all.
+
+        Threads that work at once share cores and memory: t of T threads get rate(T)·t/T.
+        """
+        return shared_rate(self.threads, getattr(self, name), threads, active)
+
+    def layer_seconds(self, threads: int, active: float) -> float:
+        """Return the least seconds of a layer; more threads than cores take turns."""
+        position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
+        return self.layer_s[position] * max(1.0, active / self.cores)
+
+    def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Return the seconds of an all-reduce of ``num_bytes`` as a ring, eq. 13 for workers."""
+        if num_workers < 2:
+            return 0.0
+        share = (num_workers - 1) / num_workers * num_bytes / self.sync_bandwidth
+        return 2 * ((num_workers - 1) * self.sync_latency_s + share)
+
+
+def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, active: float) -> float:
+    """Return what ``threads`` of ``active`` threads get: rate(T)·t/T.
+
+    Args:
+        known: numbers of threads with a rate, ascending; more threads get no more than the last.
+        rates: the rate of so many threads together; between them, and from 0, it is linear.
+        threads: t, those in question.
+        active: T, all that work at the same time; at least ``threads``.
+    """
+    active = max(active, threads)
+    at = min(active, known[-1])
+    position = bisect_left(known, at)
+    low, low_rate = (known[position - 1], rates[position - 1]) if position else (0, 0.0)
+    high, high_rate = known[position], rates[position]
+    if math.isinf(high_rate):
+        return math.inf
+    if math.isinf(low_rate):
+        low_rate = high_rate
+    whole = low_rate + (high_rate - low_rate) * (at - low) / (high - low)
+    return whole * threads / active
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlatformConfig:
+    """Base of the configuration group ``platform``."""
+
+    def open(self) -> Platform:
+        """Return the platform that is meant."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform(PlatformConfig):
+    """A machine: a processor, and accelerators of one kind.
+
+    Attributes:
+        name: what reports call it.
+        processor: the host.
+        accelerator: options of a device, as in a device plan; None for a machine without one.
+        num_accelerators: how many it has.
+    """
+
+    name: str
+    processor: Processor
+    accelerator: dict[str, Any] | None = None
+    num_accelerators: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_accelerators < 0:
+            raise ConfigError(
+                f"platform.num_accelerators={self.num_accelerators}: must be at least 0"
+            )
+        if self.accelerator is None and self.num_accelerators:
+            raise ConfigError("platform.accelerator=null: num_accelerators is above 0")
+        self.devices(self.num_accelerators)
+
+    def devices(self, num_accelerators: int) -> tuple[Device, ...]:
+        """Return the processor as a device, and so many accelerators."""
+        entries = [dict(self.accelerator or {}) for _ in range(num_accelerators)]
+        for number, entry in enumerate(entries):
+            entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
+        option = "platform.accelerator"
+        found = parse_devices(entries, option=option) if entries else ()
+        if not all(isinstance(device, Emulated) for device in found):
+            raise ConfigError(f"{option}.kind={(self.accelerator or {})['kind']}: has no metadata")
+        return (Cpu(name="cpu"), *found)
+
+    def open(self) -> Platform:
+        """Return it: it is all here."""
+        return self
+
+    def write(self, file: Path) -> None:
+        """Write the platform to ``file``, whole or not at all."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=file.parent, prefix=f".{file.name}.", delete=False
+        ) as staged:
+            try:
+                staged.write(yaml.safe_dump(asdict(self), sort_keys=False))
+                staged.close()
+                os.replace(staged.name, file)
+            except BaseException:
+                Path(staged.name).unlink(missing_ok=True)
+                raise
+
+
+def platform_file() -> Path:
+    """Return where the figures of this machine are kept, ``${GNNSCALE_HOME}/platform.yaml``."""
+    return home() / "platform.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThisMachine(PlatformConfig):
+    """This machine, as ``gnnscale doctor calibrate=true`` measured it.
+
+    Attributes:
+        file: where the figures are; None for ``platform_file()``.
+    """
+
+    file: Path | None = None
+
+    def open(self) -> Platform:
+        """Read the figures.
+
+        Raises:
+            ConfigError: there are none, or the file cannot be used.
+        """
+        file = self.file or platform_file()
+        try:
+            content = yaml.safe_load(file.read_text())
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{file}: no figures of this machine; run gnnscale doctor calibrate=true"
+            ) from None
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{file}: cannot be read as YAML ({reason})") from None
+        try:
+            if not isinstance(content, dict):
+                raise ConfigError("not a mapping")
+            node = OmegaConf.create(content)
+            assert isinstance(node, DictConfig)
+            return typed(node, Platform)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{file}: {error}; run gnnscale doctor calibrate=true again"
+            ) from None

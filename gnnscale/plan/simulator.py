@@ -1,0 +1,215 @@
+"""The simulator: what training would take on a platform, without training (section VI-D)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.dataset import Dataset
+from gnnscale.metrics import StageTimes, mteps
+from gnnscale.model import ModelConfig
+from gnnscale.plan.device_plan import PREFETCH, DevicePlan
+from gnnscale.plan.perf_model import Prediction, pipeline_seconds
+from gnnscale.plan.planner import plan_devices
+from gnnscale.plan.platform import Platform, PlatformConfig
+from gnnscale.plan.published import PUBLISHED, published_workload
+from gnnscale.plan.workload import Workload, measure_workload
+from gnnscale.sampler import NeighborSampling, SamplerConfig
+
+__all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateConfig:
+    """A simulation.
+
+    Attributes:
+        seed: fixes the slices that are sampled of a graph on this machine.
+        platform: the machine.
+        graph: one of ``PUBLISHED``, where no dataset is given.
+        model: options of the model.
+        sampler: options of the sampler.
+        batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
+        accelerators: how many to simulate, one result each.
+        hybrid: whether the processor trains too, and takes a share of the mini-batch.
+        fused: whether the processor aggregates features while it loads them.
+        prefetch: one of ``PREFETCH``, or ``auto``.
+    """
+
+    seed: int
+    platform: PlatformConfig
+    graph: str
+    model: ModelConfig
+    sampler: SamplerConfig
+    batch_size: int
+    accelerators: list[int]
+    hybrid: bool
+    fused: bool
+    prefetch: str
+
+    def __post_init__(self) -> None:
+        check_choice("graph", self.graph, PUBLISHED)
+        check_choice("prefetch", self.prefetch, ("auto", *PREFETCH))
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size={self.batch_size}: must be at least 1")
+        if not self.accelerators or min(self.accelerators) < 0:
+            raise ConfigError(
+                f"accelerators={list(self.accelerators)}: numbers from 0 on are needed"
+            )
+        if self.sampler.num_layers != self.model.num_layers:
+            raise ConfigError(
+                f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "
+                f"model.num_layers={self.model.num_layers}; give one number per layer"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """Training with some number of accelerators.
+
+    Attributes:
+        num_accelerators: how many.
+        plan: the split and the threads that the planner chose.
+        predicted: stage times and length of a step.
+        epoch_s: seconds of an epoch.
+        mteps: eq. 5.
+        bottleneck: the longest stage of the slowest device.
+    """
+
+    num_accelerators: int
+    plan: DevicePlan
+    predicted: Prediction
+    epoch_s: float
+    mteps: float
+    bottleneck: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Results for several numbers of accelerators.
+
+    Attributes:
+        graph: the graph's name.
+        model: name of the model's options class.
+        platform: the platform's name.
+        results: in the order asked for.
+    """
+
+    graph: str
+    model: str
+    platform: str
+    results: tuple[Simulated, ...]
+
+    def speedup(self, result: Simulated) -> float:
+        """Return how much faster than the first result an epoch is."""
+        return self.results[0].epoch_s / result.epoch_s
+
+
+def simulate(config: SimulateConfig, dataset: Dataset | None) -> Scaling:
+    """Predict epochs on ``config.platform`` for each number of accelerators.
+
+    Args:
+        config: the platform, the model, and what to vary.
+        dataset: a graph to sample, None for the sizes of ``config.graph``.
+
+    Raises:
+        ConfigError: the platform has no accelerators, or no figures, or the sampler is not one
+            whose mini-batches can be told from a graph's sizes.
+        GraphError: the graph store is not usable.
+    """
+    platform = config.platform.open()
+    if platform.accelerator is None and max(config.accelerators) > 0:
+        raise ConfigError(
+            f"accelerators={list(config.accelerators)}: {platform.name} has none; "
+            "allowed is [0], or another platform"
+        )
+    name, num_train, workload = _workload(config, dataset, platform)
+    results = tuple(
+        _simulated(config, platform, workload, count, num_train) for count in config.accelerators
+    )
+    return Scaling(
+        graph=name, model=type(config.model).__name__, platform=platform.name, results=results
+    )
+
+
+def _workload(
+    config: SimulateConfig, dataset: Dataset | None, platform: Platform
+) -> tuple[str, int, Workload]:
+    """Return the graph's name, its training vertices, and the workload of a mini-batch."""
+    largest = config.batch_size
+    torch.manual_seed(config.seed)
+    if dataset is None:
+        if not isinstance(config.sampler, NeighborSampling):
+            raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
+        graph = PUBLISHED[config.graph]
+        workload = published_workload(
+            graph,
+            config.model,
+            config.sampler.fanouts,
+            batch_size=largest,
+            fused=config.fused,
+        )
+        return config.graph, graph.num_train, workload
+    opened = dataset.open()
+    model = config.model.build(num_features=opened.num_features, num_classes=opened.num_classes)
+    workload = measure_workload(
+        opened,
+        model,
+        config.sampler,
+        batch_size=largest,
+        seed=config.seed,
+        fused=config.fused,
+        cores=platform.processor.cores,
+    )
+    if platform.accelerator is not None:
+        # What sampling takes here says nothing of a machine that is elsewhere.
+        workload = replace(workload, sample_threads=(), sample_s=())
+    return opened.name, len(opened.train_idx), workload
+
+
+def _simulated(
+    config: SimulateConfig,
+    platform: Platform,
+    workload: Workload,
+    num_accelerators: int,
+    num_train: int,
+) -> Simulated:
+    devices = platform.devices(num_accelerators)
+    if num_accelerators and not config.hybrid:
+        devices = devices[1:]
+    batch_size = config.batch_size * max(num_accelerators, 1)
+    plan, predicted = plan_devices(
+        devices,
+        batch_size=batch_size,
+        cores=platform.processor.cores,
+        prefetch=config.prefetch,
+        split=None,
+        workload=workload,
+        platform=platform,
+        emulates=False,
+    )
+    return Simulated(
+        num_accelerators=num_accelerators,
+        plan=plan,
+        predicted=predicted,
+        epoch_s=math.ceil(num_train / batch_size) * predicted.step_s,
+        mteps=mteps(predicted.num_edges, predicted.step_s),
+        bottleneck=_bottleneck(plan, predicted),
+    )
+
+
+def _bottleneck(plan: DevicePlan, predicted: Prediction) -> str:
+    """The longest stage of the device that the others wait for."""
+    pairs = list(zip(predicted.devices, plan.shares, strict=True))
+    slowest, _ = max(
+        pairs, key=lambda pair: pipeline_seconds(replace(pair[0], sync=0.0), pair[1].prefetch)
+    )
+    return max((getattr(slowest, stage), stage) for stage in _stages())[1]
+
+
+def _stages() -> Iterator[str]:
+    return (field.name for field in fields(StageTimes))

@@ -1,0 +1,329 @@
+"""The runtime against what it replaces: its cost, what prefetching brings, where the split settles.
+
+    python scripts/bench_runtime.py overhead    one cpu worker against a plain loop
+    python scripts/bench_runtime.py prefetch    load : transfer : propagate = 1 : 1 : 1, emulated
+    python scripts/bench_runtime.py drm         a bad split against the best of an exhaustive sweep
+
+Every figure comes from runs of ``gnnscale train`` and the files that they write. The accelerators
+of the last two are emulated: their stages take the time that their metadata say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarking import save, show
+
+from gnnscale.plan.perf_model import sync_seconds
+
+_NO_VALIDATION = ("runtime.checkpoint=false",)
+
+
+def train(*options: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Run ``gnnscale train`` and return the lines of ``metrics.jsonl`` and ``steps.jsonl``."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gnnscale", "train", *options, f"hydra.run.dir={folder}"]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        if run.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{run.stderr}")
+        lines = [(Path(folder) / name).read_text() for name in ("metrics.jsonl", "steps.jsonl")]
+    epochs, steps = ([json.loads(line) for line in text.splitlines()] for text in lines)
+    return epochs, steps
+
+
+def step_seconds(steps: list[dict[str, Any]]) -> list[float]:
+    """Seconds of each step, from the times at which they ended in their epoch."""
+    ends = [step["seconds"] for step in steps]
+    return [
+        end - (before if end > before else 0.0)
+        for before, end in zip([0.0, *ends], ends, strict=False)
+    ]
+
+
+# --- overhead ---------------------------------------------------------------------------------
+
+
+def plain_loop(overrides: list[str], epochs: int) -> list[float]:
+    """Seconds of each epoch of the loop that anyone would write: no worker, no pipeline."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    from gnnscale.backend.loading import FeatureLoader
+    from gnnscale.config import typed
+    from gnnscale.hardware import usable_cores
+    from gnnscale.model.loss import seed_loss
+    from gnnscale.ops import keep_freed_memory
+    from gnnscale.runtime.batches import seed_batches
+    from gnnscale.runtime.settings import TrainConfig
+
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        config = typed(compose("train", overrides), TrainConfig)
+    torch.set_num_threads(config.num_threads)
+    keep_freed_memory()
+    graph = config.dataset.open()
+    torch.manual_seed(config.seed)
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
+    loader = FeatureLoader(graph, model, num_threads=config.num_threads)
+    optimizer = config.optimizer.build(model)
+    seconds, step = [], 0
+    for epoch in range(epochs):
+        start = time.perf_counter()
+        for seeds in seed_batches(graph.train_idx, config.batch_size, seed=0, epoch=epoch):
+            batch = sampler.sample(seeds, step)
+            loss = seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
+            loss.backward()
+            loss.item()
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def overhead(rounds: int) -> dict[str, Any]:
+    """One cpu worker against the plain loop, interleaved, medians of epoch times."""
+    found = {}
+    for name, options, epochs in (
+        ("default graph", [], 10),
+        ("R-MAT products, [25, 10]", ["config=rmat_products_sage"], 2),
+    ):
+        times: dict[str, list[float]] = {"plain": [], "worker": []}
+        plain_options = [option.replace("config=", "experiment=") for option in options]
+        for number in range(rounds):
+            print(f"{name}: round {number + 1} of {rounds}", file=sys.stderr)
+            loop = [sys.executable, __file__, "plain", str(epochs), *plain_options]
+            told = subprocess.run(loop, check=True, stdout=subprocess.PIPE, text=True).stdout
+            times["plain"] += json.loads(told.splitlines()[-1])[1:]
+            records, _ = train(
+                *options, *_NO_VALIDATION, f"epochs={epochs}", f"runtime.eval_every={epochs}"
+            )
+            times["worker"] += [record["epoch_time_s"] for record in records][1:]
+        found[name] = {key: statistics.median(each) for key, each in times.items()}
+    show(
+        "One cpu worker against the plain loop, seconds an epoch",
+        ["graph", "plain loop", "worker", "worker / plain"],
+        [
+            [name, f"{e['plain']:.3f}", f"{e['worker']:.3f}", f"{e['worker'] / e['plain']:.3f}"]
+            for name, e in found.items()
+        ],
+    )
+    return found
+
+
+# --- emulated devices -------------------------------------------------------------------------
+
+
+def sizes(num_seeds: int) -> dict[str, float]:
+    """Bytes read and moved, and eq. 10's seconds at unit rates, of a slice of the default graph."""
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    from gnnscale.backend.emulated import batch_bytes
+    from gnnscale.backend.loading import FeatureLoader
+    from gnnscale.config import typed
+    from gnnscale.hardware import usable_cores
+    from gnnscale.plan.perf_model import BatchSize, trainer_seconds
+    from gnnscale.runtime.settings import TrainConfig
+
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        config = typed(compose("train"), TrainConfig)
+    graph = config.dataset.open()
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    batch = config.sampler.sampler(graph, seed=0, num_threads=1).sample(
+        graph.train_idx[:num_seeds], 0
+    )
+    loader = FeatureLoader(graph, model, num_threads=1)
+    # Aggregation at a byte, update at a MAC a second, would say too little of their balance.
+    rates = {"memory_bandwidth": 4.0, "macs_per_s": 8.0}
+    inputs = loader.load(batch)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        "weights": 4 * weights,
+        "read": loader.bytes_read(batch),
+        "moved": batch_bytes(batch, inputs),
+        "work": trainer_seconds(
+            BatchSize.of(batch), model.widths, pipelined=False, aggregated=inputs.prepared, **rates
+        ),
+        **rates,
+    }
+
+
+def device(
+    size: dict[str, float], *, load: float | None, transfer: float | None, propagate: float
+) -> str:
+    """Options of an emulated device whose stages take these seconds for a slice of ``size``.
+
+    ``propagate`` includes the gradients' way out and the weights' way in, as T_prop of eq. 9.
+    """
+    if transfer is not None:
+        propagate -= sync_seconds(size["weights"], size["moved"] / transfer, 0)
+    if propagate <= 0:
+        raise SystemExit("the link needs longer for the weights than the device may compute")
+    scale = size["work"] / propagate
+    options = {
+        "kind": "emulated",
+        "macs_per_s": f"{size['macs_per_s'] * scale:.0f}.0",
+        "memory_bandwidth": f"{size['memory_bandwidth'] * scale:.0f}.0",
+        "memory_bytes": 1 << 30,
+        "link_bandwidth": "null" if transfer is None else f"{size['moved'] / transfer:.0f}.0",
+        "host_bandwidth": "null" if load is None else f"{size['read'] / load:.0f}.0",
+    }
+    return "{" + ",".join(f"{key}:{value}" for key, value in options.items()) + "}"
+
+
+def prefetch(seconds: float, devices: tuple[int, ...]) -> dict[str, Any]:
+    """Step times without, with one-stage and with two-stage prefetching."""
+    found = {}
+    for count in devices:
+        slice_size = 1024 // count
+        each = device(sizes(slice_size), load=seconds, transfer=seconds, propagate=seconds)
+        for mode in ("none", "one_stage", "two_stage"):
+            print(f"{count} devices, {mode}", file=sys.stderr)
+            epochs, steps = train(
+                *_NO_VALIDATION,
+                f"device_plan.devices=[{','.join([each] * count)}]",
+                f"device_plan.split={[slice_size] * count}".replace(" ", ""),
+                *("batch_size=1024", "epochs=3", "runtime.eval_every=3", "runtime.drm=false"),
+                f"runtime.prefetch={mode}",
+            )
+            per_epoch = len(steps) // len(epochs)
+            inner = [
+                each
+                for i, each in enumerate(step_seconds(steps))
+                if 5 <= i % per_epoch < per_epoch - 1
+            ]
+            slowest = max(
+                statistics.median(step["devices"][d]["stage_s"][stage] for step in steps[5:-1])
+                for d in range(count)
+                for stage in range(4)
+            )
+            late = max(d["late_steps"] or 0 for e in epochs for d in e["devices"])
+            found[f"{count} {mode}"] = {
+                "step_s": statistics.median(inner),
+                "mean_step_s": statistics.fmean(inner),
+                "slowest_stage_s": slowest,
+                "late_stages": late,
+            }
+    rows = []
+    for name, each in found.items():
+        none = found[f"{name.split()[0]} none"]["mean_step_s"]
+        rows.append(
+            [
+                name.replace(" ", " emulated, "),
+                f"{each['mean_step_s'] * 1e3:.1f}",
+                f"{none / each['mean_step_s']:.2f}x",
+                f"{seconds / each['mean_step_s']:.1%}",
+                f"{each['slowest_stage_s'] / each['mean_step_s']:.1%}",
+                f"{each['late_stages']}",
+            ]
+        )
+    show(
+        f"load : transfer : propagate = 1 : 1 : 1, {seconds * 1e3:.0f} ms each",
+        [
+            *("devices, prefetch", "ms a step", "over none", "of the configured bound"),
+            *("of the measured bound", "late stages"),
+        ],
+        rows,
+    )
+    return found
+
+
+def drm(seconds: float) -> dict[str, Any]:
+    """A bad initial split under resource management, against every sixteenth of the batch."""
+    batch = 1024
+    size = sizes(batch)
+    processor = device(size, load=None, transfer=None, propagate=4 * seconds)
+    accelerator = device(size, load=None, transfer=seconds / 2, propagate=4 * seconds / 3)
+    common = (
+        *_NO_VALIDATION,
+        f"device_plan.devices=[{processor},{accelerator}]",
+        *("batch_size=1024", "epochs=3", "runtime.eval_every=3", "runtime.prefetch=two_stage"),
+    )
+    static = {}
+    for sixteenths in range(0, 17):
+        mine = batch * sixteenths // 16
+        print(f"static {mine} : {batch - mine}", file=sys.stderr)
+        _, steps = train(*common, f"device_plan.split=[{mine},{batch - mine}]", "runtime.drm=false")
+        static[f"{mine}:{batch - mine}"] = _typical(steps[30:])
+    best = min(static, key=lambda split: static[split])
+    managed = {}
+    for bad in ([960, 64], [64, 960], [512, 512]):
+        print(f"managed, from {bad}", file=sys.stderr)
+        _, steps = train(*common, f"device_plan.split={bad}".replace(" ", ""))
+        last = steps[-1]["devices"]
+        managed[f"{bad[0]}:{bad[1]}"] = {
+            "after_30_s": _typical(steps[30:]),
+            "settled_after": _settled(steps),
+            "moves": sum(step["decision"] is not None for step in steps),
+            "split": f"{last[0]['seeds']}:{last[1]['seeds']}",
+        }
+    show(
+        "Static splits, processor : accelerator",
+        ["split", "ms a step", "over the best"],
+        [[k, f"{v * 1e3:.1f}", f"{v / static[best]:.3f}"] for k, v in static.items()],
+    )
+    show(
+        f"Resource management, best static {best} with {static[best] * 1e3:.1f} ms",
+        ["from", "ms a step after 30", "over the best", "last change at step", "moves", "to"],
+        [
+            [
+                name,
+                f"{each['after_30_s'] * 1e3:.1f}",
+                f"{each['after_30_s'] / static[best]:.3f}",
+                str(each["settled_after"]),
+                str(each["moves"]),
+                each["split"],
+            ]
+            for name, each in managed.items()
+        ],
+    )
+    return {"static": static, "managed": managed}
+
+
+def _typical(steps: list[dict[str, Any]]) -> float:
+    return statistics.median(step_seconds(steps)[1:])
+
+
+def _settled(steps: list[dict[str, Any]]) -> int:
+    """The first step with a split from which no later one differs by over 2 % of the batch."""
+    first = [step["devices"][0]["seeds"] for step in steps]
+    near = [abs(seeds - first[-1]) <= 0.02 * 1024 for seeds in first]
+    return len(near) - next((i for i, same in enumerate(reversed(near)) if not same), len(near))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["plain"]:
+        print(json.dumps(plain_loop(sys.argv[3:], int(sys.argv[2]))))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["overhead", "prefetch", "drm"])
+    parser.add_argument("--rounds", type=int, default=5, help="of overhead")
+    parser.add_argument("--seconds", type=float, default=0.06, help="of an emulated stage")
+    parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4], help="of prefetch")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    if options.what == "overhead":
+        figures = overhead(options.rounds)
+    elif options.what == "prefetch":
+        figures = prefetch(options.seconds, tuple(options.devices))
+    else:
+        figures = drm(options.seconds)
+    save(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()

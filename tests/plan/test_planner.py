@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnnscale.config import ConfigError
+from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.plan.perf_model import Prediction
+from gnnscale.plan.planner import plan_devices
+from gnnscale.plan.platform import Platform
+from gnnscale.plan.predict import predict, transfer_bytes
+from gnnscale.plan.workload import LayerShape, Workload
+
+Build = Callable[..., Workload]
+Machine = Callable[..., Platform]
+Accelerator = Callable[..., Emulated]
+
+
+def cpus(count: int) -> list[Device]:
+    return [Cpu(name=f"cpu:{i}") for i in range(count)]
+
+
+def share(device: Device, seeds: int, threads: tuple[int, int, int], prefetch: str) -> DeviceShare:
+    sample, load, propagate = threads
+    return DeviceShare(
+        device=device,
+        num_seeds=seeds,
+        threads=Threads(sample=sample, load=load, propagate=propagate),
+        prefetch=prefetch,
+    )
+
+
+def planned(
+    devices: list[Device],
+    workload: Workload,
+    platform: Platform,
+    *,
+    prefetch: str = "auto",
+    split: list[int] | None = None,
+    batch_size: int = 1000,
+    emulates: bool = False,
+) -> tuple[DevicePlan, Prediction]:
+    return plan_devices(
+        devices,
+        batch_size=batch_size,
+        cores=platform.processor.cores,
+        prefetch=prefetch,
+        split=split,
+        workload=workload,
+        platform=platform,
+        emulates=emulates,
+    )
+
+
+def test_step_of_a_processor(workload: Build, platform: Machine) -> None:
+    plan = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
+    stages = predict(plan, workload(), platform(1)).devices[0]
+    # 11,000 edges at 1 M/s; 10,000 rows of 80 bytes and a line at 1 GB/s, none in the cache.
+    assert stages.sample == pytest.approx(11e-3)
+    assert stages.load == pytest.approx(1.44e-3, rel=1e-3)
+    macs = 2 * 1000 * 20 * 8 + 3 * 100 * 8 * 4
+    row_bytes = 11_000 * 80 + 2 * 1100 * 32
+    assert stages.propagate == pytest.approx(macs / 1e9 + row_bytes / 1e9, rel=1e-3)
+    assert stages.transfer == 0
+
+
+def test_step_of_an_accelerator(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    device = accelerator(link_latency_s=1e-3, launch_s=2e-3, macs_per_s=1e9, memory_bandwidth=1e9)
+    plan = DevicePlan(shares=(share(device, 100, (1, 1, 0), "two_stage"),))
+    predicted = predict(plan, workload(), platform(2), emulates=False)
+    stages = predicted.devices[0]
+    topology = 8 * 1001 + 4 * 10_000 + 8 * 101 + 4 * 1000
+    assert stages.transfer == pytest.approx(1e-3 + (10_000 * 80 + topology) / 1e9)
+    forward = 10_000 * 80 + 1000 * 160 + 1000 * 32 + 100 * 32
+    backward = 1000 * 160 + 1000 * 32 + 100 * 32
+    assert stages.propagate == pytest.approx(2e-3 + (forward + backward) / 1e9)
+    # Without the processor in the plan sampling takes longest.
+    assert predicted.step_s == pytest.approx(stages.sample)
+    assert predicted.num_edges == 11_000
+
+
+def test_what_crosses_the_link_after_aggregation_on_the_host(workload: Build) -> None:
+    wide = LayerShape(width_in=20, width_out=8, products=((40, 8),))
+    fused = workload(fused=True, layers=(wide, workload().layers[1]))
+    size = fused.size(100)
+    assert transfer_bytes(fused, size) == pytest.approx(1000 * 40 * 4 + 8 * 101 + 4 * 1000)
+
+
+def test_whoever_is_early_waits_in_synchronisation(workload: Build, platform: Machine) -> None:
+    devices = cpus(2)
+    plan = DevicePlan(
+        shares=(
+            share(devices[0], 300, (1, 1, 1), "none"),
+            share(devices[1], 100, (1, 1, 1), "none"),
+        )
+    )
+    predicted = predict(plan, workload(), platform(2))
+    sums = [sum(vars(stages).values()) for stages in predicted.devices]
+    assert sums == pytest.approx([predicted.step_s] * 2)
+    assert predicted.devices[1].sync > predicted.devices[0].sync
+
+
+def test_threads_beyond_the_cores_take_turns(workload: Build, platform: Machine) -> None:
+    machine = platform(1)
+    one = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
+    four = DevicePlan(shares=tuple(share(device, 100, (1, 1, 1), "none") for device in cpus(4)))
+    alone = predict(one, workload(), machine).step_s
+    assert predict(four, workload(), machine).step_s == pytest.approx(4 * alone, rel=0.02)
+
+
+def test_overlapping_stages_share_the_cores(workload: Build, platform: Machine) -> None:
+    machine = platform(1)
+    serial = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
+    overlapped = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "two_stage"),))
+    best = predict(serial, workload(), machine).step_s
+    assert predict(overlapped, workload(), machine).step_s >= 0.97 * best
+
+
+def test_emulated_devices_are_late_where_the_host_is_slow(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    plan = DevicePlan(shares=(share(accelerator(), 100, (1, 1, 0), "one_stage"),))
+    slow = platform(2, macs_per_s=[1e6, 2e6])
+    late = predict(plan, workload(), slow, emulates=True).devices[0].propagate
+    assert late > 10 * predict(plan, workload(), slow, emulates=False).devices[0].propagate
+
+
+def test_a_device_without_seeds_only_synchronises(workload: Build, platform: Machine) -> None:
+    devices = cpus(2)
+    plan = DevicePlan(
+        shares=(share(devices[0], 100, (1, 1, 1), "none"), share(devices[1], 0, (1, 1, 1), "none"))
+    )
+    idle = predict(plan, workload(), platform(2)).devices[1]
+    assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
+
+
+def test_one_processor_takes_turns_with_all_cores(workload: Build, platform: Machine) -> None:
+    plan, predicted = planned([Cpu()], workload(sampled=True), platform(2))
+    assert plan.shares[0].threads == Threads(sample=2, load=2, propagate=2)
+    assert plan.shares[0].prefetch == "none"
+    assert predicted == predict(plan, workload(sampled=True), platform(2), emulates=False)
+
+
+def test_equal_processors_get_equal_shares(workload: Build, platform: Machine) -> None:
+    plan, _ = planned(cpus(2), workload(), platform(2))
+    assert plan.split == (500, 500)
+
+
+def test_trainers_finish_together(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    fast = accelerator("fast", macs_per_s=3e6, memory_bandwidth=1e12, link_bandwidth=1e12)
+    slow = accelerator("slow", macs_per_s=1e6, memory_bandwidth=1e12, link_bandwidth=1e12)
+    machine = platform(8, sampled_edges_per_s=[1e9, 8e9])
+    plan, predicted = planned([slow, fast], workload(), machine)
+    assert plan.split == pytest.approx((250, 750), abs=5)
+    times = [stages.propagate for stages in predicted.devices]
+    assert times[0] == pytest.approx(times[1], rel=0.02)
+
+
+def test_loading_by_bandwidth_is_hidden_behind_an_accelerator(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    plan, _ = planned([accelerator()], workload(), platform(4))
+    assert plan.shares[0].prefetch in ("one_stage", "two_stage")
+    assert plan.shares[0].threads.propagate == 0
+
+
+def test_more_workers_than_cores_get_a_thread_each(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    devices = [*cpus(2), accelerator()]
+    plan, _ = planned(devices, workload(), platform(2))
+    assert [each.prefetch for each in plan.shares] == ["none", "none", "one_stage"]
+    assert [each.host_threads for each in plan.shares] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
+def test_a_mode_asked_for_is_honoured(
+    prefetch: str, workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    plan, _ = planned([Cpu(), accelerator()], workload(), platform(2), prefetch=prefetch)
+    assert {each.prefetch for each in plan.shares} == {prefetch}
+    threads = plan.shares[0].threads
+    assert min(threads.sample, threads.load, threads.propagate) == 1
+
+
+def test_a_split_asked_for_is_kept(workload: Build, platform: Machine) -> None:
+    plan, _ = planned(cpus(2), workload(), platform(2), split=[900, 100])
+    assert plan.split == (900, 100)
+
+
+@pytest.mark.parametrize(
+    ("split", "reason"),
+    [
+        ([1000], "one number for each of 2 devices is needed"),
+        ([600, 600], "sums to 1200, not to batch_size=1000"),
+        ([1100, -100], "none may be below 0"),
+    ],
+)
+def test_a_split_that_does_not_fit(
+    split: list[int], reason: str, workload: Build, platform: Machine
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(cpus(2), workload(), platform(2), split=split)
+    assert str(error.value) == f"device_plan.split={split}: {reason}"
+
+
+def test_an_unknown_mode(workload: Build, platform: Machine) -> None:
+    with pytest.raises(ConfigError, match=r"runtime\.prefetch=much: allowed are auto, none"):
+        planned(cpus(1), workload(), platform(2), prefetch="much")
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    num_cpus=st.integers(0, 3),
+    num_accelerators=st.integers(0, 4),
+    cores=st.sampled_from([1, 2, 3, 4, 8, 16]),
+    batch_size=st.integers(8, 4000),
+)
+def test_no_plan_uses_more_threads_than_cores(
+    workload: Build,
+    platform: Machine,
+    accelerator: Accelerator,
+    num_cpus: int,
+    num_accelerators: int,
+    cores: int,
+    batch_size: int,
+) -> None:
+    devices: list[Device] = [*cpus(num_cpus)]
+    devices += [accelerator(f"accelerator:{i}") for i in range(num_accelerators)]
+    if not devices:
+        return
+    plan, predicted = planned(
+        devices, workload(sampled=True), platform(cores), batch_size=batch_size, emulates=True
+    )
+    assert plan.batch_size == batch_size
+    assert plan.host_threads <= max(cores, len(devices))
+    assert min(each.host_threads for each in plan.shares) >= 1
+    assert predicted.step_s > 0

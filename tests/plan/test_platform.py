@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.config import ConfigError
+from gnnscale.plan.platform import Platform, Processor, ThisMachine, platform_file, shared_rate
+
+ACCELERATOR = {
+    "kind": "emulated",
+    "name": "x",
+    "macs_per_s": 1e9,
+    "memory_bandwidth": 1e9,
+    "memory_bytes": 100,
+}
+
+
+@pytest.mark.parametrize(
+    ("threads", "active", "rate"),
+    [
+        (1, 1, 10),
+        (2, 2, 16),
+        (1, 2, 8),
+        (1, 4, 4),
+        (4, 4, 16),
+        (1, 1.5, 13 / 1.5),
+        (2, 1, 16),
+    ],
+)
+def test_threads_share_the_rate_of_all_that_are_active(
+    threads: int, active: float, rate: float
+) -> None:
+    assert shared_rate([1, 2], [10, 16], threads, active) == pytest.approx(rate)
+
+
+def test_an_unlimited_rate_stays_so() -> None:
+    assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
+
+
+@given(
+    rates=st.lists(st.floats(1, 100), min_size=3, max_size=3).map(sorted),
+    threads=st.integers(1, 16),
+    active=st.floats(1, 64),
+)
+def test_more_active_threads_never_leave_more(
+    rates: list[float], threads: int, active: float
+) -> None:
+    # Per-thread rates that fall, as those of a machine do.
+    rates = [rates[0], min(rates[1], 2 * rates[0]), min(rates[2], 4 * rates[0])]
+    rates[2] = min(max(rates[2], rates[1]), 2 * rates[1])
+    before = shared_rate([1, 2, 4], rates, threads, active)
+    assert shared_rate([1, 2, 4], rates, threads, active + 1) <= before * (1 + 1e-9)
+
+
+def test_all_reduce_is_a_ring(processor: Callable[..., Processor]) -> None:
+    host = processor(sync_latency_s=1.0, sync_bandwidth=10.0)
+    assert host.sync_seconds(100, 1) == 0
+    assert host.sync_seconds(100, 2) == 2 * (1 + 5)
+    assert host.sync_seconds(100, 4) == 2 * (3 + 7.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"threads": [1, 1]}, "processor.threads=[1, 1]: must be ascending"),
+        ({"threads": []}, "processor.threads=[]: must be ascending"),
+        ({"cores": 4, "threads": [1, 2]}, "must end with cores=4"),
+        ({"macs_per_s": [1.0]}, "processor.macs_per_s=[1.0]: threads=[1, 2] need one each"),
+        ({"macs_per_s": [1.0, 0.0]}, "processor.macs_per_s=[1.0, 0.0]: must be above 0"),
+        ({"layer_s": [0.0, -1.0]}, "processor.layer_s=[0.0, -1.0]: must be above 0"),
+        ({"sync_bandwidth": math.nan}, "processor.sync_bandwidth=nan: must be above 0"),
+    ],
+)
+def test_figures_that_cannot_be(
+    processor: Callable[..., Processor], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        processor(**fields)
+    assert message in str(error.value)
+
+
+def test_devices_of_a_platform(processor: Callable[..., Processor]) -> None:
+    machine = Platform(name="x", processor=processor(), accelerator=ACCELERATOR, num_accelerators=2)
+    assert [device.name for device in machine.devices(2)] == ["cpu", "x:0", "x:1"]
+    assert [device.kind for device in machine.devices(1)] == ["cpu", "emulated"]
+    assert len(machine.devices(0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
+        ({"num_accelerators": 1}, "platform.accelerator=null"),
+        ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
+        ({"num_accelerators": 1, "accelerator": {"kind": "cpu"}}, "has no metadata"),
+        ({"num_accelerators": 1, "accelerator": {"kind": "gpu"}}, "allowed are"),
+    ],
+)
+def test_accelerators_that_cannot_be(
+    processor: Callable[..., Processor], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Platform(name="x", processor=processor(), **fields)
+
+
+def test_written_and_read_again(platform: Callable[..., Platform], tmp_path: Path) -> None:
+    before = platform(rows_per_s=[math.inf, math.inf])
+    file = tmp_path / "new" / "platform.yaml"
+    before.write(file)
+    assert ThisMachine(file=file).open() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_nothing_half_written(
+    platform: Callable[..., Platform], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "platform.yaml"
+    file.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("gnnscale.plan.platform.os.replace", full)
+    with pytest.raises(OSError, match="disk full"):
+        platform().write(file)
+    assert [each.name for each in tmp_path.iterdir()] == ["platform.yaml"]
+    assert file.read_text() == "before"
+
+
+def test_no_figures_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
+    with pytest.raises(ConfigError) as error:
+        ThisMachine().open()
+    assert str(error.value) == (
+        f"{platform_file()}: no figures of this machine; run gnnscale doctor calibrate=true"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "- 1", "name: x\nprocesor: {}\n", "{", "name: x\nprocessor: 3\n", "\x00"]
+)
+def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "platform.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        ThisMachine(file=file).open()
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from gnnscale.config import ConfigError, typed
+from gnnscale.dataset.synthetic import RMat
+from gnnscale.model import GCN
+from gnnscale.plan.platform import Platform
+from gnnscale.plan.published import PUBLISHED, PublishedGraph, expected_size, published_workload
+from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
+from gnnscale.report.simulate import describe, draw
+from gnnscale.sampler import LayerSampling
+
+
+@pytest.fixture(autouse=True)
+def composing() -> Iterator[None]:
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        yield
+
+
+def config(*overrides: str) -> SimulateConfig:
+    return typed(compose("simulate", list(overrides)), SimulateConfig)
+
+
+def speedups(scaling: Scaling) -> dict[int, float]:
+    return {each.num_accelerators: scaling.speedup(each) for each in scaling.results}
+
+
+def test_expected_size_of_a_large_graph() -> None:
+    graph = PublishedGraph(
+        num_vertices=10**12,
+        num_edges=10**16,
+        num_features=4,
+        num_classes=2,
+        num_train=10,
+    )
+    size = expected_size(graph, [25, 10], 100)
+    # Degrees are far above the fan-outs, and no vertex is met twice.
+    assert size.edges == pytest.approx((26_000, 2500), rel=0.01)
+    assert size.vertices == pytest.approx((28_600, 2600, 100), rel=0.01)
+    whole = expected_size(replace(graph, num_vertices=1000, num_edges=2000), [-1, 5], 100)
+    assert whole.edges[1] == 200
+    assert whole.vertices[0] < 1000
+
+
+def test_workload_of_a_published_graph() -> None:
+    found = published_workload(
+        PUBLISHED["mag240m"], GCN(hidden=256), [25, 10], batch_size=1024, fused=False
+    )
+    assert found.widths == (756, 256, 153)
+    assert found.num_seeds[-1] == 1024
+    assert found.sample_seconds(1024, 1) is None
+
+
+def test_host_memory_limits_scaling_as_in_figure_9() -> None:
+    scaling = simulate(config(), None)
+    found = speedups(scaling)
+    assert list(found) == [1, 2, 4, 8, 12, 16]
+    assert found[8] == pytest.approx(8, rel=0.05)
+    assert found[12] == pytest.approx(12, rel=0.05)
+    # 205 GB/s feed 12.8 links of 16 GB/s.
+    assert found[16] < 13
+    assert [each.bottleneck for each in scaling.results] == ["transfer"] * 5 + ["load"]
+
+
+def test_steps_of_mag240m_are_bound_by_the_link() -> None:
+    one = simulate(config("accelerators=[1]"), None).results[0]
+    size = expected_size(PUBLISHED["mag240m"], [25, 10], 1024)
+    features = size.vertices[0] * 756 * 4 / 16e9
+    assert features < one.predicted.step_s < 1.1 * features
+    assert one.epoch_s == pytest.approx(1087 * one.predicted.step_s)
+
+
+@pytest.mark.parametrize("platform", ["epyc7763_a5000_x4", "epyc7763_u250_x4"])
+@pytest.mark.parametrize("graph", list(PUBLISHED))
+def test_published_machines(platform: str, graph: str) -> None:
+    options = config(f"platform={platform}", f"graph={graph}", "accelerators=[0,4]", "hybrid=true")
+    scaling = simulate(options, None)
+    assert isinstance(options.platform, Platform)
+    assert options.platform.num_accelerators == 4
+    alone, hybrid = scaling.results
+    assert len(hybrid.plan.shares) == 5
+    assert hybrid.plan.batch_size == 4096
+    assert hybrid.mteps > alone.mteps > 0
+
+
+def test_a_graph_that_is_here(tmp_path: Path) -> None:
+    node = compose("prepare", ["dataset=rmat", f"dataset.store={tmp_path / 'store'}"]).dataset
+    OmegaConf.update(node, "num_vertices", 2000)
+    OmegaConf.update(node, "num_edges", 10_000)
+    dataset = typed(node, RMat, group="dataset")
+    scaling = simulate(config("accelerators=[1,2]", "batch_size=64"), dataset)
+    assert scaling.graph == "rmat"
+    assert speedups(scaling)[2] > 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["graph=reddit"], "graph=reddit: allowed are products, papers100m, mag240m"),
+        (["accelerators=[]"], "accelerators=[]: numbers from 0 on are needed"),
+        (["accelerators=[-1]"], "accelerators=[-1]: numbers from 0 on are needed"),
+        (["batch_size=0"], "batch_size=0: must be at least 1"),
+        (["prefetch=much"], "prefetch=much: allowed are auto, none, one_stage, two_stage"),
+        (["model.num_layers=3"], "sampler: picks neighbours for 2 layers"),
+    ],
+)
+def test_options_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(*overrides)
+    assert message in str(error.value)
+
+
+def test_a_platform_without_accelerators(platform: Any) -> None:
+    options = replace(config(), platform=platform())
+    with pytest.raises(ConfigError, match=r"accelerators=\[1, 2, .*\]: round has none"):
+        simulate(options, None)
+    results = simulate(replace(options, accelerators=[0]), None).results
+    assert results[0].plan.shares[0].device.kind == "cpu"
+
+
+def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
+    options = replace(config(), sampler=LayerSampling(layer_sizes=[10, 10]))
+    with pytest.raises(ConfigError, match="only neighbour sampling"):
+        simulate(options, None)
+
+
+def test_the_curve_is_a_file_of_its_own() -> None:
+    scaling = simulate(config("accelerators=[1,4]"), None)
+    picture = draw(scaling)
+    root = ElementTree.fromstring(picture)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+    assert len(re.findall("<circle", picture)) == 2
+    assert json.loads(json.dumps(describe(scaling)))["results"][1]["num_accelerators"] == 4
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gnnscale", "simulate", "accelerators=[1,2]"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    written = tmp_path / done.stdout.splitlines()[-1]
+    assert {"simulation.json", "scaling.svg"} <= {each.name for each in written.iterdir()}
+    assert "simulated" in done.stdout
