@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from gnnscale import DGLModel, NeighborSampler
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import PlantedPartition
 from gnnscale.runtime.batches import seed_batches
-from gnnscale.backend.loading import FeatureLoader
 
 
 class SAGE(nn.Module):

@@ -10,9 +10,9 @@ from torch.nn import functional
 from torch_geometric.nn import SAGEConv
 
 from gnnscale import NeighborSampler, PyGModel
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import PlantedPartition
 from gnnscale.runtime.batches import seed_batches
-from gnnscale.backend.loading import FeatureLoader
 
 
 class SAGE(nn.Module):

@@ -1,8 +1,9 @@
 """The runtime against what it replaces: its cost, what prefetching brings, where the split settles.
 
     python scripts/bench_runtime.py overhead    one cpu worker against a plain loop
+    python scripts/bench_runtime.py overlap     the same, features from the disk (as root)
     python scripts/bench_runtime.py prefetch    load : transfer : propagate = 1 : 1 : 1, emulated
-    python scripts/bench_runtime.py drm         a bad split against the best of an exhaustive sweep
+    python scripts/bench_runtime.py drm         a bad split against the best of a sweep
 
 Every figure comes from runs of ``gnnscale train`` and the files that they write. The accelerators
 of the last two are emulated: their stages take the time that their metadata say.
@@ -93,13 +94,15 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     return seconds
 
 
-def overhead(rounds: int) -> dict[str, Any]:
+def overhead(rounds: int, only: str) -> dict[str, Any]:
     """One cpu worker against the plain loop, interleaved, medians of epoch times."""
     found = {}
     for name, options, epochs in (
         ("default graph", [], 10),
         ("R-MAT products, [25, 10]", ["config=rmat_products_sage"], 2),
     ):
+        if only and not name.startswith(only):
+            continue
         times: dict[str, list[float]] = {"plain": [], "worker": []}
         plain_options = [option.replace("config=", "experiment=") for option in options]
         for number in range(rounds):
@@ -121,6 +124,54 @@ def overhead(rounds: int) -> dict[str, Any]:
         ],
     )
     return found
+
+
+def overlap(rounds: int) -> dict[str, Any]:
+    """The first epoch after a start of the machine: features are read from the disk."""
+    options = (
+        *("dataset=rmat", "dataset.num_vertices=400000", "dataset.num_edges=4000000"),
+        *(
+            "dataset.num_features=256",
+            "dataset.train_fraction=0.2",
+            "batch_size=512",
+            "sampler.fanouts=[10,10]",
+        ),
+        "runtime.inference=sampled",
+    )
+    subprocess.run(
+        [sys.executable, "-m", "gnnscale", "prepare", *options[:5]],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    times: dict[str, list[float]] = {}
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        drop_page_cache()
+        loop = [sys.executable, __file__, "plain", "1", *options]
+        told = subprocess.run(loop, check=True, stdout=subprocess.PIPE, text=True).stdout
+        times.setdefault("plain loop", []).append(json.loads(told.splitlines()[-1])[0])
+        for mode in ("none", "one_stage", "two_stage"):
+            drop_page_cache()
+            epochs, _ = train(*options, *_NO_VALIDATION, "epochs=1", f"runtime.prefetch={mode}")
+            times.setdefault(f"worker, {mode}", []).append(epochs[0]["epoch_time_s"])
+    found = {name: statistics.median(each) for name, each in times.items()}
+    show(
+        "An epoch whose features come from the disk, seconds",
+        ["", "seconds", "over the plain loop"],
+        [[name, f"{s:.2f}", f"{found['plain loop'] / s:.2f}x"] for name, s in found.items()],
+    )
+    return found
+
+
+def drop_page_cache() -> None:
+    """Make the system forget what it has read."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError as error:
+        raise SystemExit(
+            f"{error.filename}: {error.strerror}; only root can measure this"
+        ) from None
 
 
 # --- emulated devices -------------------------------------------------------------------------
@@ -154,7 +205,7 @@ def sizes(num_seeds: int) -> dict[str, float]:
     return {
         "weights": 4 * weights,
         "read": loader.bytes_read(batch),
-        "moved": batch_bytes(batch, inputs),
+        "moved": batch_bytes(batch, inputs, aggregated=inputs.prepared),
         "work": trainer_seconds(
             BatchSize.of(batch), model.widths, pipelined=False, aggregated=inputs.prepared, **rates
         ),
@@ -185,6 +236,22 @@ def device(
     return "{" + ",".join(f"{key}:{value}" for key, value in options.items()) + "}"
 
 
+def eq_6(steps: list[dict[str, Any]], stage: int) -> float:
+    """Mean seconds of a stage on the device that was slowest in it; propagation as in eq. 9.
+
+    There, the slowest trainer and the synchronisation, without what others wait for the slowest.
+    """
+    times = [[device["stage_s"] for device in step["devices"]] for step in steps]
+    full = [each for each in times if all(t[stage] is not None for t in each)]
+    longest = [max(t[stage] for t in each) for each in full]
+    if stage == 3:
+        synced = [each for each in full if all(t[4] is not None for t in each)]
+        return statistics.fmean(longest) + statistics.fmean(
+            min(t[4] for t in each) for each in synced
+        )
+    return statistics.fmean(longest)
+
+
 def prefetch(seconds: float, devices: tuple[int, ...]) -> dict[str, Any]:
     """Step times without, with one-stage and with two-stage prefetching."""
     found = {}
@@ -206,11 +273,7 @@ def prefetch(seconds: float, devices: tuple[int, ...]) -> dict[str, Any]:
                 for i, each in enumerate(step_seconds(steps))
                 if 5 <= i % per_epoch < per_epoch - 1
             ]
-            slowest = max(
-                statistics.median(step["devices"][d]["stage_s"][stage] for step in steps[5:-1])
-                for d in range(count)
-                for stage in range(4)
-            )
+            slowest = max(eq_6(steps[5:], stage) for stage in range(4))
             late = max(d["late_steps"] or 0 for e in epochs for d in e["devices"])
             found[f"{count} {mode}"] = {
                 "step_s": statistics.median(inner),
@@ -235,7 +298,7 @@ def prefetch(seconds: float, devices: tuple[int, ...]) -> dict[str, Any]:
         f"load : transfer : propagate = 1 : 1 : 1, {seconds * 1e3:.0f} ms each",
         [
             *("devices, prefetch", "ms a step", "over none", "of the configured bound"),
-            *("of the measured bound", "late stages"),
+            *("of the slowest stage", "late stages"),
         ],
         rows,
     )
@@ -264,10 +327,11 @@ def drm(seconds: float) -> dict[str, Any]:
     for bad in ([960, 64], [64, 960], [512, 512]):
         print(f"managed, from {bad}", file=sys.stderr)
         _, steps = train(*common, f"device_plan.split={bad}".replace(" ", ""))
-        last = steps[-1]["devices"]
+        last = full(steps)[-1]["devices"]
         managed[f"{bad[0]}:{bad[1]}"] = {
             "after_30_s": _typical(steps[30:]),
             "settled_after": _settled(steps),
+            "within_5_after": _within(steps, 1.05 * static[best]),
             "moves": sum(step["decision"] is not None for step in steps),
             "split": f"{last[0]['seeds']}:{last[1]['seeds']}",
         }
@@ -278,12 +342,16 @@ def drm(seconds: float) -> dict[str, Any]:
     )
     show(
         f"Resource management, best static {best} with {static[best] * 1e3:.1f} ms",
-        ["from", "ms a step after 30", "over the best", "last change at step", "moves", "to"],
+        [
+            *("from", "ms a step after 30", "over the best", "within 5 % from step"),
+            *("split within 2 % from step", "moves", "to"),
+        ],
         [
             [
                 name,
                 f"{each['after_30_s'] * 1e3:.1f}",
                 f"{each['after_30_s'] / static[best]:.3f}",
+                str(each["within_5_after"]),
                 str(each["settled_after"]),
                 str(each["moves"]),
                 each["split"],
@@ -294,13 +362,27 @@ def drm(seconds: float) -> dict[str, Any]:
     return {"static": static, "managed": managed}
 
 
+def full(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps with a full mini-batch: the last of an epoch has fewer seeds."""
+    sizes = [sum(device["seeds"] for device in step["devices"]) for step in steps]
+    return [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
+
+
 def _typical(steps: list[dict[str, Any]]) -> float:
     return statistics.median(step_seconds(steps)[1:])
 
 
+def _within(steps: list[dict[str, Any]], limit: float) -> int:
+    """The first step from which the median of any ten in a row stays below ``limit``."""
+    times = step_seconds(steps)
+    medians = [statistics.median(times[i : i + 10]) for i in range(len(times) - 10)]
+    above = [i for i, each in enumerate(medians) if each > limit]
+    return above[-1] + 1 if above else 0
+
+
 def _settled(steps: list[dict[str, Any]]) -> int:
     """The first step with a split from which no later one differs by over 2 % of the batch."""
-    first = [step["devices"][0]["seeds"] for step in steps]
+    first = [step["devices"][0]["seeds"] for step in full(steps)]
     near = [abs(seeds - first[-1]) <= 0.02 * 1024 for seeds in first]
     return len(near) - next((i for i, same in enumerate(reversed(near)) if not same), len(near))
 
@@ -310,14 +392,17 @@ def main() -> None:
         print(json.dumps(plain_loop(sys.argv[3:], int(sys.argv[2]))))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["overhead", "prefetch", "drm"])
+    parser.add_argument("what", choices=["overhead", "overlap", "prefetch", "drm"])
     parser.add_argument("--rounds", type=int, default=5, help="of overhead")
+    parser.add_argument("--graph", default="", help="of overhead: only graphs that begin so")
     parser.add_argument("--seconds", type=float, default=0.06, help="of an emulated stage")
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4], help="of prefetch")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     if options.what == "overhead":
-        figures = overhead(options.rounds)
+        figures = overhead(options.rounds, options.graph)
+    elif options.what == "overlap":
+        figures = overlap(options.rounds)
     elif options.what == "prefetch":
         figures = prefetch(options.seconds, tuple(options.devices))
     else:

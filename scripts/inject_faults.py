@@ -2,10 +2,11 @@
 
     python scripts/inject_faults.py [--kills 20] [--seed 0]
 
-Runs of ``gnnscale train`` on several devices get kill -9 in a random worker at a random time, Ctrl-C,
-SIGTERM, a worker whose memory runs out, and kill -9 of the process that started them. Each has to end
-within 5 s, to tell the cause in its last line, and to leave no process, shared memory or listening
-port. Then it is resumed, and has to end with the weights of a run that nobody disturbed, bit for bit.
+Runs of ``gnnscale train`` on several devices get kill -9 of a random worker at a random time,
+SIGINT, SIGTERM, a worker whose memory runs out, and kill -9 of the process that started them. Each
+has to end within 5 s, to tell the cause in its last line, and to leave no process, shared memory or
+listening port. Then it is resumed, and has to end with the weights of a run that nobody disturbed,
+bit for bit.
 
 Prints a Markdown table; the exit status is 1 where a check failed. Linux only.
 """
@@ -18,7 +19,6 @@ import random
 import re
 import resource
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,13 +26,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+BEGAN = time.monotonic()
 #: Seconds in which a run has to end, and after which nobody waits any longer.
 LIMIT_S = 5.0
-GIVE_UP_S = 60.0
+GIVE_UP_S = 120.0
 ACCELERATOR = (
     "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
     "link_bandwidth:1e9,launch_s:4e-3}"
@@ -45,7 +47,7 @@ PLANS = {
 OPTIONS = (
     *("dataset.num_vertices=20000", "dataset.num_edges=200000", "model.hidden=32"),
     *("sampler.fanouts=[10,5]", "batch_size=256", "device_plan.split=[156,100]", "num_threads=2"),
-    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=20"),
+    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=8"),
 )
 #: Told to every process of a run, so that SIGUSR1 makes it write down what its threads are doing.
 STACKS = """\
@@ -245,4 +247,296 @@ def difference(left: Path, right: Path) -> float:
         torch.load(run / "checkpoints" / "last.pt", weights_only=True)["model"]
         for run in (left, right)
     ]
-    return max(float((weights[0][key] - weights[1][key]).abs().max()) for key in weights[0])
+    return max(float((weights[0][key] - other).abs().max()) for key, other in weights[1].items())
+
+
+# --- faults -----------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What a fault led to; ``wrong`` names every check that failed."""
+
+    plan: str
+    fault: str
+    directory: Path
+    doing: str = ""
+    seconds: float = 0.0
+    cause: str = ""
+    difference: float | None = None
+    wrong: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """A plan under test: its options, its undisturbed run, and how long workers of that lived."""
+
+    name: str
+    options: tuple[str, ...]
+    devices: tuple[str, ...]
+    folder: Path
+    environment: dict[str, str]
+    whole: Path = Path()
+    lifetime: float = 0.0
+
+    def start(self, name: str) -> Training:
+        return start(self.folder / name, *self.options, environment=self.environment)
+
+    def finish(self, directory: Path, *options: str) -> None:
+        """Let a run come to its end."""
+        run = start(directory, *options, environment=self.environment)
+        run.wait_until_gone()
+        run.end()
+        if run.process.returncode:
+            raise RuntimeError(f"{directory}: did not finish: {run.errors.read_text()}")
+
+    def measure(self) -> None:
+        """Do the undisturbed run."""
+        self.whole = self.folder / "whole"
+        run = self.start("whole")
+        run.wait_for(run.workers)
+        first = time.monotonic()
+        self.lifetime = run.wait_until_gone() - first
+        run.end()
+        if run.process.returncode:
+            raise RuntimeError(f"{self.name}: {run.errors.read_text()}")
+
+
+def doing(run: Training, worker: Process, stacks: Path) -> str:
+    """Have a worker write down the stacks of its threads, and say what it is doing."""
+    file = stacks / str(worker.pid)
+    try:
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+        caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)  # type: ignore[index]
+        if not caught >> (signal.SIGUSR1 - 1) & 1:
+            return "start"
+        os.kill(worker.pid, signal.SIGUSR1)
+    except OSError:
+        return "start"
+    deadline = time.monotonic() + 0.05
+    while "(most recent call first)" not in file.read_text() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    found = []
+    for thread in file.read_text().split("\n\n"):
+        frames = re.findall(r'File ".*/gnnscale/(?:runtime|backend)/.*", line \d+ in (\w+)', thread)
+        found += [DOING[name] for name in frames if name in DOING][:1]
+    return " + ".join(dict.fromkeys(sorted(found))) or "start"
+
+
+def check_end(run: Training, outcome: Outcome, *, cause: str, status: int, since: float) -> None:
+    """Wait for the end of a run that a fault has met, and look at what is left."""
+    outcome.seconds = run.wait_until_gone() - since
+    outcome.cause = run.last_line()
+    errors = run.errors.read_text()
+    wrong = [f"left behind: {each}" for each in run.left_behind()]
+    if outcome.seconds > LIMIT_S:
+        wrong.append(f"ended after {outcome.seconds:.1f} s")
+    if run.process.poll() != status:
+        wrong.append(f"exit status {run.process.poll()}, not {status}")
+    if not re.search(cause, outcome.cause):
+        wrong.append(f"its last line is {outcome.cause!r}")
+    if "Traceback" in errors:
+        wrong.append("a traceback on stderr")
+    outcome.wrong += wrong
+    run.end()
+
+
+def check_resumed(plan: Plan, outcome: Outcome) -> Outcome:
+    """Resume a run, and compare its weights with those of the one that nobody disturbed."""
+    if not (outcome.directory / "config.yaml").exists():
+        plan.finish(outcome.directory, *plan.options)  # it had not begun: nothing to resume
+    else:
+        plan.finish(outcome.directory, "resume")
+    outcome.difference = difference(plan.whole, outcome.directory)
+    if outcome.difference != 0:
+        outcome.wrong.append(f"weights differ by {outcome.difference:.1e}")
+    return outcome
+
+
+def kill(plan: Plan, chance: random.Random, number: int) -> Outcome:
+    """Kill -9 a random worker at a random time between its start and its end."""
+    for attempt in range(5):
+        outcome = try_to_kill(plan, chance, f"kill-{number}-{attempt}")
+        if outcome is not None:
+            return outcome
+    raise RuntimeError(f"{plan.name}: five runs ended before a worker could be killed")
+
+
+def try_to_kill(plan: Plan, chance: random.Random, name: str) -> Outcome | None:
+    """As ``kill``; None where the run was over before."""
+    run = plan.start(name)
+    rank = chance.randrange(len(plan.devices))
+    run.wait_for(lambda: len(run.workers()) == len(plan.devices))
+    time.sleep(chance.random() * plan.lifetime)
+    run.watch()
+    workers = run.workers()
+    if len(workers) < len(plan.devices):
+        run.wait_until_gone()
+        run.end()
+        return None
+    worker = workers[rank]
+    outcome = Outcome(plan=plan.name, fault="kill -9 of a worker", directory=run.directory)
+    outcome.doing = doing(run, worker, plan.folder / "stacks")
+    since = time.monotonic()
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        run.wait_until_gone()
+        return None
+    cause = f"^worker {plan.devices[rank]}: process {worker.pid} killed by SIGKILL"
+    check_end(run, outcome, cause=cause, status=1, since=since)
+    if run.process.returncode == 0:
+        return None
+    return outcome
+
+
+def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -> Outcome:
+    """Send a signal to the process that the user started."""
+    run = plan.start(name.replace(" ", "-"))
+    run.wait_for((run.directory / "checkpoints" / "last.pt").exists)
+    time.sleep(chance.random())
+    run.watch()
+    outcome = Outcome(plan=plan.name, fault=name, directory=run.directory)
+    since = time.monotonic()
+    os.kill(run.process.pid, number)
+    if number == signal.SIGKILL:
+        check_end(run, outcome, cause="", status=-signal.SIGKILL, since=since)
+        outcome.cause = "nothing: nobody is left to"
+    else:
+        check_end(run, outcome, cause="^interrupted$", status=130, since=since)
+    return outcome
+
+
+def exhaust(plan: Plan, rank: int) -> Outcome:
+    """Let a worker have no more memory than it has when it begins to train."""
+    run = plan.start(f"memory-{rank}")
+
+    def has_opened_the_graph() -> bool:
+        workers = run.workers()
+        if len(workers) < len(plan.devices):
+            return False
+        return "/features.npy" in Path(f"/proc/{workers[rank].pid}/maps").read_text()
+
+    run.wait_for(has_opened_the_graph)
+    run.watch()
+    worker = run.workers()[rank]
+    pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize()
+    since = time.monotonic()
+    resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, limit))
+    outcome = Outcome(plan=plan.name, fault="out of memory in a worker", directory=run.directory)
+    cause = f"^worker {plan.devices[rank]}: out of memory"
+    check_end(run, outcome, cause=cause, status=1, since=since)
+    return outcome
+
+
+def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[], Outcome]]:
+    """Yield what is to be done to a plan."""
+    for number in range(kills):
+        yield lambda number=number: kill(plan, chance, number)  # type: ignore[misc]
+    yield lambda: send(plan, "SIGINT", signal.SIGINT, chance)
+    yield lambda: send(plan, "SIGTERM", signal.SIGTERM, chance)
+    for rank in range(len(plan.devices)):
+        yield lambda rank=rank: exhaust(plan, rank)  # type: ignore[misc]
+    yield lambda: send(plan, "kill -9 of the command", signal.SIGKILL, chance)
+
+
+# --- results ----------------------------------------------------------------------------------
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Return the results, a row for each fault of each plan."""
+    lines = [
+        "| device plan | fault | runs | ended after, median and longest | what it tells "
+        "| largest difference of resumed weights | passed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows = dict.fromkeys((outcome.plan, outcome.fault) for outcome in outcomes)
+    for plan, fault in rows:
+        group = [each for each in outcomes if (each.plan, each.fault) == (plan, fault)]
+        seconds = [each.seconds for each in group]
+        differences = [each.difference for each in group if each.difference is not None]
+        cause = re.sub(r"process \d+", "process N", group[0].cause)
+        cause = re.split(r"[;(]", cause)[0].strip()
+        lines.append(
+            f"| {plan} | {fault} | {len(group)} "
+            f"| {statistics.median(seconds):.2f} s, {max(seconds):.2f} s | {cause} "
+            f"| {max(differences, default=float('nan')):g} "
+            f"| {sum(not each.wrong for each in group)} of {len(group)} |"
+        )
+    met = Counter(each.doing for each in outcomes if each.doing)
+    lines.append("")
+    lines.append("Killed workers were at: " + ", ".join(f"{k} ({n})" for k, n in met.most_common()))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--kills", type=int, default=20, help="kill -9 of workers, in all")
+    arguments.add_argument("--seed", type=int, default=0, help="of workers and times")
+    options = arguments.parse_args()
+    chance = random.Random(options.seed)
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="gnnscale-faults-") as temporary:
+        for position, (name, (devices, names)) in enumerate(PLANS.items()):
+            plan = set_up(Path(temporary) / name, name, devices, names)
+            kills = (options.kills + position) // len(PLANS)
+            outcomes += disturb_and_resume(plan, faults(plan, kills, chance))
+    print(table(outcomes))
+    return 1 if any(outcome.wrong for outcome in outcomes) else 0
+
+
+def disturb_and_resume(plan: Plan, disturb: Iterator[Callable[[], Outcome]]) -> list[Outcome]:
+    """Do one run after the other to a plan, and resume them two at a time."""
+    outcomes = []
+    for inject in disturb:
+        outcome = inject()
+        outcomes.append(outcome)
+        at = f" at {outcome.doing}" if outcome.doing else ""
+        tell(plan, outcome, f"{outcome.fault}{at}: ended after {outcome.seconds:.2f} s")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for outcome in pool.map(lambda outcome: check_resumed(plan, outcome), outcomes):
+            tell(plan, outcome, f"{outcome.fault}: resumed")
+    return outcomes
+
+
+def tell(plan: Plan, outcome: Outcome, what: str) -> None:
+    """Print a line of progress."""
+    wrong = "; ".join(outcome.wrong) or "as it should"
+    now = time.monotonic() - BEGAN
+    print(f"{now:4.0f} s  {plan.name}: {what}: {wrong}", file=sys.stderr, flush=True)
+
+
+def set_up(folder: Path, name: str, devices: str, names: tuple[str, ...]) -> Plan:
+    """Prepare folders, and do the undisturbed run."""
+    home, hooks, stacks = folder / "home", folder / "hooks", folder / "stacks"
+    for each in (home, hooks, stacks):
+        each.mkdir(parents=True)
+    prepare_home(home)
+    (hooks / "sitecustomize.py").write_text(STACKS)
+    plan = Plan(
+        name=name,
+        options=(*OPTIONS, devices),
+        devices=names,
+        folder=folder,
+        environment=os.environ
+        | {
+            "GNNSCALE_HOME": str(home),
+            "GNNSCALE_STACKS": str(stacks),
+            "PYTHONPATH": os.pathsep.join([str(hooks), *os.environ.get("PYTHONPATH", "").split()]),
+        },
+    )
+    prepared = [option for option in OPTIONS if option.startswith("dataset.")]
+    subprocess.run(
+        [sys.executable, "-m", "gnnscale", "prepare", *prepared],
+        env=plan.environment,
+        cwd=folder,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    plan.measure()
+    return plan
+
+
+if __name__ == "__main__":
+    sys.exit(main())

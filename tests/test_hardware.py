@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.hardware import find_machine, home, installed, usable_cores
+from gnnscale.hardware import cache_bytes, find_machine, home, installed, usable_cores
 
 
 def test_machine_is_described() -> None:
@@ -41,3 +41,11 @@ def test_installed_finds_packages_without_importing_them() -> None:
     assert installed("numpy") is not None
     assert installed("no-such-distribution") is None
     assert installed("no-such-distribution", "json") == "unknown version"
+
+
+def test_last_level_cache(tmp_path: Path) -> None:
+    assert cache_bytes(tmp_path) == 2**24
+    for number, size in enumerate(("48K", "2048K", "32M")):
+        (tmp_path / f"index{number}").mkdir()
+        (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
+    assert cache_bytes(tmp_path) == 2**25

@@ -62,7 +62,7 @@ class EmulatedBackend(CpuBackend):
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> Resident:
         """Take the link's time for the mini-batch (eq. 8), and device memory."""
-        moved = batch_bytes(batch, inputs)
+        moved = batch_bytes(batch, inputs, aggregated=self._aggregated(inputs))
         num_bytes = moved + activation_bytes(batch, self._model)
         self._reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         if self.device.link_bandwidth is not None:
@@ -81,7 +81,7 @@ class EmulatedBackend(CpuBackend):
             memory_bandwidth=self.device.memory_bandwidth,
             macs_per_s=self.device.macs_per_s,
             pipelined=self.device.pipelined,
-            aggregated=resident.inputs.prepared,
+            aggregated=self._aggregated(resident.inputs),
         )
         with self._lasting(seconds):
             loss = super().propagate(resident, weight)
@@ -97,6 +97,9 @@ class EmulatedBackend(CpuBackend):
         """The other half of eq. 13."""
         with self._lasting(self._sync_seconds()):
             super().weights_in()
+
+    def _aggregated(self, inputs: Inputs) -> bool:
+        return inputs.prepared and self._model.layer(0).aggregates_on_load
 
     def _sync_seconds(self) -> float:
         if self.device.link_bandwidth is None:
@@ -140,12 +143,12 @@ class EmulatedBackend(CpuBackend):
                 self.late_steps += 1
 
 
-def batch_bytes(batch: MiniBatch, inputs: Inputs) -> int:
+def batch_bytes(batch: MiniBatch, inputs: Inputs, *, aggregated: bool) -> int:
     """Bytes that cross the link for a mini-batch: the first layer's input, and the topology.
 
-    Where the input is aggregated already, the first layer's block stays on the host.
+    Where the input is ``aggregated`` already, the first layer's block stays on the host.
     """
-    blocks = batch.blocks[1:] if inputs.prepared else batch.blocks
+    blocks = batch.blocks[1:] if aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
     return inputs.x.nbytes + topology
 

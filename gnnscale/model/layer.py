@@ -28,6 +28,8 @@ class GraphLayer(nn.Module):
 
     #: Whether the layer's coefficients need the vertices' degrees in the whole graph.
     uses_degrees: ClassVar[bool] = False
+    #: Whether ``load`` aggregates, so that only the rows of destinations are left.
+    aggregates_on_load: ClassVar[bool] = False
 
     def load(
         self,
@@ -55,6 +57,8 @@ class GraphLayer(nn.Module):
 
 class LinearAggregationLayer(GraphLayer):
     """A layer whose aggregation is linear with coefficients that do not depend on the rows."""
+
+    aggregates_on_load: ClassVar[bool] = True
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Return the coefficients for ``block``."""

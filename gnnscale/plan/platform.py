@@ -40,6 +40,8 @@ _PER_THREADS = (
     "sampled_edges_per_s",
     "layer_s",
 )
+#: Those that memory decides more than arithmetic.
+_OF_MEMORY = ("memory_bandwidth", "cache_bandwidth", "rows_per_s", "memory_rows_per_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,9 @@ class Processor:
         lookups_per_s: coefficients per second that are looked up for a mini-batch, by one thread.
         update_s: seconds of the optimizer's step, however small the model.
         update_bandwidth: bytes of weights per second of the optimizer's step.
+        compute_contention: how many times as long propagation takes on its threads while all other
+            cores are busy; infinite where only the rates of all threads together are known.
+        memory_contention: the same of sampling and loading.
         sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
         sync_bandwidth: bytes per second of an all-reduce between worker processes.
     """
@@ -90,6 +95,8 @@ class Processor:
     lookups_per_s: float
     update_s: float
     update_bandwidth: float
+    compute_contention: float
+    memory_contention: float
     sync_latency_s: float
     sync_bandwidth: float
 
@@ -115,9 +122,18 @@ class Processor:
     def rate(self, name: str, threads: int, active: float) -> float:
         """Return the rate ``name`` of ``threads`` threads while ``active`` ones work in all.
 
-        Threads that work at once share cores and memory: t of T threads get rate(T)·t/T.
+        Threads that work at once share cores and memory: t of T threads get rate(T)·t/T at least.
+        Those of different workers do not wait for each other, and lose no more than the contention
+        that was measured between processes.
         """
-        return shared_rate(self.threads, getattr(self, name), threads, active)
+        rates = getattr(self, name)
+        alone = shared_rate(self.threads, rates, threads, threads)
+        if active <= threads or math.isinf(alone):
+            return alone
+        others = min(1.0, (active - threads) / max(self.cores - threads, 1))
+        contention = self.memory_contention if name in _OF_MEMORY else self.compute_contention
+        slower = (1 + (contention - 1) * others) * max(1.0, active / max(self.cores, threads))
+        return max(shared_rate(self.threads, rates, threads, active), alone / slower)
 
     def layer_seconds(self, threads: int, active: float) -> float:
         """Return the least seconds of a layer; more threads than cores take turns."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gnnscale.metrics import StageTimes
 from gnnscale.plan.device import Device, Emulated
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
+from gnnscale.plan.host_work import load_work, propagation_work
 from gnnscale.plan.perf_model import (
     BYTES_PER_FEATURE,
     BatchSize,
@@ -20,7 +21,7 @@ from gnnscale.plan.perf_model import (
     transfer_seconds,
 )
 from gnnscale.plan.platform import Platform, Processor
-from gnnscale.plan.workload import Workload, load_work, propagation_work
+from gnnscale.plan.workload import Workload
 
 __all__ = ["DeviceTimes", "Host", "device_times", "predict", "transfer_bytes"]
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import mmap
-import multiprocessing
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn import functional
 
 from gnnscale import ops
@@ -36,7 +31,7 @@ __all__ = [
     "median_seconds",
     "probe_graph",
     "rows_seconds",
-    "time_all_reduce",
+    "time_products",
     "time_sampling",
     "time_steps",
     "torch_threads",
@@ -185,6 +180,13 @@ def mapped(num_values: int) -> NDArray[np.float32]:
     return values
 
 
+def time_products(width: int, num_rows: int, *, threads: int, repeats: int) -> float:
+    """Time one product of ``num_rows`` rows with a square matrix of ``width``."""
+    rows, weight = torch.rand(num_rows, width), torch.rand(width, width)
+    with torch_threads(threads):
+        return median_seconds(lambda _: rows @ weight, repeats)
+
+
 def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:
     """Sample mini-batches; return their mean number of edges and the median seconds of one."""
     sampler = NeighborSampler(graph, fanouts=[15, 10], num_threads=threads)
@@ -208,6 +210,7 @@ class StepTimes:
         size: of its mini-batch.
         load_s: seconds of loading.
         propagate_s: seconds of forward and backward propagation.
+        sync_s: seconds of summing gradients with another process; 0 in a process alone.
         update_s: seconds of the optimizer's step.
     """
 
@@ -215,11 +218,27 @@ class StepTimes:
     size: BatchSize
     load_s: float
     propagate_s: float
+    sync_s: float
     update_s: float
 
+    @property
+    def step_s(self) -> float:
+        """Seconds of all that is timed."""
+        return self.load_s + self.propagate_s + self.sync_s + self.update_s
 
-def time_steps(probe: StepProbe, graph: Graph, *, threads: int, repeats: int) -> StepTimes:
-    """Train for a few steps, as a run does: what one stage leaves in the cache, another drops."""
+
+def time_steps(
+    probe: StepProbe, graph: Graph, *, threads: int, repeats: int, together: bool = False
+) -> StepTimes:
+    """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
+
+    Args:
+        probe: what to train.
+        graph: on which.
+        threads: threads of each stage.
+        repeats: steps, beside one to warm up.
+        together: sum gradients with the other processes of the default group.
+    """
     model = probe.model.build(num_features=probe.num_features, num_classes=probe.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
@@ -227,6 +246,7 @@ def time_steps(probe: StepProbe, graph: Graph, *, threads: int, repeats: int) ->
     features = mapped(graph.num_vertices * probe.num_features).reshape(-1, probe.num_features)
     degrees = np.diff(graph.indptr).astype(np.float32)
     labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
+    gradients = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
     sizes, times = [], []
     with torch_threads(threads):
         for step in range(repeats + 1):
@@ -244,19 +264,22 @@ def time_steps(probe: StepProbe, graph: Graph, *, threads: int, repeats: int) ->
             clock.append(time.perf_counter())
             functional.cross_entropy(model(batch, inputs), labels).backward()  # type: ignore[no-untyped-call]
             clock.append(time.perf_counter())
+            if together:
+                dist.all_reduce(gradients)
+            clock.append(time.perf_counter())
             optimizer.step()
             optimizer.zero_grad()
             clock.append(time.perf_counter())
             sizes.append(BatchSize.of(batch))
             times.append(np.diff(clock))
-    load_s, propagate_s, update_s = np.median(times[1:], axis=0).tolist()
+    load_s, propagate_s, sync_s, update_s = np.median(times[1:], axis=0).tolist()
     workload = Workload(
         num_seeds=(probe.num_seeds,),
         sizes=(sizes[-1],),
         sample_threads=(),
         sample_s=(),
         layers=layer_shapes(model),
-        num_weights=sum(parameter.numel() for parameter in model.parameters()),
+        num_weights=len(gradients),
         num_vertices=graph.num_vertices,
         fused=probe.fused,
         uses_degrees=model.uses_degrees,
@@ -266,52 +289,6 @@ def time_steps(probe: StepProbe, graph: Graph, *, threads: int, repeats: int) ->
         size=sizes[-1],
         load_s=load_s,
         propagate_s=propagate_s,
+        sync_s=sync_s,
         update_s=update_s,
     )
-
-
-def time_all_reduce(num_values: Sequence[int], *, repeats: int) -> list[float]:
-    """Time all-reduces of so many float32 values between two processes of this machine."""
-    store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    processes = [
-        context.Process(
-            target=_reduce,
-            args=(rank, store.port, tuple(num_values), repeats, theirs if rank == 0 else None),
-            daemon=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    theirs.close()
-    try:
-        result: list[float] = ours.recv()
-    except EOFError:
-        raise RuntimeError("a process that measures all-reduce ended early") from None
-    finally:
-        for process in processes:
-            process.join()
-    return result
-
-
-def _reduce(
-    rank: int, port: int, num_values: Sequence[int], repeats: int, answer: Connection | None
-) -> None:
-    """One of the two processes."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    store = TCPStore(_LOOPBACK, port, is_master=False)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    times = []
-    for count in num_values:
-        values = torch.zeros(count)
-        times.append(median_seconds(partial(_sum, values), repeats))
-    dist.destroy_process_group()
-    if answer is not None:
-        answer.send(times)
-
-
-def _sum(values: torch.Tensor, _: int) -> None:
-    dist.all_reduce(values)

@@ -125,6 +125,8 @@ def print_rates(processor: Processor, console: Console) -> None:
         table.add_row(name, *(f"{value / unit:,.1f}" for value in values))
     console.print(table)
     console.print(
-        f"all-reduce between processes: {processor.sync_latency_s * 1e6:,.0f} µs a transfer, "
-        f"{processor.sync_bandwidth / 1e9:,.2f} GB/s"
+        f"between workers: all-reduce {processor.sync_latency_s * 1e6:,.0f} µs a transfer and "
+        f"{processor.sync_bandwidth / 1e9:,.2f} GB/s; while all cores are busy, computing takes "
+        f"{processor.compute_contention:.2f} and loading {processor.memory_contention:.2f} times "
+        "as long"
     )

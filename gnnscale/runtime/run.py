@@ -38,7 +38,12 @@ from gnnscale.runtime.checkpoint import (
 from gnnscale.runtime.evaluate import ceiling, measure
 from gnnscale.runtime.group import Group
 from gnnscale.runtime.pipeline import Pipeline
-from gnnscale.runtime.planning import initial_plan, plan_from, plan_values
+from gnnscale.runtime.planning import (
+    initial_plan,
+    plan_from,
+    plan_values,
+    present_platform,
+)
 from gnnscale.runtime.rebalancing import Rebalancer
 from gnnscale.runtime.records import EpochRecord, Observer, TrainResult, best_epoch, waited
 from gnnscale.runtime.schedule import Schedule, Work
@@ -185,10 +190,11 @@ class Run:
         """Plan in the process that leads, or go on with the checkpoint's plan."""
         devices = self.config.device_plan.parsed()
         values = None if saved is None else saved.get("plan")
-        if self.group.leads:
+        platform = present_platform(self.config, self.group)
+        if platform is not None:
             known = values if values and len(values) == len(devices) else None
             plan, self.predicted = initial_plan(
-                self.config, self.graph, self.model, self.group, known
+                self.config, self.graph, self.model, self.group, known, platform
             )
             values = plan_values(plan)
         self.plan = plan_from(devices, self.group.broadcast_json(values))

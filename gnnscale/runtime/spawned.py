@@ -1,7 +1,7 @@
 """What a worker process does first.
 
-Nothing of weight is imported here: importing torch takes seconds, in which a signal may come, or the
-process that started this one may end.
+Nothing of weight is imported here: importing torch takes seconds, in which a signal may come, or
+the process that started this one may end.
 """
 
 from __future__ import annotations

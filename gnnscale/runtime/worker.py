@@ -180,12 +180,14 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in whatever words NumPy, torch and the system say it."""
+    """Whether memory ran out, in whatever words NumPy, torch, the system and its linker say it."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     text = str(error)
+    if isinstance(error, ImportError):
+        return text.endswith("failed to map segment from shared object")
     return isinstance(error, RuntimeError) and (
         "can't allocate memory" in text or "not enough memory" in text or "bad_alloc" in text
     )

@@ -59,10 +59,10 @@ def test_sizes_by_hand(tiny_graph: Graph) -> None:
     indptr, index = batch.blocks[0].indptr.itemsize, batch.blocks[0].indices.itemsize
     topology = [4 * indptr + 5 * index, 2 * indptr + 2 * index]
     gathered = FeatureLoader(tiny_graph, model, num_threads=1, fused=False).load(batch)
-    assert batch_bytes(batch, gathered) == 4 * 2 * 4 + sum(topology)
+    assert batch_bytes(batch, gathered, aggregated=False) == 4 * 2 * 4 + sum(topology)
     # Aggregated rows have the vertex's own features, too; their edges stay on the host.
     aggregated = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
-    assert batch_bytes(batch, aggregated) == 3 * 4 * 4 + topology[1]
+    assert batch_bytes(batch, aggregated, aggregated=True) == 3 * 4 * 4 + topology[1]
     # Hidden rows of 3 vertices with 4 features, logits of 1 with 2, and as many gradients.
     assert activation_bytes(batch, model) == 2 * 4 * (3 * 4 + 1 * 2)
 
@@ -104,7 +104,7 @@ def test_a_transfer_takes_the_links_time(
     backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch, fused: bool
 ) -> None:
     inputs = backend(Cpu(), fused=fused).load(batch)
-    num_bytes = batch_bytes(batch, inputs)
+    num_bytes = batch_bytes(batch, inputs, aggregated=inputs.prepared)
     # Eq. 8, and a latency.
     found = backend(emulated(link_bandwidth=num_bytes / 0.07, link_latency_s=0.03), fused=fused)
     seconds, _ = took(lambda: found.transfer(batch, inputs))
@@ -185,7 +185,7 @@ def need(backend: Callable[..., Any], batch: MiniBatch) -> tuple[int, int, Input
     processor = backend(Cpu())
     inputs = processor.load(batch)
     weights = sum(parameter.numel() for parameter in processor._model.parameters())
-    moved = batch_bytes(batch, inputs)
+    moved = batch_bytes(batch, inputs, aggregated=inputs.prepared)
     return 16 * weights, moved + activation_bytes(batch, processor._model), inputs
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,8 @@ def processor() -> Callable[..., Processor]:
                     "lookups_per_s": 1e9,
                     "update_s": 0.0,
                     "update_bandwidth": 1e12,
+                    "compute_contention": math.inf,
+                    "memory_contention": math.inf,
                     "sync_latency_s": 0.0,
                     "sync_bandwidth": 1e12,
                 }

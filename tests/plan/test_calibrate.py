@@ -11,8 +11,9 @@ import torch
 from gnnscale.hardware import usable_cores
 from gnnscale.plan import calibrate as calibration
 from gnnscale.plan.calibrate import estimate
+from gnnscale.plan.pair import PairTask, time_pair
 from gnnscale.plan.platform import ThisMachine
-from gnnscale.plan.probes import STEP_PROBES, probe_graph, time_all_reduce, time_steps
+from gnnscale.plan.probes import STEP_PROBES, probe_graph, time_steps
 
 
 def test_rates_are_found_again() -> None:
@@ -46,9 +47,27 @@ def test_an_estimate_is_quick_and_whole(tmp_path: Path) -> None:
     assert asdict(again) == asdict(found)
 
 
-def test_all_reduce_between_two_processes() -> None:
-    small, large = time_all_reduce((16, 1 << 22), repeats=3)
+def test_two_processes_measure_together() -> None:
+    task = PairTask(
+        num_values=(16, 1 << 22),
+        probes=STEP_PROBES[:1],
+        graph_sizes=(1 << 10, 1 << 12),
+        threads=1,
+        repeats=3,
+    )
+    pair = time_pair(task)
+    small, large = pair.reduce_s
     assert 0 < small < large
+    assert pair.steps[0].sync_s > 0
+    assert pair.steps[0].step_s > pair.steps[0].propagate_s > 0
+
+
+def test_a_process_that_ends_early_is_noticed() -> None:
+    task = PairTask(
+        num_values=(-1,), probes=(), graph_sizes=(1 << 10, 1 << 12), threads=1, repeats=1
+    )
+    with pytest.raises(RuntimeError, match="ended early"):
+        time_pair(task)
 
 
 def test_probes_are_trained() -> None:

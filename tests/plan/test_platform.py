@@ -58,6 +58,22 @@ def test_more_active_threads_never_leave_more(
     assert shared_rate([1, 2, 4], rates, threads, active + 1) <= before * (1 + 1e-9)
 
 
+def test_workers_lose_no_more_than_the_contention(processor: Callable[..., Processor]) -> None:
+    host = processor(
+        macs_per_s=[10.0, 12.0],
+        memory_bandwidth=[10.0, 12.0],
+        compute_contention=1.25,
+        memory_contention=5.0,
+    )
+    assert host.rate("macs_per_s", 1, 1) == 10
+    assert host.rate("macs_per_s", 1, 1.5) == pytest.approx(10 / 1.125)
+    assert host.rate("macs_per_s", 1, 2) == 8
+    assert host.rate("macs_per_s", 1, 4) == 4
+    # Two threads of one worker make 12; as much of it is left to one of two workers.
+    assert host.rate("memory_bandwidth", 1, 2) == 6
+    assert host.rate("macs_per_s", 2, 2) == 12
+
+
 def test_all_reduce_is_a_ring(processor: Callable[..., Processor]) -> None:
     host = processor(sync_latency_s=1.0, sync_bandwidth=10.0)
     assert host.sync_seconds(100, 1) == 0

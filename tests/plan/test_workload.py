@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.plan.host_work import load_work, propagation_work
 from gnnscale.plan.perf_model import BatchSize
 from gnnscale.plan.workload import (
     LayerShape,
     Workload,
     layer_shapes,
-    load_work,
     measure_workload,
-    propagation_work,
 )
 from gnnscale.sampler import LayerSampling, NeighborSampler, NeighborSampling
 

@@ -1,0 +1,39 @@
+"""A sampler that fails in the middle of a run, importable by the run's workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnscale.sampler import MiniBatch, NeighborSampler, NeighborSampling
+
+FAILURES: dict[str, BaseException] = {
+    "RuntimeError": RuntimeError("the sampler is broken\nand says so in two lines"),
+    "MemoryError": MemoryError(),
+    "SystemExit": SystemExit(3),
+}
+
+
+class FaultySampler(NeighborSampler):
+    note: Path
+    failure: str
+
+    def sample(self, seeds: Any, step: int) -> MiniBatch:
+        if step == 7 and len(seeds) == 24:
+            self.note.touch()
+            raise FAILURES[self.failure]
+        return super().sample(seeds, step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultySampling(NeighborSampling):
+    """Fails at step 7 on the device whose slice has 24 seeds, and touches ``note``."""
+
+    note: Path
+    failure: str
+
+    def sampler(self, graph: Any, *, seed: int, num_threads: int) -> FaultySampler:
+        sampler = FaultySampler(graph, fanouts=self.fanouts, seed=seed, num_threads=num_threads)
+        sampler.note, sampler.failure = self.note, self.failure
+        return sampler
