@@ -135,6 +135,16 @@ def shared_memory() -> set[str]:
     return {each.name for each in Path("/dev/shm").iterdir()}
 
 
+def elapsed() -> Iterator[float]:
+    """Yield the seconds since the first one; while a virtual machine is paused, none pass."""
+    seconds, last = 0.0, time.monotonic()
+    while True:
+        yield seconds
+        time.sleep(0.005)
+        now = time.monotonic()
+        seconds, last = seconds + min(now - last, 0.5), now
+
+
 # --- runs -------------------------------------------------------------------------------------
 
 
@@ -150,7 +160,6 @@ class Training:
     process: subprocess.Popen[bytes]
     directory: Path
     errors: Path
-    began: float
     shared_memory: set[str]
     seen: set[Process] = field(default_factory=set)
     sockets: set[str] = field(default_factory=set)
@@ -173,22 +182,23 @@ class Training:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Wait until something has happened; the run must go on until then."""
-        deadline = time.monotonic() + GIVE_UP_S
-        while not condition():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+        for seconds in elapsed():
+            if condition():
+                return
+            if self.process.poll() is not None or seconds > GIVE_UP_S:
                 self.end()
-                raise RuntimeError(f"ended too early:\n{self.errors.read_text()}")
-            time.sleep(0.005)
+                errors = self.errors.read_text()
+                raise RuntimeError(f"{self.directory}: stopped after {seconds:.1f} s: {errors}")
 
     def alive(self) -> list[Process]:
         return [process for process in self.seen if process.alive]
 
     def wait_until_gone(self) -> float:
-        """Wait until no process is left, and return the clock's time."""
-        deadline = time.monotonic() + GIVE_UP_S
-        while (self.process.poll() is None or self.alive()) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        return time.monotonic()
+        """Wait until no process is left, and return the seconds that took."""
+        for seconds in elapsed():
+            if seconds > GIVE_UP_S or not (self.process.poll() is None or self.alive()):
+                return seconds
+        raise AssertionError
 
     def end(self) -> None:
         """Leave nothing to whoever comes next."""
@@ -227,7 +237,6 @@ def start(directory: Path, *options: str, environment: dict[str, str]) -> Traini
         process=process,
         directory=directory,
         errors=errors,
-        began=time.monotonic(),
         shared_memory=shared_memory(),
     )
 
@@ -295,8 +304,7 @@ class Plan:
         self.whole = self.folder / "whole"
         run = self.start("whole")
         run.wait_for(run.workers)
-        first = time.monotonic()
-        self.lifetime = run.wait_until_gone() - first
+        self.lifetime = run.wait_until_gone()
         run.end()
         if run.process.returncode:
             raise RuntimeError(f"{self.name}: {run.errors.read_text()}")
@@ -323,9 +331,9 @@ def doing(run: Training, worker: Process, stacks: Path) -> str:
     return " + ".join(dict.fromkeys(sorted(found))) or "start"
 
 
-def check_end(run: Training, outcome: Outcome, *, cause: str, status: int, since: float) -> None:
+def check_end(run: Training, outcome: Outcome, *, cause: str, status: int) -> None:
     """Wait for the end of a run that a fault has met, and look at what is left."""
-    outcome.seconds = run.wait_until_gone() - since
+    outcome.seconds = run.wait_until_gone()
     outcome.cause = run.last_line()
     errors = run.errors.read_text()
     wrong = [f"left behind: {each}" for each in run.left_behind()]
@@ -377,14 +385,13 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str) -> Outcome | None:
     worker = workers[rank]
     outcome = Outcome(plan=plan.name, fault="kill -9 of a worker", directory=run.directory)
     outcome.doing = doing(run, worker, plan.folder / "stacks")
-    since = time.monotonic()
     try:
         os.kill(worker.pid, signal.SIGKILL)
     except ProcessLookupError:
         run.wait_until_gone()
         return None
     cause = f"^worker {plan.devices[rank]}: process {worker.pid} killed by SIGKILL"
-    check_end(run, outcome, cause=cause, status=1, since=since)
+    check_end(run, outcome, cause=cause, status=1)
     if run.process.returncode == 0:
         return None
     return outcome
@@ -397,13 +404,12 @@ def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -
     time.sleep(chance.random())
     run.watch()
     outcome = Outcome(plan=plan.name, fault=name, directory=run.directory)
-    since = time.monotonic()
     os.kill(run.process.pid, number)
     if number == signal.SIGKILL:
-        check_end(run, outcome, cause="", status=-signal.SIGKILL, since=since)
+        check_end(run, outcome, cause="", status=-signal.SIGKILL)
         outcome.cause = "nothing: nobody is left to"
     else:
-        check_end(run, outcome, cause="^interrupted$", status=130, since=since)
+        check_end(run, outcome, cause="^interrupted$", status=130)
     return outcome
 
 
@@ -422,11 +428,10 @@ def exhaust(plan: Plan, rank: int) -> Outcome:
     worker = run.workers()[rank]
     pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize()
-    since = time.monotonic()
     resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, limit))
     outcome = Outcome(plan=plan.name, fault="out of memory in a worker", directory=run.directory)
     cause = f"^worker {plan.devices[rank]}: out of memory"
-    check_end(run, outcome, cause=cause, status=1, since=since)
+    check_end(run, outcome, cause=cause, status=1)
     return outcome
 
 

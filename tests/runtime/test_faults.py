@@ -1,0 +1,239 @@
+"""``gnnscale train`` on several devices, broken in the ways that a machine can break it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "inject_faults.py"
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "model.dropout=0", "sampler.fanouts=[5,3]"),
+    *("batch_size=64", "num_threads=2", "device_plan.split=[40,24]", "runtime.drm=false"),
+    *("runtime.prefetch=two_stage", "epochs=60"),
+)
+ACCELERATOR = (
+    "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
+    "link_bandwidth:1e9,launch_s:4e-3}"
+)
+HYBRID = f"device_plan.devices=[cpu,{ACCELERATOR}]"
+ENDLESS = "epochs=1000000"
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("inject_faults", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["inject_faults"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["inject_faults"]
+
+
+@pytest.fixture(scope="module")
+def environment(stores: Path) -> dict[str, str]:
+    return os.environ | {"GNNSCALE_HOME": str(stores)}
+
+
+class Runs:
+    """Starts runs, and leaves none behind."""
+
+    def __init__(self, script: Any, environment: dict[str, str]) -> None:
+        self._script = script
+        self._environment = environment
+        self._all: list[Any] = []
+
+    def start(self, directory: Path, *options: str) -> Any:
+        run = self._script.start(directory, *options, environment=self._environment)
+        self._all.append(run)
+        return run
+
+    def until_trained(self, directory: Path, *options: str) -> Any:
+        """A run that has written its first checkpoint, and goes on."""
+        run = self.start(directory, *options)
+        run.wait_for((directory / "checkpoints" / "last.pt").exists)
+        run.watch()
+        assert len(run.workers()) == 2
+        assert run.sockets
+        return run
+
+    def finish(self, directory: Path, *options: str) -> None:
+        run = self.start(directory, *options)
+        run.wait_until_gone()
+        assert run.process.returncode == 0, run.errors.read_text()
+
+    def end(self) -> None:
+        for run in self._all:
+            run.watch()
+            run.end()
+
+
+@pytest.fixture
+def runs(script: ModuleType, environment: dict[str, str]) -> Iterator[Runs]:
+    found = Runs(script, environment)
+    yield found
+    found.end()
+
+
+def ended(run: Any, status: int) -> str:
+    """Assert that a run ends in time with ``status`` and leaves nothing, and return its last line."""
+    assert run.wait_until_gone() < 5
+    assert run.process.returncode == status
+    assert run.left_behind() == []
+    assert "Traceback" not in run.errors.read_text()
+    return str(run.last_line())
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    content = torch.load(directory / "checkpoints" / "last.pt", weights_only=True)
+    return dict(content["model"])
+
+
+@pytest.fixture(scope="module")
+def whole(
+    script: ModuleType, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The directory of a run that nobody disturbs."""
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    Runs(script, environment).finish(directory, *TINY, HYBRID)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("rank", "name", "resume"),
+    [(0, "cpu:0", ()), (1, "emulated:1", ("device_plan=cpu", "device_plan.split=null"))],
+)
+def test_a_killed_worker_and_resumption(
+    runs: Runs, whole: Path, tmp_path: Path, rank: int, name: str, resume: tuple[str, ...]
+) -> None:
+    directory = tmp_path / "run"
+    run = runs.until_trained(directory, *TINY, HYBRID)
+    worker = run.workers()[rank]
+    os.kill(worker.pid, signal.SIGKILL)
+    line = ended(run, 1)
+    assert line.startswith(f"worker {name}: process {worker.pid} killed by SIGKILL")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", line)
+    done = len((directory / "metrics.jsonl").read_text().splitlines())
+    assert 1 <= done < 60
+
+    runs.finish(directory, "resume", *resume)
+    left, right = weights(whole), weights(directory)
+    assert left.keys() == right.keys()
+    for key in left:
+        if resume:  # on other devices, to rounding
+            torch.testing.assert_close(left[key], right[key], rtol=1e-3, atol=1e-4)
+        else:
+            assert torch.equal(left[key], right[key])
+    epochs = [
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (whole, directory)
+    ]
+    assert [each["epoch"] for each in epochs[1]] == list(range(1, 61))
+    for left_epoch, right_epoch in zip(*epochs, strict=True):
+        assert left_epoch["train_loss"] == pytest.approx(right_epoch["train_loss"], rel=1e-4)
+    summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, directory)]
+    assert [each["status"] for each in summaries] == ["completed"] * 2
+    assert summaries[0]["epochs"] == summaries[1]["epochs"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_the_command(runs: Runs, tmp_path: Path, number: signal.Signals) -> None:
+    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    os.kill(run.process.pid, number)
+    assert ended(run, 130) == "interrupted"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_ctrl_c_while_workers_start(runs: Runs, tmp_path: Path) -> None:
+    run = runs.start(tmp_path / "run", *TINY, HYBRID)
+    run.wait_for(lambda: len(run.workers()) == 2)
+    run.watch()
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert ended(run, 130) == "interrupted"
+
+
+@pytest.mark.parametrize("starting", [True, False])
+def test_workers_end_with_the_command(runs: Runs, tmp_path: Path, starting: bool) -> None:
+    if starting:
+        run = runs.start(tmp_path / "run", *TINY, HYBRID)
+        run.wait_for(lambda: len(run.workers()) == 2)
+        run.watch()
+    else:
+        run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    run.process.kill()
+    ended(run, -signal.SIGKILL)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_whose_memory_runs_out(runs: Runs, tmp_path: Path, rank: int) -> None:
+    run = runs.start(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+
+    def has_opened_the_graph() -> bool:
+        workers = run.workers()
+        if len(workers) < 2:
+            return False
+        return "/features.npy" in Path(f"/proc/{workers[rank].pid}/maps").read_text()
+
+    run.wait_for(has_opened_the_graph)
+    run.watch()
+    worker = run.workers()[rank]
+    pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize()
+    resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, limit))
+    line = ended(run, 1)
+    assert line.startswith(
+        ("worker cpu:0: out of memory", "worker emulated:1: out of memory")[rank]
+    )
+
+
+def test_options_that_no_run_can_start_with(runs: Runs, tmp_path: Path) -> None:
+    wrong = {
+        "device": ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
+        "split": ("device_plan.split=[40,40]", "[40, 40]: sums to 80, not to batch_size=64"),
+        "small": (
+            f"device_plan.devices=[cpu,{ACCELERATOR.replace('1073741824', '1000')}]",
+            "emulated:1: out of device memory: the model needs",
+        ),
+    }
+    started = {
+        name: runs.start(tmp_path / name, *TINY, HYBRID, option)
+        for name, (option, _) in wrong.items()
+    }
+    for name, run in started.items():
+        run.wait_until_gone()
+        assert run.process.returncode == 1
+        assert wrong[name][1] in run.last_line()
+        assert "Traceback" not in run.errors.read_text()
+        assert run.left_behind() == []
+
+
+def test_random_moments_are_survived(runs: Runs, tmp_path: Path) -> None:
+    chance = random.Random(int.from_bytes(os.urandom(4), "little"))
+    run = runs.start(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    run.wait_for(lambda: len(run.workers()) == 2)
+    rank = chance.randrange(2)
+    delay = chance.random() * 6
+    for seconds in sys.modules["inject_faults"].elapsed():
+        if seconds > delay:
+            break
+    run.watch()
+    worker = run.workers()[rank]
+    os.kill(worker.pid, signal.SIGKILL)
+    assert f"process {worker.pid} killed by SIGKILL" in ended(run, 1), (rank, delay)
