@@ -7,8 +7,10 @@ import multiprocessing
 import pickle
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -93,13 +95,29 @@ def launch(
             process = context.Process(
                 target=begin, args=(pickle.dumps(task), theirs), name=name, daemon=True
             )
-            process.start()
+            with _without_ctrl_c():
+                process.start()
             theirs.close()
             workers.append(_Worker(name=name, process=process, connection=ours))
         return _listen(workers, observer, directory)
     finally:
         _end(workers)
         remove_unfinished(directory)
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Hold SIGINT back, and from a process that is started in here for good.
+
+    A terminal sends it to workers as well, which would complain before they can ignore it.
+    """
+    # What this starts would let the signal through again, when it is started by the first worker.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _open_store(port: int | None) -> TCPStore:

@@ -92,7 +92,7 @@ def runs(script: ModuleType, environment: dict[str, str]) -> Iterator[Runs]:
 
 
 def ended(run: Any, status: int) -> str:
-    """Assert that a run ends in time with ``status`` and leaves nothing, and return its last line."""
+    """Assert that a run ends in time and leaves nothing, and return its last line."""
     assert run.wait_until_gone() < 5
     assert run.process.returncode == status
     assert run.left_behind() == []
