@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(240)
 COMMON = ["model.dropout=0", "epochs=3", "runtime.eval_every=3", "num_threads=2"]
 #: The default graph's kind, and Cora as in its experiment.
 PLANTED = [
-    *("dataset.num_vertices=3000", "dataset.num_edges=20000", "dataset.num_features=16"),
+    *("dataset.num_vertices=1600", "dataset.num_edges=10000", "dataset.num_features=16"),
     *("model.hidden=16", "sampler.fanouts=[10,5]", "batch_size=64"),
 ]
 CORA = [

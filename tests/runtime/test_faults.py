@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -117,13 +118,14 @@ def whole(
 
 @pytest.mark.parametrize(
     ("rank", "name", "resume"),
-    [(0, "cpu:0", ()), (1, "emulated:1", ("device_plan=cpu", "device_plan.split=null"))],
+    [(0, "cpu:0", ()), (1, "emulated:1", ("device_plan.devices=[cpu]", "device_plan.split=null"))],
 )
 def test_a_killed_worker_and_resumption(
     runs: Runs, whole: Path, tmp_path: Path, rank: int, name: str, resume: tuple[str, ...]
 ) -> None:
     directory = tmp_path / "run"
     run = runs.until_trained(directory, *TINY, HYBRID)
+    time.sleep(random.SystemRandom().random() / 2)
     worker = run.workers()[rank]
     os.kill(worker.pid, signal.SIGKILL)
     line = ended(run, 1)
@@ -181,36 +183,20 @@ def test_workers_end_with_the_command(runs: Runs, tmp_path: Path, starting: bool
     ended(run, -signal.SIGKILL)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_worker_whose_memory_runs_out(runs: Runs, tmp_path: Path, rank: int) -> None:
-    run = runs.start(tmp_path / "run", *TINY, HYBRID, ENDLESS)
-
-    def has_opened_the_graph() -> bool:
-        workers = run.workers()
-        if len(workers) < 2:
-            return False
-        return "/features.npy" in Path(f"/proc/{workers[rank].pid}/maps").read_text()
-
-    run.wait_for(has_opened_the_graph)
-    run.watch()
-    worker = run.workers()[rank]
+def test_a_worker_whose_memory_runs_out(runs: Runs, tmp_path: Path) -> None:
+    # Where it validates next, it needs a thread, which cannot begin.
+    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    worker = run.workers()[0]
     pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize()
     resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, limit))
-    line = ended(run, 1)
-    assert line.startswith(
-        ("worker cpu:0: out of memory", "worker emulated:1: out of memory")[rank]
-    )
+    assert ended(run, 1).startswith("worker cpu:0: out of memory")
 
 
 def test_options_that_no_run_can_start_with(runs: Runs, tmp_path: Path) -> None:
     wrong = {
         "device": ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
         "split": ("device_plan.split=[40,40]", "[40, 40]: sums to 80, not to batch_size=64"),
-        "small": (
-            f"device_plan.devices=[cpu,{ACCELERATOR.replace('1073741824', '1000')}]",
-            "emulated:1: out of device memory: the model needs",
-        ),
     }
     started = {
         name: runs.start(tmp_path / name, *TINY, HYBRID, option)
@@ -222,18 +208,3 @@ def test_options_that_no_run_can_start_with(runs: Runs, tmp_path: Path) -> None:
         assert wrong[name][1] in run.last_line()
         assert "Traceback" not in run.errors.read_text()
         assert run.left_behind() == []
-
-
-def test_random_moments_are_survived(runs: Runs, tmp_path: Path) -> None:
-    chance = random.Random(int.from_bytes(os.urandom(4), "little"))
-    run = runs.start(tmp_path / "run", *TINY, HYBRID, ENDLESS)
-    run.wait_for(lambda: len(run.workers()) == 2)
-    rank = chance.randrange(2)
-    delay = chance.random() * 6
-    for seconds in sys.modules["inject_faults"].elapsed():
-        if seconds > delay:
-            break
-    run.watch()
-    worker = run.workers()[rank]
-    os.kill(worker.pid, signal.SIGKILL)
-    assert f"process {worker.pid} killed by SIGKILL" in ended(run, 1), (rank, delay)
