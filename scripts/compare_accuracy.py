@@ -141,6 +141,9 @@ class Observer:
     def trained(self) -> None:
         """Nothing to hand on."""
 
+    def traced(self, spans: Any) -> None:
+        pass
+
     def finished_epoch(self, record: EpochRecord) -> None:
         """Hand on the metric, where the epoch was validated."""
         if record.valid_metric is not None:

@@ -278,7 +278,12 @@ class Outcome:
 
 @dataclass(kw_only=True)
 class Plan:
-    """A plan under test: its options, its undisturbed run, and how long workers of that lived."""
+    """A plan under test: its options, and its undisturbed run.
+
+    Attributes:
+        starting: seconds from that run's first worker to its first step.
+        training: seconds from there to its end.
+    """
 
     name: str
     options: tuple[str, ...]
@@ -286,7 +291,8 @@ class Plan:
     folder: Path
     environment: dict[str, str]
     whole: Path = Path()
-    lifetime: float = 0.0
+    starting: float = 0.0
+    training: float = 0.0
 
     def start(self, name: str) -> Training:
         return start(self.folder / name, *self.options, environment=self.environment)
@@ -304,7 +310,10 @@ class Plan:
         self.whole = self.folder / "whole"
         run = self.start("whole")
         run.wait_for(run.workers)
-        self.lifetime = run.wait_until_gone()
+        began = time.monotonic()
+        run.wait_for((self.whole / "config.yaml").exists)
+        self.starting = time.monotonic() - began
+        self.training = run.wait_until_gone()
         run.end()
         if run.process.returncode:
             raise RuntimeError(f"{self.name}: {run.errors.read_text()}")
@@ -362,20 +371,28 @@ def check_resumed(plan: Plan, outcome: Outcome) -> Outcome:
 
 
 def kill(plan: Plan, chance: random.Random, number: int) -> Outcome:
-    """Kill -9 a random worker at a random time between its start and its end."""
+    """Kill -9 a random worker at a random time; one in five while it starts.
+
+    Starting takes longer than these short runs, most of it the import of torch: times drawn from
+    all of a run would hardly ever meet its stages.
+    """
     for attempt in range(5):
-        outcome = try_to_kill(plan, chance, f"kill-{number}-{attempt}")
+        outcome = try_to_kill(plan, chance, f"kill-{number}-{attempt}", starts=number % 5 == 0)
         if outcome is not None:
             return outcome
     raise RuntimeError(f"{plan.name}: five runs ended before a worker could be killed")
 
 
-def try_to_kill(plan: Plan, chance: random.Random, name: str) -> Outcome | None:
+def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -> Outcome | None:
     """As ``kill``; None where the run was over before."""
     run = plan.start(name)
     rank = chance.randrange(len(plan.devices))
     run.wait_for(lambda: len(run.workers()) == len(plan.devices))
-    time.sleep(chance.random() * plan.lifetime)
+    if starts:
+        time.sleep(chance.random() * plan.starting)
+    else:
+        run.wait_for((run.directory / "config.yaml").exists)
+        time.sleep(chance.random() * 0.9 * plan.training)  # it may be quicker than that one
     run.watch()
     workers = run.workers()
     if len(workers) < len(plan.devices):
