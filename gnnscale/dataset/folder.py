@@ -45,12 +45,17 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path | None]:
         lock = _lock(partial)
         try:
             if path.exists() and not replace:
+                shutil.rmtree(partial, ignore_errors=True)
                 yield None
                 return
-            yield partial
-            _publish(partial, path)
+            try:
+                yield partial
+                _publish(partial, path)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            # Once it is published, a sibling of this name is another process's.
             os.close(lock)
     except OSError as error:
         if error.errno in _FULL:
@@ -65,14 +70,25 @@ def _lock(partial: Path) -> int:
     """Make ``partial`` an empty directory that this process holds."""
     while True:
         partial.mkdir(exist_ok=True)
-        lock = os.open(partial, os.O_RDONLY)
+        try:
+            lock = os.open(partial, os.O_RDONLY)
+        except FileNotFoundError:  # another process has just renamed or removed it
+            continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Whoever held it before has renamed or removed it, or was killed and left it here.
-        if partial.exists() and os.path.samestat(os.fstat(lock), partial.stat()):
+        if _is_at(partial, lock):
             for entry in partial.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             return lock
         os.close(lock)
+
+
+def _is_at(path: Path, opened: int) -> bool:
+    """Whether the open directory is what ``path`` names."""
+    try:
+        return os.path.samestat(os.fstat(opened), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _publish(partial: Path, path: Path) -> None:
