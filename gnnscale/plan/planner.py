@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from gnnscale.config import ConfigError, check_choice
@@ -25,7 +26,7 @@ from gnnscale.plan.perf_model import (
     pipeline_seconds,
 )
 from gnnscale.plan.platform import Platform
-from gnnscale.plan.predict import Host, predict, transfer_bytes
+from gnnscale.plan.predict import Correction, Host, predict, transfer_bytes
 from gnnscale.plan.workload import Workload
 
 __all__ = ["most_seeds", "plan_devices", "predict"]
@@ -50,6 +51,7 @@ def plan_devices(
     emulates: bool = True,
     in_flight: int = 1,
     per_machine: int | None = None,
+    correction: Correction | None = None,
 ) -> tuple[DevicePlan, Prediction]:
     """Choose the plan whose step the performance model expects to be shortest.
 
@@ -68,6 +70,7 @@ def plan_devices(
         emulates: whether emulated devices compute on this host; see ``predict``.
         in_flight: mini-batches that a device may hold at once.
         per_machine: workers of each machine; None where all are on one.
+        correction: what a rehearsal taught, None before one.
 
     Returns:
         The plan, and what the model says of it.
@@ -82,9 +85,12 @@ def plan_devices(
     most = [None if split is not None else most_seeds(d, workload, in_flight) for d in devices]
     start = split or within(apportion([1] * len(devices), batch_size), most)
     seconds = _host_seconds(workload, platform, max(1, batch_size // len(devices)))
+    expect = partial(
+        predict, workload=workload, platform=platform, emulates=emulates, correction=correction
+    )
     for choices in _choices(devices, cores, prefetch, seconds):
         plan = _plan(devices, choices, start, most, per_machine or len(devices))
-        found = _evaluate(plan, workload, platform, emulates=emulates, fixed=split is not None)
+        found = _evaluate(plan, expect, fixed=split is not None)
         if best is None or found[1].step_s < best[1].step_s:
             best = found
     assert best is not None
@@ -229,10 +235,10 @@ def most_seeds(device: Device, workload: Workload, in_flight: int) -> int | None
 
 
 def _evaluate(
-    plan: DevicePlan, workload: Workload, platform: Platform, *, emulates: bool, fixed: bool
+    plan: DevicePlan, expect: Callable[[DevicePlan], Prediction], *, fixed: bool
 ) -> tuple[DevicePlan, Prediction]:
     """Predict a plan, after balancing its split unless that is ``fixed``."""
-    best = plan, predict(plan, workload, platform, emulates=emulates)
+    best = plan, expect(plan)
     if fixed or len(plan.shares) == 1:
         return best
     for _ in range(_ROUNDS):
@@ -241,7 +247,7 @@ def _evaluate(
             for stages, share in zip(best[1].devices, plan.shares, strict=True)
         ]
         plan = plan.with_split(plan.within_memory(_balanced(plan.split, times)))
-        found = plan, predict(plan, workload, platform, emulates=emulates)
+        found = plan, expect(plan)
         if found[1].step_s >= best[1].step_s * (1 - _BALANCED):
             return found if found[1].step_s < best[1].step_s else best
         best = found

@@ -23,7 +23,10 @@ from gnnscale.plan.perf_model import (
 from gnnscale.plan.platform import Platform, Processor
 from gnnscale.plan.workload import Workload
 
-__all__ = ["DeviceTimes", "Host", "device_times", "predict", "transfer_bytes"]
+__all__ = ["Correction", "DeviceTimes", "Host", "host_seconds", "predict", "transfer_bytes"]
+
+#: The stages that occupy the host.
+HOST_STAGES = ("sample", "load", "propagate")
 
 #: Rounds in which stage times and the load that stages put on the host settle.
 _ROUNDS = 40
@@ -114,6 +117,21 @@ class Host:
         return sum(amount / rate for amount, rate in rates)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Correction:
+    """By how much a rehearsal differed from what the rates say; see ``plan/correct.py``.
+
+    Attributes:
+        host: for each device of the plan, measured over predicted seconds of each of its stages on
+            the host.
+        step: measured over predicted seconds of a step, with the stages corrected: workers that
+            wait for whoever is latest in each step, and all else that no equation has.
+    """
+
+    host: tuple[Mapping[str, float], ...]
+    step: float
+
+
 @dataclass(kw_only=True)
 class DeviceTimes:
     """A device's stage times, and how long each keeps its threads of the host busy."""
@@ -122,8 +140,12 @@ class DeviceTimes:
     busy: dict[str, tuple[int, float]]
 
 
-def device_times(
-    host: Host, share: DeviceShare, size: BatchSize, active: Mapping[str, float]
+def _device_times(
+    host: Host,
+    share: DeviceShare,
+    size: BatchSize,
+    active: Mapping[str, float],
+    correction: Mapping[str, float],
 ) -> DeviceTimes:
     """Return the seconds of each of a device's stages.
 
@@ -132,6 +154,7 @@ def device_times(
         share: the device and its slice.
         size: the mini-batch that the slice becomes.
         active: for each stage, the host's threads that work while it does, its own included.
+        correction: what the host's seconds of each stage are multiplied with.
     """
     threads, device, count = share.threads, share.device, share.num_seeds
     times = StageTimes(sync=host.sync(device))
@@ -139,14 +162,16 @@ def device_times(
         return DeviceTimes(stages=times, busy={})
     times.sample = host.sample(count, size, threads.sample, active["sample"])
     times.load = host.load(size, threads.load, active["load"])
-    busy = {"sample": (threads.sample, times.sample), "load": (threads.load, times.load)}
+    busy = {"sample": threads.sample, "load": threads.load}
     if not isinstance(device, Emulated) or host.emulates:
-        computing = max(threads.propagate, 1)
-        times.propagate = host.propagate(size, computing, active["propagate"])
-        busy["propagate"] = (computing, times.propagate)
+        busy["propagate"] = max(threads.propagate, 1)
+        times.propagate = host.propagate(size, busy["propagate"], active["propagate"])
+    for stage in busy:
+        setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
+    occupied = {stage: (count, getattr(times, stage)) for stage, count in busy.items()}
     if isinstance(device, Emulated):
         _take_device_time(host.workload, device, size, times)
-    return DeviceTimes(stages=times, busy=busy)
+    return DeviceTimes(stages=times, busy=occupied)
 
 
 def _take_device_time(
@@ -172,18 +197,55 @@ def _take_device_time(
 
 
 def predict(
-    plan: DevicePlan, workload: Workload, platform: Platform, *, emulates: bool = True
+    plan: DevicePlan,
+    workload: Workload,
+    platform: Platform,
+    *,
+    emulates: bool = True,
+    correction: Correction | None = None,
 ) -> Prediction:
     """Predict one full step of ``plan``, eq. 5 to 13.
-
-    Stages that overlap share cores and memory, and how much they overlap depends on how long they
-    take: both are found together, by iteration.
 
     Args:
         plan: the devices, their slices, threads and prefetching.
         workload: what is trained.
         platform: the host's rates; its accelerators do not matter, the plan has its own.
         emulates: see ``Host``.
+        correction: what a rehearsal taught of these devices, None where the rates stand alone.
+    """
+    sizes = [workload.size(share.num_seeds) for share in plan.shares]
+    found = _settle(plan, workload, platform, emulates, correction)
+    step = _longest(plan, found) * (1.0 if correction is None else correction.step)
+    for each, share in zip(found, plan.shares, strict=True):
+        # Whoever is done early waits for the others' gradients.
+        each.stages.sync += max(step - pipeline_seconds(each.stages, share.prefetch), 0.0)
+    return Prediction(
+        devices=tuple(each.stages for each in found),
+        step_s=step,
+        num_edges=round(sum(size.num_edges for size in sizes)),
+        source=platform.name,
+    )
+
+
+def host_seconds(
+    plan: DevicePlan, workload: Workload, platform: Platform, correction: Correction | None
+) -> tuple[dict[str, float], ...]:
+    """Return for each device how long each stage occupies the host, whatever the device takes."""
+    found = _settle(plan, workload, platform, True, correction)
+    return tuple({stage: seconds for stage, (_, seconds) in each.busy.items()} for each in found)
+
+
+def _settle(
+    plan: DevicePlan,
+    workload: Workload,
+    platform: Platform,
+    emulates: bool,
+    correction: Correction | None,
+) -> list[DeviceTimes]:
+    """Find stage times and the load that they put on the host together, by iteration.
+
+    Stages that overlap share cores and memory, and how much they overlap depends on how long they
+    take.
     """
     host = Host(
         workload=workload,
@@ -191,35 +253,31 @@ def predict(
         num_workers=len(plan.shares),
         emulates=emulates,
     )
-    sizes = [workload.size(share.num_seeds) for share in plan.shares]
+    corrections = ({},) * len(plan.shares) if correction is None else correction.host
+    parts = [
+        (share, workload.size(share.num_seeds), each)
+        for share, each in zip(plan.shares, corrections, strict=True)
+    ]
     load = dict.fromkeys(_lanes(plan), 0.0)
     step = 0.0
     for _ in range(_ROUNDS):
         total = sum(load.values())
         found = [
-            device_times(host, share, size, _active(share, position, load, total))
-            for position, (share, size) in enumerate(zip(plan.shares, sizes, strict=True))
+            _device_times(host, share, size, _active(share, position, load, total), each)
+            for position, (share, size, each) in enumerate(parts)
         ]
-        before, step = (
-            step,
-            max(
-                pipeline_seconds(each.stages, share.prefetch)
-                for each, share in zip(found, plan.shares, strict=True)
-            ),
-        )
+        before, step = step, _longest(plan, found)
         last, load = load, _host_load(plan, found, step, load)
         moved = max(abs(load[lane] - last[lane]) for lane in load)
         if max(abs(step - before) / step, moved) <= _SETTLED:
             break
-    for each, share in zip(found, plan.shares, strict=True):
-        # Whoever is done early waits for the others' gradients.
-        each.stages.sync += step - pipeline_seconds(each.stages, share.prefetch)
-    return Prediction(
-        devices=tuple(each.stages for each in found),
-        step_s=step,
-        num_edges=round(sum(size.num_edges for size in sizes)),
-        source=platform.name,
-    )
+    return found
+
+
+def _longest(plan: DevicePlan, found: Sequence[DeviceTimes]) -> float:
+    """Seconds of the device whose step takes longest, eq. 6."""
+    parts = zip(found, plan.shares, strict=True)
+    return max(pipeline_seconds(each.stages, share.prefetch) for each, share in parts)
 
 
 def _lane(share: DeviceShare, stage: str) -> str:

@@ -16,7 +16,7 @@ from gnnscale.report.figures import milliseconds, signed_percent
 from gnnscale.report.steps import STAGE_NAMES, Steps
 from gnnscale.runtime.records import TrainResult
 
-__all__ = ["compare", "device_label", "print_prediction"]
+__all__ = ["compare", "device_label", "prediction_basis", "print_prediction"]
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
@@ -28,9 +28,10 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     such step they are None. Every ``error`` is ``predicted / measured - 1``.
 
     Returns:
-        ``source``, ``step_s``, ``measured_step_s``, ``error``, ``mteps`` (HyScale-GNN eq. 5),
-        ``num_steps`` and ``devices``, each with ``name``, ``kind`` and, by stage and per step,
-        ``stage_times_s``, ``measured_stage_times_s`` and ``error``.
+        ``source``, ``step_s``, ``measured_step_s``, ``error``, ``by_rates_step_s`` and
+        ``by_rates_error`` (without the rehearsal, None where there was none), ``mteps``
+        (HyScale-GNN eq. 5), ``num_steps`` and ``devices``, each with ``name``, ``kind`` and, by
+        stage and per step, ``stage_times_s``, ``measured_stage_times_s`` and ``error``.
     """
     if run.predicted is None:
         return None
@@ -41,6 +42,8 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
         "step_s": run.predicted.step_s,
         "measured_step_s": step_s,
         "error": _error(run.predicted.step_s, step_s),
+        "by_rates_step_s": run.predicted.by_rates_s,
+        "by_rates_error": _error(run.predicted.by_rates_s, step_s),
         "mteps": mteps(run.predicted.num_edges, run.predicted.step_s),
         "num_steps": int(chosen.sum()),
         "devices": [
@@ -77,10 +80,18 @@ def print_prediction(predicted: dict[str, Any], console: Console) -> None:
     console.print(_verdict(predicted), highlight=False, soft_wrap=True)
 
 
+def prediction_basis(predicted: dict[str, Any]) -> str:
+    """Return what a prediction rests on: rates, and perhaps a rehearsal that corrected them."""
+    rates = f"the rates of {predicted['source']}"
+    if predicted["by_rates_step_s"] is None:
+        return f"with {rates}"
+    return f"after a rehearsal ({milliseconds(predicted['by_rates_step_s'])} ms by {rates} alone)"
+
+
 def _verdict(predicted: dict[str, Any]) -> str:
     """What is said of a whole step."""
     expected, seen = (milliseconds(predicted[key]) for key in ("step_s", "measured_step_s"))
-    said = f"step: {expected} ms predicted with the rates of {predicted['source']}, "
+    said = f"step: {expected} ms predicted {prediction_basis(predicted)}, "
     if predicted["measured_step_s"] is None:
         return said + "no two full mini-batches in a row ran under the first plan"
     error = signed_percent(predicted["error"])

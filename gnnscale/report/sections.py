@@ -15,6 +15,7 @@ from gnnscale.report.bars import prediction_chart
 from gnnscale.report.cards import badge, card, device_css, device_title, grid, nothing
 from gnnscale.report.charts import Curve, Mark, legend, line_chart, upper
 from gnnscale.report.figures import gib, milliseconds, signed_percent
+from gnnscale.report.prediction import prediction_basis
 from gnnscale.report.steps import STAGE_NAMES, Steps
 from gnnscale.report.svg import Axis
 from gnnscale.report.timeline import excerpt, timeline
@@ -112,9 +113,10 @@ def prediction(predicted: dict[str, Any] | None) -> str:
         for device in predicted["devices"]
     ]
     step = (
-        f"A step: <b>{milliseconds(predicted['step_s'])} ms</b> predicted with the rates of "
-        f"{escape(predicted['source'])}, <b>{milliseconds(predicted['measured_step_s'])} ms</b> "
-        f"measured, error <b>{signed_percent(predicted['error'])}</b>. Medians over "
+        f"A step: <b>{milliseconds(predicted['step_s'])} ms</b> predicted "
+        f"{escape(prediction_basis(predicted))}, "
+        f"<b>{milliseconds(predicted['measured_step_s'])} ms</b> measured, "
+        f"error <b>{signed_percent(predicted['error'])}</b>. Medians over "
         f"{predicted['num_steps']:,} full mini-batches under the plan that the run began with."
     )
     key = (

@@ -1,12 +1,10 @@
-"""The device plan that a run begins with."""
+"""The device plan that a run begins with: proposed by the performance model, and rehearsed."""
 
 from __future__ import annotations
 
 import functools
-import json
-import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gnnscale.graph import Graph
@@ -14,100 +12,134 @@ from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.plan import Device, DevicePlan, DeviceShare, Threads
 from gnnscale.plan.calibrate import estimate
+from gnnscale.plan.correct import correct
 from gnnscale.plan.perf_model import Prediction
 from gnnscale.plan.planner import plan_devices, predict
 from gnnscale.plan.platform import Platform, ThisMachine, platform_file
-from gnnscale.plan.present import at_present, time_probes
+from gnnscale.plan.predict import Correction
 from gnnscale.plan.workload import measure_workload
+from gnnscale.runtime.batches import labelled
 from gnnscale.runtime.group import Group
+from gnnscale.runtime.rehearsal import WARM_UP, Rehearsed
 from gnnscale.runtime.settings import TrainConfig
 
-__all__ = ["initial_plan", "plan_from", "plan_values", "present_platform"]
+__all__ = ["Planning", "plan_from", "plan_values"]
+
+#: Plans that are rehearsed at most, and seconds that each of them is to take.
+_REHEARSALS = 3
+_REHEARSAL_S = 0.5
+_LEAST_STEPS, _MOST_STEPS = 3, 24
+#: By how much another plan has to promise a shorter step to be rehearsed as well.
+_WORTHWHILE = 0.95
 
 
-def initial_plan(
-    config: TrainConfig,
-    graph: Graph,
-    model: GNN,
-    group: Group,
-    known: Sequence[dict[str, Any]] | None,
-    platform: Platform,
-) -> tuple[DevicePlan, Prediction]:
-    """Let the performance model choose split, threads and prefetching (section V).
+@dataclass(frozen=True, kw_only=True)
+class _Tried:
+    """A plan that was rehearsed, the seconds that its steps took, and what they taught."""
 
-    Args:
-        config: the run's options, which may fix the split and the kind of prefetching.
-        graph: the graph.
-        model: the model, for its sizes.
-        group: the workers, which may be spread over several machines of the same kind.
-        known: the plan of a run that is resumed, as plain values: nothing is left to choose.
-        platform: this machine's rates.
+    plan: DevicePlan
+    step_s: float
+    correction: Correction
 
-    Returns:
-        The plan, and what the model says of it.
+
+class Planning:
+    """Finds the plan that a run begins with (section V), in the process that leads.
+
+    The model proposes a plan. All workers rehearse it, the model learns from what they measured,
+    and proposes again, until it knows of nothing better or some plans are rehearsed. The one that
+    took the least is taken.
+
+    Attributes:
+        plan: the proposal, and in the end the choice.
+        predicted: what the model says of it.
     """
-    devices = config.device_plan.parsed()
-    machines = -(-group.size // group.local_size)
-    threads = min(config.num_threads, usable_cores())
-    workload = measure_workload(
-        graph,
-        model,
-        config.sampler,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        fused=config.runtime.fused,
-        cores=threads,
-    )
-    if known is not None:
-        plan = plan_from(devices, known)
-        return plan, predict(plan, workload, platform)
-    return plan_devices(
-        devices,
-        batch_size=config.batch_size,
-        cores=threads * machines,
-        prefetch=config.runtime.prefetch,
-        split=config.device_plan.split,
-        workload=workload,
-        platform=platform,
-        in_flight=config.runtime.prefetch_depth + 1,
-        per_machine=group.local_size,
-    )
 
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: Graph,
+        model: GNN,
+        group: Group,
+        known: Sequence[dict[str, Any]] | None,
+    ) -> None:
+        """Propose a plan by the rates of ``gnnscale doctor calibrate=true``, or a quick estimate.
 
-def present_platform(config: TrainConfig, group: Group) -> Platform | None:
-    """Find out how fast this machine is now, with all workers at work; every worker takes part.
-
-    The rates are those of ``gnnscale doctor --calibrate``, or a quick estimate without; probes tell
-    how much slower or faster the host is at present.
-
-    Returns:
-        The platform where the group is led, None elsewhere.
-    """
-    threads = max(1, min(config.num_threads, usable_cores()) // group.local_size)
-    platform = _this_machine() if group.leads else None
-    group.barrier()
-    steps = _time_probes(threads) if group.size == 1 else time_probes(threads)
-    mine = [(step.load_s, step.propagate_s) for step in steps]
-    every = [json.loads(each) for each in group.gather(json.dumps(mine).encode())]
-    if platform is None:
-        return None
-    typical = [
-        replace(
-            step,
-            load_s=statistics.median(worker[i][0] for worker in every),
-            propagate_s=statistics.median(worker[i][1] for worker in every),
+        Args:
+            config: the run's options, which may fix the split and the kind of prefetching.
+            graph: the graph.
+            model: the model, for its sizes.
+            group: the workers, which may be spread over several machines of the same kind.
+            known: the plan of a run that is resumed, as plain values: nothing is left to choose.
+        """
+        self._config = config
+        self._group = group
+        self._platform = _this_machine()
+        self._workload = measure_workload(
+            graph,
+            model,
+            config.sampler,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            fused=config.runtime.fused,
+            cores=min(config.num_threads, usable_cores()),
         )
-        for i, step in enumerate(steps)
-    ]
-    return at_present(platform, typical, threads=threads, workers=group.local_size)
+        self._fixed = known is not None
+        self._tried: list[_Tried] = []
+        if known is None:
+            self.plan, self.predicted = self._propose(None)
+        else:
+            self.plan = plan_from(config.device_plan.parsed(), known)
+            self.predicted = self._predict(None)
+        # Without a full mini-batch there is nothing that a prediction could be held against.
+        self.settled = len(labelled(graph, "train")) < config.batch_size
+
+    @property
+    def num_steps(self) -> int:
+        """Steps in which ``plan`` is rehearsed."""
+        steps = round(_REHEARSAL_S / self.predicted.step_s)
+        return WARM_UP + min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+
+    def learn(self, rehearsed: Sequence[Rehearsed]) -> None:
+        """Take note of what every worker measured of ``plan``, and propose a plan again."""
+        step_s = max(each.step_s for each in rehearsed)
+        stages = [each.stages for each in rehearsed]
+        correction = correct(self.plan, self._workload, self._platform, stages, step_s)
+        self._tried.append(_Tried(plan=self.plan, step_s=step_s, correction=correction))
+        best = min(self._tried, key=lambda each: each.step_s)
+        if not self._fixed and len(self._tried) < _REHEARSALS:
+            self.plan, self.predicted = self._propose(correction)
+            if self.predicted.step_s < _WORTHWHILE * best.step_s:
+                return
+        self.plan = best.plan
+        self.predicted = self._predict(best.correction)
+        self.settled = True
+
+    def _propose(self, correction: Correction | None) -> tuple[DevicePlan, Prediction]:
+        config, group = self._config, self._group
+        threads = min(config.num_threads, usable_cores())
+        return plan_devices(
+            config.device_plan.parsed(),
+            batch_size=config.batch_size,
+            cores=threads * -(-group.size // group.local_size),
+            prefetch=config.runtime.prefetch,
+            split=config.device_plan.split,
+            workload=self._workload,
+            platform=self._platform,
+            in_flight=config.runtime.prefetch_depth + 1,
+            per_machine=group.local_size,
+            correction=correction,
+        )
+
+    def _predict(self, correction: Correction | None) -> Prediction:
+        """What is said of ``plan``, and what the rates alone say."""
+        by_rates = predict(self.plan, self._workload, self._platform)
+        found = predict(self.plan, self._workload, self._platform, correction=correction)
+        return found if correction is None else replace(found, by_rates_s=by_rates.step_s)
 
 
 @functools.cache
 def _this_machine() -> Platform:
     return ThisMachine().open() if platform_file().exists() else estimate()
-
-
-_time_probes = functools.cache(time_probes)
 
 
 def plan_values(plan: DevicePlan) -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,10 @@ from gnnscale.runtime.checkpoint import (
 from gnnscale.runtime.evaluate import ceiling, measure
 from gnnscale.runtime.group import Group
 from gnnscale.runtime.pipeline import Pipeline
-from gnnscale.runtime.planning import (
-    initial_plan,
-    plan_from,
-    plan_values,
-    present_platform,
-)
+from gnnscale.runtime.planning import Planning, plan_from, plan_values
 from gnnscale.runtime.rebalancing import Rebalancer
 from gnnscale.runtime.records import EpochRecord, Observer, TrainResult, best_epoch, waited
+from gnnscale.runtime.rehearsal import Rehearsed, rehearse
 from gnnscale.runtime.schedule import Schedule, Work
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.stages import Stages, measured, pipeline
@@ -187,17 +184,47 @@ class Run:
             self.observer.started(self.result())
 
     def _make_plan(self, saved: dict[str, Any] | None) -> None:
-        """Plan in the process that leads, or go on with the checkpoint's plan."""
+        """Let the process that leads plan, or go on with the checkpoint's plan; rehearse it."""
         devices = self.config.device_plan.parsed()
         values = None if saved is None else saved.get("plan")
-        platform = present_platform(self.config, self.group)
-        if platform is not None:
-            known = values if values and len(values) == len(devices) else None
-            plan, self.predicted = initial_plan(
-                self.config, self.graph, self.model, self.group, known, platform
-            )
-            values = plan_values(plan)
-        self.plan = plan_from(devices, self.group.broadcast_json(values))
+        known = values if values and len(values) == len(devices) else None
+        planning = None
+        if self.group.leads:
+            planning = Planning(self.config, self.graph, self.model, self.group, known)
+        while True:
+            now = planning and (plan_values(planning.plan), planning.num_steps, planning.settled)
+            values, num_steps, settled = self.group.broadcast_json(now)
+            self.plan = plan_from(devices, values)
+            if settled:
+                break
+            mine = json.dumps(asdict(self._rehearse(num_steps))).encode()
+            every = [Rehearsed.from_dict(json.loads(each)) for each in self.group.gather(mine)]
+            if planning is not None:
+                planning.learn(every)
+        if planning is not None:
+            self.predicted = planning.predicted
+
+    def _rehearse(self, num_steps: int) -> Rehearsed:
+        """Try ``plan`` for a few steps."""
+        schedule = Schedule(
+            self.train_idx,
+            self.plan,
+            rank=self.group.rank,
+            seed=self.config.seed,
+            epochs=num_steps,
+            first_step=0,
+            lead=None,
+        )
+        return rehearse(
+            schedule,
+            self.plan.shares[self.group.rank],
+            num_steps,
+            model=self.model,
+            backend=self.backend,
+            synchronizer=self.synchronizer,
+            optimizer=self.config.optimizer.build(self.model),
+            depth=self.config.runtime.prefetch_depth,
+        )
 
     @property
     def finished(self) -> bool:
