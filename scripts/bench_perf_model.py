@@ -4,8 +4,10 @@
 
 Measures this machine first (``gnnscale doctor --calibrate``). Each configuration is a run of
 ``gnnscale train`` without dynamic resource management, whose ``summary.json`` has the step that the
-model predicted before training, and the median of the steps measured. None of the graphs, mini-
-batches and widths is one that calibration uses.
+model predicted before training, and the median of the steps measured. A run's prediction rests on
+the rates of the machine, corrected by a rehearsal of a few mini-batches; what the rates alone say
+of the same plan is shown beside it. None of the graphs, mini-batches and widths is one that
+calibration uses.
 """
 
 from __future__ import annotations
@@ -138,19 +140,22 @@ def main() -> None:
             print(f"{case.label}: {100 * found[-1]['error']:+.1f} %", file=sys.stderr)
     show(
         "A training step, predicted and measured, ms",
-        ["configuration", "predicted", "measured", "error"],
+        ["configuration", "by rates", "rehearsed", "measured", "error by rates", "error"],
         [
             [
                 each["case"],
+                f"{each['by_rates_step_s'] * 1e3:.1f}",
                 f"{each['step_s'] * 1e3:.1f}",
                 f"{each['measured_step_s'] * 1e3:.1f}",
+                f"{100 * each['by_rates_error']:+.1f} %",
                 f"{100 * each['error']:+.1f} %",
             ]
             for each in found
         ],
     )
-    mean = statistics.fmean(abs(each["error"]) for each in found)
-    print(f"mean error {100 * mean:.1f} % over {len(found)} configurations")
+    for name, what in (("by_rates_error", "by rates alone"), ("error", "after the rehearsal")):
+        mean = statistics.fmean(abs(each[name]) for each in found)
+        print(f"mean error {what}: {100 * mean:.1f} % over {len(found)} configurations")
     save(options.json, found)
 
 

@@ -27,8 +27,8 @@ __all__ = ["Planning", "plan_from", "plan_values"]
 
 #: Plans that are rehearsed at most, and seconds that each of them is to take.
 _REHEARSALS = 3
-_REHEARSAL_S = 0.5
-_LEAST_STEPS, _MOST_STEPS = 3, 24
+_REHEARSAL_S = 0.7
+_LEAST_STEPS, _MOST_STEPS = 3, 32
 #: By how much another plan has to promise a shorter step to be rehearsed as well.
 _WORTHWHILE = 0.95
 

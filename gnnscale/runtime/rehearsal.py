@@ -23,7 +23,7 @@ from gnnscale.runtime.synchronizer import Synchronizer
 __all__ = ["WARM_UP", "Rehearsed", "rehearse"]
 
 #: Steps that do not count: memory is touched for the first time, and lanes fill.
-WARM_UP = 2
+WARM_UP = 3
 
 
 @dataclass(frozen=True, kw_only=True)

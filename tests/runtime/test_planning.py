@@ -95,6 +95,6 @@ def test_nothing_is_rehearsed_without_a_full_mini_batch(settings: Settings) -> N
 
 def test_a_rehearsal_is_short(settings: Settings) -> None:
     planning = begun(settings())
-    for step_s, expected in ((1e-6, 24), (0.1, 5), (10.0, 3)):
+    for step_s, expected in ((1e-6, 32), (0.1, 7), (10.0, 3)):
         planning.predicted = replace(planning.predicted, step_s=step_s)
         assert planning.num_steps == WARM_UP + expected
