@@ -68,6 +68,7 @@ def summarise(
         "test_metric": run.test_metric,
         "metric": run.metric,
         "ceiling": run.ceiling,
+        "planning_s": run.planning_s,
         "epoch_time_s": {
             "mean": statistics.fmean(times) if times else None,
             "median": statistics.median(times) if times else None,

@@ -20,15 +20,13 @@ from gnnscale.plan.predict import Correction
 from gnnscale.plan.workload import measure_workload
 from gnnscale.runtime.batches import labelled
 from gnnscale.runtime.group import Group
-from gnnscale.runtime.rehearsal import WARM_UP, Rehearsed
+from gnnscale.runtime.rehearsal import Rehearsed
 from gnnscale.runtime.settings import TrainConfig
 
 __all__ = ["Planning", "plan_from", "plan_values"]
 
-#: Plans that are rehearsed at most, and seconds that each of them is to take.
+#: Plans that are rehearsed at most.
 _REHEARSALS = 3
-_REHEARSAL_S = 0.7
-_LEAST_STEPS, _MOST_STEPS = 3, 32
 #: By how much another plan has to promise a shorter step to be rehearsed as well.
 _WORTHWHILE = 0.95
 
@@ -92,12 +90,6 @@ class Planning:
             self.predicted = self._predict(None)
         # Without a full mini-batch there is nothing that a prediction could be held against.
         self.settled = len(labelled(graph, "train")) < config.batch_size
-
-    @property
-    def num_steps(self) -> int:
-        """Steps in which ``plan`` is rehearsed."""
-        steps = round(_REHEARSAL_S / self.predicted.step_s)
-        return WARM_UP + min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
     def learn(self, rehearsed: Sequence[Rehearsed]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""

@@ -169,6 +169,7 @@ class TrainResult:
         history: the epochs, those before a resumption included.
         plan: the device plan that the run began with.
         predicted: what the performance model predicts for ``plan``, None where not asked.
+        planning_s: seconds that finding ``plan`` took, rehearsals included.
         test_metric: under the weights of ``best_epoch``; None where the run did not get there.
         stopped_early: whether patience ran out before the last epoch.
     """
@@ -181,6 +182,7 @@ class TrainResult:
     history: tuple[EpochRecord, ...]
     plan: DevicePlan
     predicted: Prediction | None = None
+    planning_s: float | None = None
     test_metric: float | None = None
     stopped_early: bool = False
 

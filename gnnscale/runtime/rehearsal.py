@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend import Backend
 from gnnscale.metrics import StageTimes
-from gnnscale.plan import DeviceShare
+from gnnscale.plan import DevicePlan
+from gnnscale.plan.perf_model import pipeline_seconds
+from gnnscale.runtime.rebalancing import medians
 from gnnscale.runtime.schedule import Schedule
 from gnnscale.runtime.stages import Stages, measured, pipeline
 from gnnscale.runtime.synchronizer import Synchronizer
 
-__all__ = ["WARM_UP", "Rehearsed", "rehearse"]
+__all__ = ["Rehearsed", "rehearse"]
 
 #: Steps that do not count: memory is touched for the first time, and lanes fill.
-WARM_UP = 3
+_WARM_UP = 3
+#: Seconds that the others are to take, and how many there are whatever they take.
+_BUDGET_S = 0.7
+_LEAST_STEPS, _MOST_STEPS = 3, 32
+#: Mini-batches on their way; more of them would only have to be waited for at the end.
+_DEPTH = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,60 +52,92 @@ class Rehearsed:
 
 
 def rehearse(
-    schedule: Schedule,
-    share: DeviceShare,
-    num_steps: int,
+    train_idx: NDArray[np.integer[Any]],
+    plan: DevicePlan,
     *,
+    rank: int,
+    seed: int,
     model: nn.Module,
     backend: Backend,
     synchronizer: Synchronizer,
     optimizer: torch.optim.Optimizer,
-    depth: int,
 ) -> Rehearsed:
-    """Train for ``num_steps`` steps; afterwards the weights are what they were before.
+    """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
-    Every worker does so at the same time, under the same plan.
+    Every worker does so at the same time, and all of them stop after the same step.
 
     Args:
-        schedule: hands out the worker's slices, from the first step of a run.
-        share: what the plan gives to the worker's device.
-        num_steps: more than ``WARM_UP``; those of a full mini-batch alone are trained.
+        train_idx: ``[n]`` training vertices, enough for a mini-batch.
+        plan: the plan.
+        rank: the worker's position in it.
+        seed: fixes the mini-batches.
         model: the host's weights.
         backend: the device.
         synchronizer: sums gradients over all workers.
         optimizer: one of its own, whose state nobody needs afterwards.
-        depth: most mini-batches on their way.
     """
+    share = plan.shares[rank]
     backend.set_threads(share.threads)
     stages = Stages(backend)
-    full = (
-        work
-        for work in schedule.work()
-        if work.step % schedule.steps_per_epoch < schedule.full_steps
+    # Full mini-batches alone: predictions are for these.
+    whole = len(train_idx) - len(train_idx) % plan.batch_size
+    lead = 1 + _DEPTH * any(each.prefetch != "none" for each in plan.shares)
+    schedule = Schedule(
+        train_idx[:whole],
+        plan,
+        rank=rank,
+        seed=seed,
+        epochs=_WARM_UP + _MOST_STEPS + _DEPTH + 1,
+        first_step=0,
+        lead=lead,
     )
-    # No more than are trained: what is on its way at the end would keep its device memory.
-    source = itertools.islice(full, num_steps)
-    has_link = not share.device.on_host
-    found, ends = [], []
-    with (
-        _restored(model),
-        pipeline(stages, source, prefetch=share.prefetch, has_link=has_link, limit=depth) as works,
-    ):
-        for work in itertools.islice(works, num_steps):
-            loss = stages.propagate(work)
-            with measured(work, "sync"):
-                synchronizer.synchronize(loss, work.stages, num_edges=0, num_vertices=0)
-                optimizer.step()
-                optimizer.zero_grad()
-                backend.weights_in()
-            found.append(astuple(work.stages))
-            ends.append(time.perf_counter())
-    medians = np.median(found[WARM_UP:], axis=0).tolist()
-    names = (stage.name for stage in fields(StageTimes))
+    works = pipeline(
+        stages,
+        schedule.work(),
+        prefetch=share.prefetch,
+        has_link=not share.device.on_host,
+        limit=_DEPTH,
+    )
+    found, ends, last = [], [], None
+    try:
+        with _restored(model):
+            for work in works:
+                loss = stages.propagate(work)
+                with measured(work, "sync"):
+                    step = synchronizer.synchronize(loss, work.stages, num_edges=0, num_vertices=0)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    backend.weights_in()
+                if last is None:
+                    found.append((work.stages, _seconds(plan, step.stages)))
+                    ends.append(time.perf_counter())
+                    if _enough([seconds for _, seconds in found[_WARM_UP:]]):
+                        # The device's memory is free once all that is on its way is trained.
+                        last = work.step + lead - 1
+                    else:
+                        schedule.settle(work.step + 1 + lead, plan)
+                if work.step == last:
+                    break
+    finally:
+        schedule.close()
+        works.close()
     return Rehearsed(
-        stages=StageTimes(**dict(zip(names, medians, strict=True))),
-        step_s=float(np.median(np.diff(ends[WARM_UP - 1 :]))),
+        stages=medians([[stages] for stages, _ in found[_WARM_UP:]])[0],
+        step_s=float(np.median(np.diff(ends[_WARM_UP - 1 :]))),
     )
+
+
+def _seconds(plan: DevicePlan, stages: Sequence[StageTimes]) -> float:
+    """About what a step took: known to every worker alike, unlike what its own clock says."""
+    parts = zip(stages, plan.shares, strict=True)
+    return max(pipeline_seconds(times, share.prefetch) for times, share in parts)
+
+
+def _enough(seconds: Sequence[float]) -> bool:
+    """Whether steps that took so long will do."""
+    if len(seconds) < _LEAST_STEPS:
+        return False
+    return len(seconds) >= _MOST_STEPS or sum(seconds) >= _BUDGET_S
 
 
 @contextmanager

@@ -66,6 +66,7 @@ class Run:
         observer: is told what happens, in the worker that leads.
         plan: the device plan that the run began with.
         predicted: what the performance model says of it.
+        planning_s: seconds that it took to find.
         epoch: epochs done.
         step: steps done, over all epochs; with the seed it fixes samples and dropout.
         history: records of the epochs done.
@@ -93,6 +94,7 @@ class Run:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     plan: DevicePlan = field(init=False)
     predicted: Prediction | None = None
+    planning_s: float = 0.0
     pipeline: Pipeline[Work] = field(init=False)
     schedule: Schedule = field(init=False)
     rebalancer: Rebalancer | None = field(init=False, default=None)
@@ -185,6 +187,7 @@ class Run:
 
     def _make_plan(self, saved: dict[str, Any] | None) -> None:
         """Let the process that leads plan, or go on with the checkpoint's plan; rehearse it."""
+        begin = time.perf_counter()
         devices = self.config.device_plan.parsed()
         values = None if saved is None else saved.get("plan")
         known = values if values and len(values) == len(devices) else None
@@ -192,38 +195,30 @@ class Run:
         if self.group.leads:
             planning = Planning(self.config, self.graph, self.model, self.group, known)
         while True:
-            now = planning and (plan_values(planning.plan), planning.num_steps, planning.settled)
-            values, num_steps, settled = self.group.broadcast_json(now)
+            now = planning and (plan_values(planning.plan), planning.settled)
+            values, settled = self.group.broadcast_json(now)
             self.plan = plan_from(devices, values)
             if settled:
                 break
-            mine = json.dumps(asdict(self._rehearse(num_steps))).encode()
+            mine = json.dumps(asdict(self._rehearse())).encode()
             every = [Rehearsed.from_dict(json.loads(each)) for each in self.group.gather(mine)]
             if planning is not None:
                 planning.learn(every)
         if planning is not None:
             self.predicted = planning.predicted
+        self.planning_s = time.perf_counter() - begin
 
-    def _rehearse(self, num_steps: int) -> Rehearsed:
+    def _rehearse(self) -> Rehearsed:
         """Try ``plan`` for a few steps."""
-        schedule = Schedule(
+        return rehearse(
             self.train_idx,
             self.plan,
             rank=self.group.rank,
             seed=self.config.seed,
-            epochs=num_steps,
-            first_step=0,
-            lead=None,
-        )
-        return rehearse(
-            schedule,
-            self.plan.shares[self.group.rank],
-            num_steps,
             model=self.model,
             backend=self.backend,
             synchronizer=self.synchronizer,
             optimizer=self.config.optimizer.build(self.model),
-            depth=self.config.runtime.prefetch_depth,
         )
 
     @property
@@ -362,6 +357,7 @@ class Run:
             history=tuple(self.history),
             plan=self.plan,
             predicted=self.predicted,
+            planning_s=self.planning_s,
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
         )
 

@@ -89,11 +89,6 @@ class Schedule:
         """Steps of an epoch; the last may have fewer seeds."""
         return num_batches(len(self._train_idx), self._batch_size)
 
-    @property
-    def full_steps(self) -> int:
-        """Steps of an epoch whose mini-batch is full."""
-        return len(self._train_idx) // self._batch_size
-
     def plan_of(self, step: int) -> DevicePlan:
         """Return the plan that applies to ``step``, which must be settled."""
         with self._changed:

@@ -145,7 +145,7 @@ def test_a_stage_that_raises_ends_the_run(
     prefetch: str,
     message: str,
 ) -> None:
-    config = settings(*STATIC, f"runtime.prefetch={prefetch}")
+    config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20")
     note = tmp_path / "raised"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure=failure)
     before = set(os.listdir("/dev/shm"))
@@ -159,7 +159,7 @@ def test_a_stage_that_raises_ends_the_run(
     assert failure in trace
     assert not workers()
     assert set(os.listdir("/dev/shm")) == before
-    # The first of six steps an epoch is done, and so is its checkpoint.
+    # Epochs of six steps are done, and so are their checkpoints.
     assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == [
         "best.pt",
         "last.pt",

@@ -9,7 +9,7 @@ import pytest
 from gnnscale.metrics import StageTimes
 from gnnscale.runtime.group import ALONE
 from gnnscale.runtime.planning import Planning, plan_from, plan_values
-from gnnscale.runtime.rehearsal import WARM_UP, Rehearsed
+from gnnscale.runtime.rehearsal import Rehearsed
 from gnnscale.runtime.settings import TrainConfig
 
 Settings = Callable[..., TrainConfig]
@@ -91,10 +91,3 @@ def test_a_plan_that_is_known_stays(settings: Settings) -> None:
 
 def test_nothing_is_rehearsed_without_a_full_mini_batch(settings: Settings) -> None:
     assert begun(settings("batch_size=1000")).settled
-
-
-def test_a_rehearsal_is_short(settings: Settings) -> None:
-    planning = begun(settings())
-    for step_s, expected in ((1e-6, 32), (0.1, 7), (10.0, 3)):
-        planning.predicted = replace(planning.predicted, step_s=step_s)
-        assert planning.num_steps == WARM_UP + expected

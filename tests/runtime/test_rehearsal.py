@@ -12,9 +12,8 @@ import torch
 
 from gnnscale.metrics import StageTimes
 from gnnscale.runtime.group import ALONE
-from gnnscale.runtime.rehearsal import WARM_UP, Rehearsed, rehearse
+from gnnscale.runtime.rehearsal import Rehearsed, rehearse
 from gnnscale.runtime.run import Run
-from gnnscale.runtime.schedule import Schedule
 from gnnscale.runtime.settings import TrainConfig
 
 Settings = Callable[..., TrainConfig]
@@ -24,25 +23,16 @@ EMULATED = (
 )
 
 
-def rehearsed(run: Run, num_steps: int, *, vertices: int = 360) -> Rehearsed:
-    schedule = Schedule(
+def rehearsed(run: Run, *, vertices: int = 360) -> Rehearsed:
+    return rehearse(
         run.train_idx[:vertices],
         run.plan,
         rank=0,
         seed=0,
-        epochs=num_steps,
-        first_step=0,
-        lead=None,
-    )
-    return rehearse(
-        schedule,
-        run.plan.shares[0],
-        num_steps,
         model=run.model,
         backend=run.backend,
         synchronizer=run.synchronizer,
         optimizer=run.config.optimizer.build(run.model),
-        depth=2,
     )
 
 
@@ -63,7 +53,7 @@ def test_it_leaves_no_trace(
                 assert torch.equal(state[name], value), name
             assert all(each.grad is None for each in run.model.parameters())
             before = torch.get_rng_state()
-            assert rehearsed(run, 6).step_s > 2e-3
+            assert rehearsed(run).step_s > 2e-3
             assert torch.equal(torch.get_rng_state(), before)
         assert run.optimizer.state_dict()["state"] == {}
 
@@ -81,15 +71,15 @@ def test_its_mini_batches_are_full(
             return sample(seeds, step)
 
         monkeypatch.setattr(run.backend, "sample", counted)
-        rehearsed(run, 5, vertices=130)
-        assert seen == [50] * 5
+        rehearsed(run, vertices=130)
+        assert seen == [50] * 35
 
 
 def test_medians_leave_the_first_steps_out(
     settings: Settings, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Run.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE, observer) as run:
-        slow = iter([0.2] * WARM_UP)
+        slow = iter([0.2] * 3)
         sample = run.backend.sample
 
         def late(seeds: Any, step: int) -> Any:
@@ -97,9 +87,46 @@ def test_medians_leave_the_first_steps_out(
             return sample(seeds, step)
 
         monkeypatch.setattr(run.backend, "sample", late)
-        found = rehearsed(run, WARM_UP + 3)
+        found = rehearsed(run)
         assert 0 < found.stages.sample < 0.2
         assert 0 < found.step_s < 0.2
+
+
+@pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
+def test_slow_steps_are_few(
+    settings: Settings,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prefetch: str,
+    steps: int,
+) -> None:
+    config = settings(f"runtime.prefetch={prefetch}")
+    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        trained = 0
+        propagate = run.backend.propagate
+
+        def slow(resident: Any, weight: float) -> float:
+            nonlocal trained
+            trained += 1
+            time.sleep(0.25)
+            return propagate(resident, weight)
+
+        monkeypatch.setattr(run.backend, "propagate", slow)
+        assert rehearsed(run).step_s > 0.25
+        # Three to warm up, three that count, and what was on its way.
+        assert trained == steps
+
+
+def test_device_memory_is_free_afterwards(
+    settings: Settings, observer: Any, tmp_path: Path
+) -> None:
+    small = EMULATED.replace("memory_bytes:100000000", "memory_bytes:1000000")
+    config = settings("runtime.prefetch=two_stage", small.replace("launch_s:2e-3", "launch_s:0.0"))
+    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        # A mini-batch takes over 10 kB: what any of these left behind would not fit.
+        for _ in range(50):
+            rehearsed(run)
 
 
 def test_it_travels_as_plain_values() -> None:
