@@ -1,7 +1,6 @@
 """The runtime against what it replaces: its cost, what prefetching brings, where the split settles.
 
     python scripts/bench_runtime.py overhead    one cpu worker against a plain loop
-    python scripts/bench_runtime.py overlap     the same, features from the disk (as root)
     python scripts/bench_runtime.py prefetch    load : transfer : propagate = 1 : 1 : 1, emulated
     python scripts/bench_runtime.py drm         a bad split against the best of a sweep
 
@@ -31,23 +30,14 @@ _NO_VALIDATION = ("runtime.checkpoint=false",)
 
 def train(*options: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Run ``gnnscale train`` and return the lines of ``metrics.jsonl`` and ``steps.jsonl``."""
-    epochs, steps, _ = train_whole(*options)
-    return epochs, steps
-
-
-def train_whole(
-    *options: str,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """As ``train``, with ``summary.json`` too."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gnnscale", "train", *options, f"hydra.run.dir={folder}"]
         run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if run.returncode:
             raise SystemExit(f"{' '.join(command)}\n{run.stderr}")
         lines = [(Path(folder) / name).read_text() for name in ("metrics.jsonl", "steps.jsonl")]
-        summary = json.loads((Path(folder) / "summary.json").read_text())
     epochs, steps = ([json.loads(line) for line in text.splitlines()] for text in lines)
-    return epochs, steps, summary
+    return epochs, steps
 
 
 def step_seconds(steps: list[dict[str, Any]]) -> list[float]:
@@ -104,10 +94,15 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
 
 
 def overhead(rounds: int, only: str) -> dict[str, Any]:
-    """One cpu worker against the plain loop, interleaved, medians of epoch times."""
+    """One cpu worker against the plain loop, interleaved, medians of epoch times.
+
+    With narrow layers, sampling and loading are most of the work and can overlap with the rest.
+    """
     found = {}
+    narrow = ["model=gcn", "model.hidden=16", "sampler.fanouts=[25,20]", "batch_size=512"]
     for name, options, epochs in (
         ("default graph", [], 10),
+        ("narrow GCN on it, [25, 20]", narrow, 10),
         ("R-MAT products, [25, 10]", ["config=rmat_products_sage"], 2),
     ):
         if only and not name.startswith(only):
@@ -120,7 +115,9 @@ def overhead(rounds: int, only: str) -> dict[str, Any]:
             told = subprocess.run(loop, check=True, stdout=subprocess.PIPE, text=True).stdout
             times["plain"] += json.loads(told.splitlines()[-1])[1:]
             records, _ = train(
-                *options, *_NO_VALIDATION, f"epochs={epochs}", f"runtime.eval_every={epochs}"
+                *options,
+                *_NO_VALIDATION,
+                *(f"epochs={epochs}", f"runtime.eval_every={epochs}", "runtime.inference=sampled"),
             )
             times["worker"] += [record["epoch_time_s"] for record in records][1:]
         found[name] = {key: statistics.median(each) for key, each in times.items()}
@@ -133,60 +130,6 @@ def overhead(rounds: int, only: str) -> dict[str, Any]:
         ],
     )
     return found
-
-
-def overlap(rounds: int) -> dict[str, Any]:
-    """The first epoch after a start of the machine: features are read from the disk.
-
-    A worker's time includes its planning, whose rehearsal reads features too.
-    """
-    options = (
-        *("dataset=rmat", "dataset.num_vertices=400000", "dataset.num_edges=4000000"),
-        *(
-            "dataset.num_features=256",
-            "dataset.train_fraction=0.2",
-            "batch_size=512",
-            "sampler.fanouts=[10,10]",
-        ),
-        "runtime.inference=sampled",
-    )
-    subprocess.run(
-        [sys.executable, "-m", "gnnscale", "prepare", *options[:5]],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    times: dict[str, list[float]] = {}
-    for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        drop_page_cache()
-        loop = [sys.executable, __file__, "plain", "1", *options]
-        told = subprocess.run(loop, check=True, stdout=subprocess.PIPE, text=True).stdout
-        times.setdefault("plain loop", []).append(json.loads(told.splitlines()[-1])[0])
-        for mode in ("none", "one_stage", "two_stage"):
-            drop_page_cache()
-            epochs, _, summary = train_whole(
-                *options, *_NO_VALIDATION, "epochs=1", f"runtime.prefetch={mode}"
-            )
-            seconds = epochs[0]["epoch_time_s"] + summary["planning_s"]
-            times.setdefault(f"worker, {mode}", []).append(seconds)
-    found = {name: statistics.median(each) for name, each in times.items()}
-    show(
-        "An epoch whose features come from the disk, seconds",
-        ["", "seconds", "over the plain loop"],
-        [[name, f"{s:.2f}", f"{found['plain loop'] / s:.2f}x"] for name, s in found.items()],
-    )
-    return found
-
-
-def drop_page_cache() -> None:
-    """Make the system forget what it has read."""
-    os.sync()
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("3")
-    except OSError as error:
-        raise SystemExit(
-            f"{error.filename}: {error.strerror}; only root can measure this"
-        ) from None
 
 
 # --- emulated devices -------------------------------------------------------------------------
@@ -407,7 +350,7 @@ def main() -> None:
         print(json.dumps(plain_loop(sys.argv[3:], int(sys.argv[2]))))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["overhead", "overlap", "prefetch", "drm"])
+    parser.add_argument("what", choices=["overhead", "prefetch", "drm"])
     parser.add_argument("--rounds", type=int, default=5, help="of overhead")
     parser.add_argument("--graph", default="", help="of overhead: only graphs that begin so")
     parser.add_argument("--seconds", type=float, default=0.06, help="of an emulated stage")
@@ -416,8 +359,6 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "overhead":
         figures = overhead(options.rounds, options.graph)
-    elif options.what == "overlap":
-        figures = overlap(options.rounds)
     elif options.what == "prefetch":
         figures = prefetch(options.seconds, tuple(options.devices))
     else:
