@@ -3,10 +3,10 @@
     python scripts/inject_faults.py [--kills 20] [--seed 0]
 
 Runs of ``gnnscale train`` on several devices get kill -9 of a random worker at a random time,
-SIGINT, SIGTERM, a worker whose memory runs out, and kill -9 of the process that started them. Each
-has to end within 5 s, to tell the cause in its last line, and to leave no process, shared memory or
-listening port. Then it is resumed, and has to end with the weights of a run that nobody disturbed,
-bit for bit.
+kill -9 in each stage of training, SIGINT, SIGTERM, a worker whose memory runs out, and kill -9 of
+the process that started them. Each has to end within 5 s, to tell the cause in its last line, and
+to leave no process, shared memory or listening port. Then it is resumed, and has to end with the
+weights of a run that nobody disturbed, bit for bit.
 
 Prints a Markdown table; the exit status is 1 where a check failed. Linux only.
 """
@@ -47,13 +47,40 @@ PLANS = {
 OPTIONS = (
     *("dataset.num_vertices=20000", "dataset.num_edges=200000", "model.hidden=32"),
     *("sampler.fanouts=[10,5]", "batch_size=256", "device_plan.split=[156,100]", "num_threads=2"),
-    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=8"),
+    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=24"),
 )
-#: Told to every process of a run, so that SIGUSR1 makes it write down what its threads are doing.
-STACKS = """\
-import faulthandler, os, signal
-file = open(os.path.join(os.environ["GNNSCALE_STACKS"], str(os.getpid())), "w")
-faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+#: Stages in which a worker is killed: those that every device has, and those of the first one.
+EVERYWHERE = ("sample", "load", "transfer", "propagate", "sync")
+STAGES = (*EVERYWHERE, "validate", "checkpoint")
+#: Run in every process of a run: a thread that tells what the others are doing when it is asked to,
+#: or has the process killed as soon as one of them is where it is to be killed.
+WATCHER = """\
+import os, signal, sys, threading, time
+
+def watch():
+    name = os.path.join(os.environ["GNNSCALE_WATCHED"], str(os.getpid()))
+    while True:
+        time.sleep(0.0005)
+        if os.path.exists(name + ".ask"):
+            with open(name + ".tell", "w") as file:
+                file.write("\\n".join(" ".join(each) for each in stacks()))
+            os.remove(name + ".ask")
+        if os.path.exists(name + ".kill"):
+            where = set(open(name + ".kill").read().split())
+            while not any(where & set(each) for each in stacks()):
+                time.sleep(0.0002)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def stacks():
+    for frame in sys._current_frames().values():
+        names = []
+        while frame is not None:
+            if frame.f_globals.get("__name__", "").startswith(("gnnscale.runtime", "gnnscale.b")):
+                names.append(frame.f_code.co_name)
+            frame = frame.f_back
+        yield names
+
+threading.Thread(target=watch, daemon=True).start()
 """
 #: What a worker is doing, by the innermost of these functions on a thread's stack.
 DOING = {
@@ -61,9 +88,10 @@ DOING = {
     **dict.fromkeys(("synchronize", "update", "account"), "sync"),
     **dict.fromkeys(("_validate", "test"), "validate"),
     **dict.fromkeys(("_save", "save_checkpoint"), "checkpoint"),
-    **dict.fromkeys(("_start", "_make_plan", "open"), "set up"),
+    **dict.fromkeys(("_start", "_make_plan", "open", "rehearse"), "set up"),
     "join": "meet the others",
     "end_epoch": "end an epoch",
+    "_next": "wait for a mini-batch",
 }
 
 
@@ -319,24 +347,18 @@ class Plan:
             raise RuntimeError(f"{self.name}: {run.errors.read_text()}")
 
 
-def doing(run: Training, worker: Process, stacks: Path) -> str:
-    """Have a worker write down the stacks of its threads, and say what it is doing."""
-    file = stacks / str(worker.pid)
-    try:
-        status = Path(f"/proc/{worker.pid}/status").read_text()
-        caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)  # type: ignore[index]
-        if not caught >> (signal.SIGUSR1 - 1) & 1:
-            return "start"
-        os.kill(worker.pid, signal.SIGUSR1)
-    except OSError:
-        return "start"
+def doing(worker: Process, watched: Path) -> str:
+    """Have a worker tell what its threads are doing."""
+    ask, told = (watched / f"{worker.pid}.{what}" for what in ("ask", "tell"))
+    ask.touch()
     deadline = time.monotonic() + 0.05
-    while "(most recent call first)" not in file.read_text() and time.monotonic() < deadline:
-        time.sleep(0.001)
+    while ask.exists() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    if ask.exists():
+        return "start"
     found = []
-    for thread in file.read_text().split("\n\n"):
-        frames = re.findall(r'File ".*/gnnscale/(?:runtime|backend)/.*", line \d+ in (\w+)', thread)
-        found += [DOING[name] for name in frames if name in DOING][:1]
+    for thread in told.read_text().splitlines():
+        found += [DOING[name] for name in thread.split() if name in DOING][:1]
     return " + ".join(dict.fromkeys(sorted(found))) or "start"
 
 
@@ -401,7 +423,7 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -
         return None
     worker = workers[rank]
     outcome = Outcome(plan=plan.name, fault="kill -9 of a worker", directory=run.directory)
-    outcome.doing = doing(run, worker, plan.folder / "stacks")
+    outcome.doing = doing(worker, plan.folder / "watched")
     try:
         os.kill(worker.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -411,6 +433,24 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -
     check_end(run, outcome, cause=cause, status=1)
     if run.process.returncode == 0:
         return None
+    return outcome
+
+
+def kill_in(plan: Plan, stage: str, rank: int) -> Outcome:
+    """Kill -9 a worker as soon as one of its threads is in a stage of training."""
+    run = plan.start(f"kill-in-{stage}-{rank}")
+    run.wait_for((run.directory / "checkpoints" / "last.pt").exists)
+    run.watch()
+    worker = run.workers()[rank]
+    functions = " ".join(name for name, what in DOING.items() if what == stage)
+    staged = plan.folder / "watched" / f"{worker.pid}.to-kill"
+    staged.write_text(functions)
+    staged.rename(staged.with_suffix(".kill"))
+    run.wait_for(lambda: not worker.alive)
+    outcome = Outcome(plan=plan.name, fault="kill -9 in each stage", directory=run.directory)
+    outcome.doing = stage
+    cause = f"^worker {plan.devices[rank]}: process {worker.pid} killed by SIGKILL"
+    check_end(run, outcome, cause=cause, status=1)
     return outcome
 
 
@@ -456,6 +496,10 @@ def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[
     """Yield what is to be done to a plan."""
     for number in range(kills):
         yield lambda number=number: kill(plan, chance, number)  # type: ignore[misc]
+    for stage in STAGES:
+        rank = len(plan.devices) - 1 if stage in EVERYWHERE else 0
+        if stage != "transfer" or plan.devices[rank].startswith("emulated"):
+            yield lambda stage=stage, rank=rank: kill_in(plan, stage, rank)  # type: ignore[misc]
     yield lambda: send(plan, "SIGINT", signal.SIGINT, chance)
     yield lambda: send(plan, "SIGTERM", signal.SIGTERM, chance)
     for rank in range(len(plan.devices)):
@@ -531,11 +575,11 @@ def tell(plan: Plan, outcome: Outcome, what: str) -> None:
 
 def set_up(folder: Path, name: str, devices: str, names: tuple[str, ...]) -> Plan:
     """Prepare folders, and do the undisturbed run."""
-    home, hooks, stacks = folder / "home", folder / "hooks", folder / "stacks"
-    for each in (home, hooks, stacks):
+    home, hooks, watched = folder / "home", folder / "hooks", folder / "watched"
+    for each in (home, hooks, watched):
         each.mkdir(parents=True)
     prepare_home(home)
-    (hooks / "sitecustomize.py").write_text(STACKS)
+    (hooks / "sitecustomize.py").write_text(WATCHER)
     plan = Plan(
         name=name,
         options=(*OPTIONS, devices),
@@ -544,7 +588,7 @@ def set_up(folder: Path, name: str, devices: str, names: tuple[str, ...]) -> Pla
         environment=os.environ
         | {
             "GNNSCALE_HOME": str(home),
-            "GNNSCALE_STACKS": str(stacks),
+            "GNNSCALE_WATCHED": str(watched),
             "PYTHONPATH": os.pathsep.join([str(hooks), *os.environ.get("PYTHONPATH", "").split()]),
         },
     )
