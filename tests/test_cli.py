@@ -240,6 +240,17 @@ def test_a_killed_run_resumes_to_the_same_weights(
     one_line(answer, "resume: model.hidden is 16, but", "was written with 8")
 
 
+def test_a_run_goes_on_with_other_devices(gnnscale: Command) -> None:
+    run = path_written(gnnscale("train", *TINY, "epochs=1"))
+    answer = gnnscale("train", f"resume={run}", "epochs=2", "device_plan=hybrid_emulated")
+    assert path_written(answer) == run
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["epochs"] == 2
+    assert [device["kind"] for device in summary["devices"]] == ["cpu", "emulated"]
+    answer = gnnscale("train", f"resume={run}", "epochs=3", "device_plan=cpus_x2")
+    one_line(answer, "device_plan=cpus_x2: no such device plan, did you mean 'cpu_x2'?")
+
+
 def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
     run = tmp_path / "run"
     process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"hydra.run.dir={run}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -148,6 +149,7 @@ def _translated(command: str, arguments: Sequence[str]) -> Iterator[tuple[list[s
     """
     with tempfile.TemporaryDirectory(prefix="gnnscale-") as staging:
         translated: list[str] = []
+        resumes = command == "train" and any(map(_resumes, arguments))
         for argument in arguments:
             name, equals, value = argument.partition("=")
             if command == "doctor" and argument == "--calibrate":
@@ -157,8 +159,10 @@ def _translated(command: str, arguments: Sequence[str]) -> Iterator[tuple[list[s
             if command == "train" and name == "config" and equals:
                 names = [_experiment(each, Path(staging)) for each in value.split(",")]
                 translated.append(f"experiment={','.join(names)}")
-            elif command == "train" and name == "resume" and equals and value != "null":
+            elif command == "train" and _resumes(argument):
                 translated += _resume(Path(value), arguments)
+            elif resumes and name == "device_plan" and not value.startswith("{"):
+                translated += _device_plan(value)
             else:
                 translated.append(argument)
         if any((Path(staging) / "experiment").glob("*")):
@@ -243,6 +247,30 @@ def _resume(directory: Path, arguments: Sequence[str]) -> list[str]:
         "hydra.job.name=train",
         f"hydra.run.dir={quoted}",
         f"resume={quoted}",
+    ]
+
+
+def _resumes(argument: str) -> bool:
+    return argument.startswith("resume=") and argument not in ("resume=", "resume=null")
+
+
+def _device_plan(name: str) -> list[str]:
+    """Make the device plan that ``name`` means options; a resumed run has no groups to choose from.
+
+    It is the only group of a run that may change.
+    """
+    import yaml
+
+    folder = resources.files("gnnscale.configs") / "device_plan"
+    known = sorted(each.name[: -len(".yaml")] for each in folder.iterdir())
+    if name not in known:
+        raise ConfigError(f"device_plan={name}: no such device plan{nearest(name, known)}")
+    values = yaml.safe_load((folder / f"{name}.yaml").read_text())
+    # JSON is what Hydra's grammar reads, but for its quoted keys.
+    return [
+        f"device_plan.{key}=" + re.sub(r'"(\w+)":', r"\1:", json.dumps(value))
+        for key, value in values.items()
+        if key != "_target_"
     ]
 
 

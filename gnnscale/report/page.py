@@ -49,7 +49,7 @@ def render(
         "Batch shares and threads": shares_and_threads(run.plan, steps),
         "Predicted and measured": sections.prediction(summary["predicted"]),
         "Pipeline": sections.pipeline(run.plan, steps, spans),
-        "Memory": sections.memory(run.history),
+        "Memory": sections.memory(run),
         "Options": _options(options, summary),
     }
     body = "".join(f"<section><h2>{title}</h2>{part}</section>" for title, part in parts.items())

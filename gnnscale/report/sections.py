@@ -19,7 +19,7 @@ from gnnscale.report.prediction import prediction_basis
 from gnnscale.report.steps import STAGE_NAMES, Steps
 from gnnscale.report.svg import Axis
 from gnnscale.report.timeline import excerpt, timeline
-from gnnscale.runtime.records import EpochRecord
+from gnnscale.runtime.records import EpochRecord, TrainResult
 
 __all__ = [
     "learning",
@@ -127,17 +127,18 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     return f"<p>{step}</p>{key}{grid(cards)}"
 
 
-def memory(epochs: Sequence[EpochRecord]) -> str:
-    """Resident and proportional set of every worker over the epochs."""
-    epochs = [each for each in epochs if each.devices]
-    if not epochs:
+def memory(run: TrainResult) -> str:
+    """Resident and proportional set of every worker over the epochs that it trained."""
+    workers = [run.epochs_of(rank) for rank in range(len(run.plan.shares))]
+    if not all(workers):
         return nothing("No epoch was finished.")
-    x = np.array([each.epoch for each in epochs], dtype=np.float64)
     curves, rows, key = [], [], []
-    for rank, device in enumerate(epochs[-1].devices):
+    for rank, found in enumerate(workers):
+        device = list(found.values())[-1]
         name, css = f"{device.name}", device_css(rank)
-        rss = np.array([each.devices[rank].peak_rss_bytes for each in epochs]) / 2**30
-        pss = np.array([_nan(each.devices[rank].pss_bytes) for each in epochs]) / 2**30
+        x = np.array(list(found), dtype=np.float64)
+        rss = np.array([each.peak_rss_bytes for each in found.values()]) / 2**30
+        pss = np.array([_nan(each.pss_bytes) for each in found.values()]) / 2**30
         key.append((css, name))
         curves.append(Curve(label=f"{name} peak RSS", css=css, x=x, y=rss, dashed=True, dots=True))
         if np.isfinite(pss).any():
@@ -149,10 +150,16 @@ def memory(epochs: Sequence[EpochRecord]) -> str:
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
     chart = line_chart(
         curves,
-        x=Axis(title="epoch", low=float(x[0]), high=float(x[-1]), whole=True),
+        x=Axis(
+            title="epoch",
+            low=min(float(curve.x[0]) for curve in curves),
+            high=max(float(curve.x[-1]) for curve in curves),
+            whole=True,
+        ),
         y=Axis(title="GiB", low=0, high=high or 1.0),
     )
-    known = [each.pss_bytes for each in epochs[-1].devices if each.pss_bytes is not None]
+    last = [list(found.values())[-1].pss_bytes for found in workers]
+    known = [each for each in last if each is not None]
     total = f"<tr><td class='left'>all workers</td><td></td><td>{gib(sum(known))}</td></tr>"
     table = (
         '<table><tr><th class="left">worker</th><th>peak RSS</th><th>PSS at the end</th></tr>'

@@ -78,7 +78,7 @@ def summarise(
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "processor": find_machine().processor,
         "devices": [
-            _device(share.device, [each.devices[rank] for each in epochs if each.devices])
+            _device(share.device, list(run.epochs_of(rank).values()))
             for rank, share in enumerate(run.plan.shares)
         ],
         "predicted": predicted,

@@ -197,6 +197,16 @@ class TrainResult:
         best = self.best_epoch
         return None if best is None else self.history[best - 1].valid_metric
 
+    def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
+        """Return what a device of the plan did in each epoch.
+
+        Before a run was resumed it may have had another device in this place.
+        """
+        device = self.plan.shares[rank].device
+        mine = (device.name or device.kind, device.kind)
+        places = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
+        return {epoch: found for epoch, found in places if (found.name, found.kind) == mine}
+
 
 def best_epoch(history: Sequence[EpochRecord]) -> int | None:
     """Return the first epoch, from 1, with the highest validation metric.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,22 @@ def test_summary_by_hand() -> None:
     assert device["stage_times_s"]["sync"] == 0
     assert device["peak_rss_bytes"] == 500
     assert device["pss_bytes"] == 50
+
+
+def test_a_run_that_went_on_with_other_devices() -> None:
+    before = replace(epoch(1, 0.5, 1.0), devices=(cpu(9.0, name="other:0"),))
+    threads = Threads(sample=1, load=1, propagate=1)
+    shares = tuple(
+        DeviceShare(device=Cpu(name=f"cpu:{rank}"), num_seeds=4, threads=threads, prefetch="none")
+        for rank in range(2)
+    )
+    after = replace(epoch(2, 0.6, 2.0), devices=(cpu(2.0), cpu(3.0, name="cpu:1")))
+    run = result(before, after, plan=DevicePlan(shares=shares))
+    devices = summarise(run, status="completed")["devices"]
+    assert [each["stage_times_s"]["sample"] for each in devices] == [2.0, 3.0]
+    stopped = result(before, plan=DevicePlan(shares=shares))
+    devices = summarise(stopped, status="interrupted")["devices"]
+    assert [each["batch_share"] for each in devices] == [None, None]
 
 
 def test_absent_figures_are_null() -> None:

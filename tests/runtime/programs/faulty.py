@@ -28,7 +28,7 @@ class FaultySampler(NeighborSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class FaultySampling(NeighborSampling):
-    """Fails at step 67, beyond any rehearsal, on the device whose slice has 24 seeds, and touches ``note``."""
+    """Fails on the device whose slice has 24 seeds, later than any rehearsal; touches ``note``."""
 
     note: Path
     failure: str
