@@ -53,6 +53,9 @@ __all__ = ["Run"]
 
 log = logging.getLogger(__name__)
 
+#: Seconds of a step from which on a rehearsal takes long enough to be told of.
+_SLOW_S = 0.5
+
 
 @dataclass(kw_only=True)
 class Run:
@@ -189,8 +192,9 @@ class Run:
         """Let the process that leads plan, or go on with the checkpoint's plan; rehearse it."""
         begin = time.perf_counter()
         devices = self.config.device_plan.parsed()
-        values = None if saved is None else saved.get("plan")
-        known = values if values and len(values) == len(devices) else None
+        known = None
+        if saved is not None and _plan_options(saved["config"]) == _plan_options(self.options):
+            known = saved.get("plan")
         planning = None
         if self.group.leads:
             planning = Planning(self.config, self.graph, self.model, self.group, known)
@@ -200,6 +204,9 @@ class Run:
             self.plan = plan_from(devices, values)
             if settled:
                 break
+            if planning is not None and planning.predicted.step_s > _SLOW_S:
+                expected = planning.predicted.step_s
+                log.info(f"rehearsing the device plan: a few steps, about {expected:.1f} s each")
             mine = json.dumps(asdict(self._rehearse())).encode()
             every = [Rehearsed.from_dict(json.loads(each)) for each in self.group.gather(mine)]
             if planning is not None:
@@ -445,6 +452,12 @@ class Run:
             "num_classes": graph.num_classes,
             "num_train": len(graph.train_idx),
         }
+
+
+def _plan_options(options: dict[str, Any]) -> tuple[Any, ...]:
+    """The options that a plan follows from: a run that is resumed with others plans anew."""
+    prefetch = options.get("runtime", {}).get("prefetch")
+    return options.get("device_plan"), options.get("num_threads"), prefetch
 
 
 def _open_graph(config: TrainConfig, group: Group) -> Graph:

@@ -126,6 +126,24 @@ def test_more_epochs_continue_a_finished_run(
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "part"))
 
 
+def test_a_run_that_goes_on_with_another_device_is_planned_anew(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    run(options, tmp_path, observer, "epochs=1", "num_threads=2", "runtime.prefetch=none")
+    go_on = (f"resume={tmp_path}", "num_threads=2", "runtime.prefetch=none")
+    same_device = run(options, tmp_path, observer, "epochs=2", *go_on)
+    (share,) = same_device.plan.shares
+    assert share.threads.propagate == 2
+    emulated = (
+        "device_plan.devices=[{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
+        "memory_bytes:100000000,link_bandwidth:1e9}]"
+    )
+    other_device = run(options, tmp_path, observer, "epochs=3", emulated, *go_on)
+    (share,) = other_device.plan.shares
+    assert share.threads.propagate == 0
+    assert len(other_device.history) == 3
+
+
 def test_resuming_with_other_options_is_refused(
     options: Compose, observer: Any, tmp_path: Path
 ) -> None:
