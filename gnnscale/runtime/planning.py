@@ -18,7 +18,6 @@ from gnnscale.plan.planner import plan_devices, predict
 from gnnscale.plan.platform import Platform, ThisMachine, platform_file
 from gnnscale.plan.predict import Correction
 from gnnscale.plan.workload import measure_workload
-from gnnscale.runtime.batches import labelled
 from gnnscale.runtime.group import Group
 from gnnscale.runtime.rehearsal import Rehearsed
 from gnnscale.runtime.settings import TrainConfig
@@ -59,6 +58,8 @@ class Planning:
         model: GNN,
         group: Group,
         known: Sequence[dict[str, Any]] | None,
+        *,
+        num_train: int,
     ) -> None:
         """Propose a plan by the rates of ``gnnscale doctor calibrate=true``, or a quick estimate.
 
@@ -68,6 +69,7 @@ class Planning:
             model: the model, for its sizes.
             group: the workers, which may be spread over several machines of the same kind.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
+            num_train: vertices that are trained.
         """
         self._config = config
         self._group = group
@@ -89,7 +91,7 @@ class Planning:
             self.plan = plan_from(config.device_plan.parsed(), known)
             self.predicted = self._predict(None)
         # Without a full mini-batch there is nothing that a prediction could be held against.
-        self.settled = len(labelled(graph, "train")) < config.batch_size
+        self.settled = num_train < config.batch_size
 
     def learn(self, rehearsed: Sequence[Rehearsed]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""

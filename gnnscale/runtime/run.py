@@ -197,7 +197,14 @@ class Run:
             known = saved.get("plan")
         planning = None
         if self.group.leads:
-            planning = Planning(self.config, self.graph, self.model, self.group, known)
+            planning = Planning(
+                self.config,
+                self.graph,
+                self.model,
+                self.group,
+                known,
+                num_train=len(self.train_idx),
+            )
         while True:
             now = planning and (plan_values(planning.plan), planning.settled)
             values, settled = self.group.broadcast_json(now)

@@ -18,7 +18,7 @@ Settings = Callable[..., TrainConfig]
 def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> Planning:
     graph = config.dataset.open()
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    return Planning(config, graph, model, ALONE, known)
+    return Planning(config, graph, model, ALONE, known, num_train=len(graph.train_idx))
 
 
 def as_expected(planning: Planning, times: float = 1.0) -> list[Rehearsed]:
