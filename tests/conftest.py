@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,10 @@ from gnnscale.graph import Graph
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
 os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
+
+# Tests say what is right, not how fast it is: a busy machine fails none of them.
+hypothesis.settings.register_profile("gnnscale", deadline=None)
+hypothesis.settings.load_profile("gnnscale")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gnnscale.cli import tasks
 from gnnscale.cli.errors import explain
@@ -76,7 +77,21 @@ def main() -> int:
         known = f"; commands are {', '.join(COMMANDS)}"
         print(f"{command}: unknown command{nearest(command, COMMANDS) or known}", file=sys.stderr)
         return 2
-    return _run(command, arguments[1:])
+    status = _run(command, arguments[1:])
+    if torchrun_rank() is not None:
+        _leave(status)
+    return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process without taking the interpreter down.
+
+    A thread of gloo may still let go of a tensor; without an interpreter it would abort.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _command_list() -> str:
