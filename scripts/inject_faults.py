@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -495,16 +496,16 @@ def exhaust(plan: Plan, rank: int) -> Outcome:
 def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[], Outcome]]:
     """Yield what is to be done to a plan."""
     for number in range(kills):
-        yield lambda number=number: kill(plan, chance, number)  # type: ignore[misc]
+        yield partial(kill, plan, chance, number)
     for stage in STAGES:
         rank = len(plan.devices) - 1 if stage in EVERYWHERE else 0
         if stage != "transfer" or plan.devices[rank].startswith("emulated"):
-            yield lambda stage=stage, rank=rank: kill_in(plan, stage, rank)  # type: ignore[misc]
-    yield lambda: send(plan, "SIGINT", signal.SIGINT, chance)
-    yield lambda: send(plan, "SIGTERM", signal.SIGTERM, chance)
+            yield partial(kill_in, plan, stage, rank)
+    yield partial(send, plan, "SIGINT", signal.SIGINT, chance)
+    yield partial(send, plan, "SIGTERM", signal.SIGTERM, chance)
     for rank in range(len(plan.devices)):
-        yield lambda rank=rank: exhaust(plan, rank)  # type: ignore[misc]
-    yield lambda: send(plan, "kill -9 of the command", signal.SIGKILL, chance)
+        yield partial(exhaust, plan, rank)
+    yield partial(send, plan, "kill -9 of the command", signal.SIGKILL, chance)
 
 
 # --- results ----------------------------------------------------------------------------------

@@ -39,16 +39,13 @@ def correct(
         step_s: seconds of a step.
     """
     found = Correction(host=({},) * len(plan.shares), step=1.0)
-    devices = predict(plan, workload, platform).devices
+    predicted = predict(plan, workload, platform)
     for _ in range(_ROUNDS):
         expected = host_seconds(plan, workload, platform, found)
-        each = zip(found.host, expected, measured, devices, strict=True)
+        each = zip(found.host, expected, measured, predicted.devices, strict=True)
         found = Correction(host=tuple(_scaled(*device) for device in each), step=1.0)
-        devices = predict(plan, workload, platform, correction=found).devices
-    return Correction(
-        host=found.host,
-        step=step_s / predict(plan, workload, platform, correction=found).step_s,
-    )
+        predicted = predict(plan, workload, platform, correction=found)
+    return Correction(host=found.host, step=step_s / predicted.step_s)
 
 
 def _scaled(

@@ -25,9 +25,6 @@ from gnnscale.plan.workload import Workload
 
 __all__ = ["Correction", "DeviceTimes", "Host", "host_seconds", "predict", "transfer_bytes"]
 
-#: The stages that occupy the host.
-HOST_STAGES = ("sample", "load", "propagate")
-
 #: Rounds in which stage times and the load that stages put on the host settle.
 _ROUNDS = 40
 _SETTLED = 1e-3
@@ -168,7 +165,7 @@ def _device_times(
         times.propagate = host.propagate(size, busy["propagate"], active["propagate"])
     for stage in busy:
         setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
-    occupied = {stage: (count, getattr(times, stage)) for stage, count in busy.items()}
+    occupied = {stage: (on_host, getattr(times, stage)) for stage, on_host in busy.items()}
     if isinstance(device, Emulated):
         _take_device_time(host.workload, device, size, times)
     return DeviceTimes(stages=times, busy=occupied)
