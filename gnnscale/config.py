@@ -11,13 +11,15 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from gnnscale.errors import UserError
+
 __all__ = ["ConfigError", "check_choice", "differences", "nearest", "typed", "unknown_option"]
 
 T = TypeVar("T")
 
 
-class ConfigError(ValueError):
-    """An option is unknown or has a value that is not allowed. The message is one line."""
+class ConfigError(UserError):
+    """An option is unknown or has a value that is not allowed."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.errors import UserError
+
 __all__ = ["FEATURE_DTYPES", "FORMAT_VERSION", "METRICS", "Graph", "GraphError", "vertex_dtype"]
 
 FORMAT_VERSION = 1
@@ -24,8 +26,8 @@ METRICS = ("accuracy", "micro_f1", "roc_auc")
 _ARRAYS = ("indptr", "indices", "features", "labels", "train_idx", "valid_idx", "test_idx")
 
 
-class GraphError(ValueError):
-    """A graph, or a file that should hold one, is not usable. The message is one line."""
+class GraphError(UserError):
+    """A graph, or a file that should hold one, is not usable."""
 
 
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError, check_choice
-from gnnscale.dataset.download import Published, download
-from gnnscale.dataset.folder import new_folder
-from gnnscale.dataset.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.download import Published, download
+from gnnscale.dataset.storage.folder import new_folder
+from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
 from gnnscale.hardware import home
 from gnnscale.progress import track

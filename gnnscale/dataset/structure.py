@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.npy import row_slices
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import row_slices
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.progress import track
 
 __all__ = ["Structure", "class_centroids", "class_features", "smooth_labels"]

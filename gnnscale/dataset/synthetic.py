@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.npy import row_slices
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import row_slices
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure, class_centroids, class_features
 from gnnscale.hardware import usable_cores
 from gnnscale.progress import track

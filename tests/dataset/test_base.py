@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset, Planetoid, PlantedPartition, Snap, random_split
-from gnnscale.dataset.folder import new_folder
+from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.graph import Graph, GraphError
 
 SMALL = {"num_vertices": 400, "num_edges": 2000, "num_classes": 4, "num_features": 8}
@@ -83,7 +83,7 @@ def test_raw_is_needed_or_missing():
 
 def test_typed_configuration():
     node = OmegaConf.create(
-        {"_target_": "gnnscale.dataset.planetoid.Planetoid", "name": "cora", "raw": "x"}
+        {"_target_": "gnnscale.dataset.readers.planetoid.Planetoid", "name": "cora", "raw": "x"}
     )
     assert typed(node, Dataset, group="dataset") == Planetoid(name="cora", raw="x")
     node["undirectde"] = True
@@ -104,7 +104,7 @@ def test_random_split():
 INTERRUPTED = """
     import sys
     from gnnscale.dataset import PlantedPartition
-    from gnnscale.dataset.store import StoreWriter
+    from gnnscale.dataset.storage.store import StoreWriter
 
     class Slow(PlantedPartition):
         def read(self, writer):

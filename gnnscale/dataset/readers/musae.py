@@ -17,10 +17,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.download import Published, RemoteFile
-from gnnscale.dataset.sparse import dense_rows
-from gnnscale.dataset.store import StoreWriter
-from gnnscale.dataset.text import csv_columns
+from gnnscale.dataset.formats.sparse import dense_rows
+from gnnscale.dataset.formats.text import csv_columns
+from gnnscale.dataset.storage.download import Published, RemoteFile
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["Musae"]

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from gnnscale.dataset import Planetoid
-from gnnscale.dataset.download import Published, RemoteFile, download
+from gnnscale.dataset.storage.download import Published, RemoteFile, download
 from gnnscale.graph import GraphError
 
 BODY = bytes(range(256)) * 9000
@@ -133,7 +133,7 @@ def test_archive_that_is_none(server, home):
 
 
 def test_no_network(home, monkeypatch):
-    monkeypatch.setattr("gnnscale.dataset.planetoid._ADDRESS", "http://127.0.0.1:1/data")
+    monkeypatch.setattr("gnnscale.dataset.readers.planetoid._ADDRESS", "http://127.0.0.1:1/data")
     with pytest.raises(GraphError) as error:
         Planetoid(name="cora").prepare()
     assert "http://127.0.0.1:1/data/ind.cora.x: cannot be reached" in str(error.value)
@@ -146,6 +146,6 @@ def test_planetoid_from_its_address(data, monkeypatch, server):
     """The published checksums are those of the real files."""
     files = {f"/data/{file.name}": file.read_bytes() for file in (data / "planetoid").iterdir()}
     monkeypatch.setattr(Handler, "files", files)
-    monkeypatch.setattr("gnnscale.dataset.planetoid._ADDRESS", f"{server}/data")
+    monkeypatch.setattr("gnnscale.dataset.readers.planetoid._ADDRESS", f"{server}/data")
     graph = Planetoid(name="cora", undirected=True).open()
     assert graph.num_edges == 10556

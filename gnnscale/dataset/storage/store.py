@@ -20,8 +20,8 @@ from gnnscale.dataset.checks import (
     checked_labels,
     count_classes,
 )
-from gnnscale.dataset.npy import NpyWriter, map_npy, row_slices
-from gnnscale.dataset.topology import SELF_LOOPS, EdgeSpool
+from gnnscale.dataset.formats.npy import NpyWriter, map_npy, row_slices
+from gnnscale.dataset.storage.topology import SELF_LOOPS, EdgeSpool
 from gnnscale.graph import FEATURE_DTYPES, FORMAT_VERSION, METRICS, GraphError, vertex_dtype
 from gnnscale.progress import track
 

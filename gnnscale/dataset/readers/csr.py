@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnscale.dataset.npy import NpzReader
-from gnnscale.dataset.sparse import check_csr, csr_edges
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.formats.sparse import check_csr, csr_edges
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
 
 __all__ = ["Csr"]

@@ -8,9 +8,9 @@ import numpy as np
 
 from gnnscale.config import ConfigError
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.download import Published, RemoteFile
-from gnnscale.dataset.npy import NpzReader
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.storage.download import Published, RemoteFile
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["Heterophilous"]

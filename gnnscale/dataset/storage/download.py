@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gnnscale.dataset.folder import new_folder
+from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.graph import GraphError
 from gnnscale.hardware import home
 from gnnscale.progress import track

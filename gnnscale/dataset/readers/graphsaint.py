@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.npy import NpzReader, map_npy, row_slices
-from gnnscale.dataset.sparse import check_csr, csr_edges
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
+from gnnscale.dataset.formats.sparse import check_csr, csr_edges
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["GraphSaint"]

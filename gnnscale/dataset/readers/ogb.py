@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.download import Published, RemoteFile
-from gnnscale.dataset.npy import NpzReader
-from gnnscale.dataset.store import StoreWriter
-from gnnscale.dataset.text import csv_columns, csv_table, head_lines
+from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.formats.text import csv_columns, csv_table, head_lines
+from gnnscale.dataset.storage.download import Published, RemoteFile
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["Ogb"]

@@ -13,10 +13,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.download import Published, RemoteFile
-from gnnscale.dataset.sparse import dense_rows, holds_bytes
-from gnnscale.dataset.store import StoreWriter
-from gnnscale.dataset.text import csv_table
+from gnnscale.dataset.formats.sparse import dense_rows, holds_bytes
+from gnnscale.dataset.formats.text import csv_table
+from gnnscale.dataset.storage.download import Published, RemoteFile
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["Planetoid"]

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from gnnscale.dataset.npy import row_slices
+from gnnscale.dataset.formats.npy import row_slices
 from gnnscale.graph import GraphError
 
 __all__ = ["check_csr", "csr_edges", "dense_rows", "holds_bytes"]

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.npy import map_npy, row_slices
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import map_npy, row_slices
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["Mag240m"]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnscale.dataset import npy
-from gnnscale.dataset.npy import NpyWriter, NpzReader, map_npy
+from gnnscale.dataset.formats import npy
+from gnnscale.dataset.formats.npy import NpyWriter, NpzReader, map_npy
 from gnnscale.graph import GraphError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.dataset.npy import NpyWriter
+from gnnscale.dataset.formats.npy import NpyWriter
 from gnnscale.graph import vertex_dtype
 from gnnscale.hardware import usable_cores
 from gnnscale.progress import track

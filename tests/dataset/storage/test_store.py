@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.config import ConfigError
-from gnnscale.dataset.folder import new_folder
-from gnnscale.dataset.store import StoreOptions, StoreWriter, verify_store
+from gnnscale.dataset.storage.folder import new_folder
+from gnnscale.dataset.storage.store import StoreOptions, StoreWriter, verify_store
 from gnnscale.graph import Graph, GraphError
 
 SPLIT = (np.array([2]), np.array([0]), np.array([1]))

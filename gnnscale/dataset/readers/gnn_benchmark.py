@@ -8,10 +8,10 @@ from typing import ClassVar
 import scipy.sparse
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.download import Published, RemoteFile
-from gnnscale.dataset.npy import NpzReader
-from gnnscale.dataset.sparse import check_csr, csr_edges, dense_rows, holds_bytes
-from gnnscale.dataset.store import StoreWriter
+from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.formats.sparse import check_csr, csr_edges, dense_rows, holds_bytes
+from gnnscale.dataset.storage.download import Published, RemoteFile
+from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 
 __all__ = ["GnnBenchmark"]

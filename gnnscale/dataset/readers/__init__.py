@@ -1,0 +1,1 @@
+"""One published layout a module."""

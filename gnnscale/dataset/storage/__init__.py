@@ -1,0 +1,1 @@
+"""Stores on disk: written whole or not at all, verified, and raw files downloaded."""

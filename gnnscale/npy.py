@@ -1,0 +1,125 @@
+"""NumPy's .npy files: the header is checked before anything is allocated or mapped."""
+
+from __future__ import annotations
+
+import ast
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NpyError", "NpyHeader", "map_npy", "read_header"]
+
+#: Real headers have about 100 bytes; NumPy pads them to 128.
+_MAX_HEADER_BYTES = 4096
+_MAX_AXES = 4
+#: Booleans, whole numbers and floating point; no objects, records, strings or dates.
+_KINDS = "biuf"
+
+
+class NpyError(ValueError):
+    """A file is no .npy file of numbers. The message says why, not which file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyHeader:
+    """What a .npy file holds.
+
+    Attributes:
+        shape: of the array, in C order.
+        dtype: of its elements: numbers in the machine's byte order.
+        offset: bytes before the first element.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(stream: IO[bytes]) -> NpyHeader:
+    """Read a .npy header from the start of ``stream``, which is left at the first element.
+
+    Raises:
+        NpyError: it is none, or of an array that this program has no use for.
+    """
+    start = stream.read(6)
+    if start != b"\x93NUMPY":
+        raise NpyError(f"begins with {start!r}, not as a .npy file does")
+    version = tuple(stream.read(2))
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise NpyError(f"format version {'.'.join(map(str, version))}, known are 1.0 to 3.0")
+    kind = "<H" if version == (1, 0) else "<I"
+    size_field = stream.read(struct.calcsize(kind))
+    if len(size_field) != struct.calcsize(kind):
+        raise NpyError("ends within its header")
+    (size,) = struct.unpack(kind, size_field)
+    if size > _MAX_HEADER_BYTES:
+        raise NpyError(f"header of {size} bytes, allowed are {_MAX_HEADER_BYTES}")
+    text = stream.read(size)
+    if len(text) != size:
+        raise NpyError("ends within its header")
+    shape, dtype = _parse(text)
+    return NpyHeader(shape=shape, dtype=dtype, offset=8 + len(size_field) + size)
+
+
+def map_npy(path: Path) -> NDArray[Any]:
+    """Map the array in ``path`` read-only.
+
+    Raises:
+        NpyError: the file is no .npy file of numbers, or shorter or longer than its header says.
+        OSError: the file cannot be opened.
+    """
+    with path.open("rb") as stream:
+        header = read_header(stream)
+        found = path.stat().st_size - header.offset
+    if found != header.num_bytes:
+        raise NpyError(f"{found} bytes of data, its header says {header.num_bytes} (truncated?)")
+    if not header.num_bytes:  # nothing to map
+        return np.empty(header.shape, header.dtype)
+    return np.memmap(path, header.dtype, "r", header.offset, header.shape)
+
+
+def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type from the text of a header, a Python dictionary of three entries."""
+    try:
+        entries = ast.literal_eval(text.decode("latin1").strip())
+    # Damaged text makes the parser raise almost anything, MemoryError and RecursionError included.
+    except Exception as error:
+        raise NpyError(f"header is not a dictionary ({type(error).__name__})") from None
+    if not isinstance(entries, dict) or set(entries) != {"descr", "fortran_order", "shape"}:
+        raise NpyError("header needs exactly descr, fortran_order and shape")
+    shape, descr, fortran = (entries[key] for key in ("shape", "descr", "fortran_order"))
+    if not (
+        isinstance(shape, tuple)
+        and len(shape) <= _MAX_AXES
+        and all(type(axis) is int and 0 <= axis < 2**47 for axis in shape)
+        and math.prod(shape) < 2**47
+    ):
+        raise NpyError(f"shape is {shape!r}, allowed are up to {_MAX_AXES} sizes below 2^47")
+    if type(fortran) is not bool or (fortran and len(shape) > 1):
+        raise NpyError(f"fortran_order is {fortran!r}, read is C order")
+    return shape, _parse_dtype(descr)
+
+
+def _parse_dtype(descr: object) -> np.dtype[Any]:
+    # A list would describe records; a name such as "O" or "int" is not what NumPy writes.
+    if not isinstance(descr, str) or len(descr) > 4:
+        raise NpyError(f"elements are {descr!r}, allowed are numbers")
+    try:
+        dtype = np.dtype(descr)
+    except Exception:
+        raise NpyError(f"elements are {descr!r}, which is no type") from None
+    if dtype.kind not in _KINDS or dtype.itemsize > 8:
+        raise NpyError(f"elements are {dtype}, allowed are numbers of up to 64 bits")
+    if not dtype.isnative:
+        raise NpyError(f"elements are {descr!r}, allowed is the machine's byte order")
+    return dtype

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.npy import NpyError, map_npy, read_header
+
+
+def header(text: str, version: tuple[int, int] = (1, 0)) -> io.BytesIO:
+    size = struct.pack("<H" if version == (1, 0) else "<I", len(text))
+    return io.BytesIO(b"\x93NUMPY" + bytes(version) + size + text.encode("latin1"))
+
+
+GOOD = "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }"
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_headers_of_all_versions(version: tuple[int, int]) -> None:
+    found = read_header(header(GOOD, version))
+    assert (found.shape, found.dtype, found.num_bytes) == ((3, 2), np.dtype(np.int32), 24)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (GOOD.replace("<i4", "O"), "elements are"),
+        (GOOD.replace("'<i4'", "[('a', '<i4')]"), "allowed are numbers"),
+        (GOOD.replace("<i4", ">i4"), "byte order"),
+        (GOOD.replace("<i4", "<U3"), "allowed are numbers"),
+        (GOOD.replace("<i4", "<f1"), "which is no type"),
+        (GOOD.replace("<i4", "<f16"), "elements are"),
+        (GOOD.replace("(3, 2)", "(-1,)"), "shape is"),
+        (GOOD.replace("(3, 2)", "(3.5,)"), "shape is"),
+        (GOOD.replace("(3, 2)", "(True,)"), "shape is"),
+        (GOOD.replace("(3, 2)", "[3]"), "shape is"),
+        (GOOD.replace("(3, 2)", f"({2**62}, 16)"), "shape is"),
+        (GOOD.replace("(3, 2)", "(1, 1, 1, 1, 1)"), "shape is"),
+        (GOOD.replace("False", "True"), "fortran_order is True"),
+        (GOOD.replace("False", "0"), "fortran_order is 0"),
+        (GOOD.replace("'shape'", "'shapes'"), "header needs exactly"),
+        ("[" * 4000, "header is not a dictionary"),
+        ("'\n", "header is not a dictionary"),
+        ("__import__('os')", "header is not a dictionary"),
+        ("3", "header needs exactly"),
+        (" " * 5000, "header of 5000 bytes"),
+    ],
+)
+def test_damaged_headers(text: str, reason: str) -> None:
+    with pytest.raises(NpyError, match=reason):
+        read_header(header(text))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read(data: bytes) -> None:
+    try:
+        read_header(io.BytesIO(b"\x93NUMPY\x01\x00" + data))
+    except NpyError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0).reshape(2, 3), np.empty((0, 4)), np.float32(3), np.ones(3, bool)]
+)
+def test_mapping_what_numpy_wrote(tmp_path: Path, array: Any) -> None:
+    np.save(tmp_path / "a.npy", array)
+    mapped = map_npy(tmp_path / "a.npy")
+    assert mapped.dtype == array.dtype
+    assert mapped.shape == array.shape
+    np.testing.assert_array_equal(mapped, array)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_files_of_another_length_than_promised(tmp_path: Path, change: int) -> None:
+    file = tmp_path / "a.npy"
+    np.save(file, np.arange(5))
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] if change < 0 else data + b"x")
+    with pytest.raises(NpyError, match="its header says 40"):
+        map_npy(file)
