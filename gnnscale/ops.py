@@ -2,11 +2,18 @@
 
 The extension is not linked against torch: it sees plain buffers, and releases the GIL while it
 works. bfloat16, which NumPy lacks, travels as its bits.
+
+Nothing that is passed here can corrupt memory: the extension checks type, shape, strides and length
+of every array, and every offset and id that leads somewhere. What it refuses is a ``TypeError`` or
+a ``ValueError`` whose message begins with the name of the argument. Arrays are used in place,
+nothing is converted; nobody else may write to them meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import _native
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphError
 
 __all__ = [
     "NativeSampler",
@@ -46,13 +53,14 @@ Rows: TypeAlias = "torch.Tensor | tuple[Array, str]"
 #: A native sample; see ``NativeSampler.sample_neighbors``.
 Sampled: TypeAlias = "tuple[Array, list[tuple[Array, Array, int, Array | None]], Array | None]"
 
-_DTYPE_CODES = {"float32": 0, "float16": 1, "bfloat16": 2, "uint8": 3}
 _TORCH_NAMES = {
     torch.float32: "float32",
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.uint8: "uint8",
 }
+#: Bytes of a tensor, more than any address space has.
+_MAX_BYTES = 1 << 47
 
 
 def simd_level() -> str:
@@ -60,27 +68,47 @@ def simd_level() -> str:
     return str(_native.simd_level())
 
 
-def _buffer(rows: Rows) -> tuple[Array, int]:
-    """Return ``(array, dtype code)`` of two-dimensional rows whose elements are contiguous."""
-    if isinstance(rows, torch.Tensor):
-        name = _TORCH_NAMES[rows.dtype]
-        rows = rows.detach()
-        array = (rows.view(torch.int16) if name == "bfloat16" else rows).numpy()
-    else:
-        array, name = rows
-    if array.ndim != 2 or (
-        array.size and array.shape[1] > 1 and array.strides[1] != array.itemsize
-    ):
-        raise ValueError(f"rows must be a matrix with contiguous rows, got shape {array.shape}")
-    return array, _DTYPE_CODES[name]
+def _rows(name: str, rows: Any) -> tuple[Array, str]:
+    """Return ``(array, name of its element type)`` of the argument ``name``."""
+    if not isinstance(rows, torch.Tensor):
+        return rows  # type: ignore[no-any-return]  # the extension judges it
+    dtype = _TORCH_NAMES.get(rows.dtype)
+    if dtype is None:
+        raise TypeError(f"{name}: {rows.dtype}, allowed are {', '.join(_TORCH_NAMES.values())}")
+    return _numpy(name, rows.view(torch.int16) if dtype == "bfloat16" else rows), dtype
+
+
+def _numpy(name: str, tensor: Any) -> Array:
+    """Return the memory of a tensor as an array."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: {type(tensor).__name__}, allowed is a torch tensor")
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise TypeError(f"{name}: a {tensor.layout} tensor on {tensor.device}, allowed is the CPU")
+    array: Array = tensor.detach().numpy()
+    return array
+
+
+def _flat(name: str, tensor: Any) -> tuple[Array, str]:
+    """Return the elements of a contiguous tensor in one axis, and the name of their type."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: {type(tensor).__name__}, allowed is a torch tensor")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise ValueError(f"{name}: not contiguous")
+    return _rows(name, tensor.view(-1))
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor that is not initialised, in memory that earlier batches have given back.
 
     torch gives large CPU tensors fresh pages each time, which costs more than filling them.
+
+    Raises:
+        ValueError: a size is negative, or all together are beyond any memory.
+        MemoryError: there is not so much memory.
     """
-    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or num_bytes > _MAX_BYTES:
+        raise ValueError(f"shape: {tuple(shape)}, allowed are sizes from 0 to 2^47 bytes in all")
     return torch.from_numpy(_native.empty(num_bytes)).view(dtype).view(shape)
 
 
@@ -100,10 +128,13 @@ class NativeSampler:
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Prepare to sample from ``graph``, whose arrays stay where they are."""
-        kind = _native.Sampler32 if graph.indices.dtype == np.int32 else _native.Sampler64
-        self._sampler = kind(graph.indptr, graph.indices)
-        self._dtype = graph.indices.dtype
+        """Prepare to sample from ``graph``, whose arrays stay where they are.
+
+        Offsets and ids are checked as they are read, batch by batch: a store may be damaged, or
+        become so while it is mapped.
+        """
+        self._sampler = _native.sampler(graph.indptr, graph.indices)
+        self._graph = graph.path or graph.name
 
     def sample_neighbors(
         self,
@@ -122,18 +153,28 @@ class NativeSampler:
         the first to reach, and its block's destinations are these alone. Otherwise it expands
         every vertex reached so far.
 
+        Args:
+            seeds: ``[n]`` int32 or int64 distinct vertices.
+            fanouts: neighbours a vertex for each hop, -1 for all; at most 64 hops.
+            replace: draw with replacement.
+            seed: of the run, from 0 to 2^64 - 1.
+            step: likewise.
+            num_threads: threads to use.
+            only_new: see above.
+
         Returns:
             ``input_vertices``; from the seeds outwards, a block per hop as ``(indptr int64,
             indices int32, num_src, None)``; and the vertices that are the sources of the last
             hop's edges.
 
         Raises:
-            ValueError: a seed is not a vertex, or appears twice.
+            ValueError: a seed is not a vertex, or appears twice; or a hop has 2^31 edges or more.
+            GraphError: the topology holds an offset or an id that is none.
         """
-        seeds = np.ascontiguousarray(seeds, dtype=self._dtype)
-        result: Sampled = self._sampler.sample_neighbors(
-            seeds, list(fanouts), replace, seed, step, num_threads, only_new
-        )
+        with self._naming_the_graph():
+            result: Sampled = self._sampler.sample_neighbors(
+                _contiguous(seeds), list(fanouts), replace, seed, step, num_threads, only_new
+            )
         return result
 
     def sample_layers(
@@ -144,10 +185,30 @@ class NativeSampler:
         Returns:
             As ``sample_neighbors``, with each edge's importance (float32) in place of None, and
             None in place of the last hop's sources.
+
+        Raises:
+            ValueError: as ``sample_neighbors``.
+            GraphError: likewise.
         """
-        seeds = np.ascontiguousarray(seeds, dtype=self._dtype)
-        result: Sampled = self._sampler.sample_layers(seeds, list(layer_sizes), seed, step)
+        with self._naming_the_graph():
+            result: Sampled = self._sampler.sample_layers(
+                _contiguous(seeds), list(layer_sizes), seed, step
+            )
         return result
+
+    @contextmanager
+    def _naming_the_graph(self) -> Iterator[None]:
+        try:
+            yield
+        except _native.TopologyError as error:
+            raise GraphError(
+                f"{self._graph}: damaged, {error}; gnnscale doctor store=DIR looks at all of it"
+            ) from None
+
+
+def _contiguous(ids: Any) -> Any:
+    """Return an array without gaps; what is no array is for the extension to refuse."""
+    return np.ascontiguousarray(ids) if isinstance(ids, np.ndarray) and ids.ndim == 1 else ids
 
 
 def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
@@ -162,11 +223,7 @@ def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch
     Returns:
         ``out``.
     """
-    array, code = _buffer(x)
-    to, to_code = _buffer(out)
-    if to.shape != (len(ids), array.shape[1]):
-        raise ValueError(f"out is {to.shape}, must be {(len(ids), array.shape[1])}")
-    _native.gather(array, code, np.ascontiguousarray(ids), to, to_code, num_threads)
+    _native.gather(_rows("x", x), _contiguous(ids), _rows("out", out), num_threads)
     return out
 
 
@@ -175,14 +232,14 @@ def read_rows(fd: int, ids: Array, *, out: torch.Tensor, num_threads: int) -> No
 
     Args:
         fd: descriptor of the file.
-        ids: ``[n]`` int32 or int64.
+        ids: ``[n]`` int32 or int64, at least 0.
         out: ``[n, f]`` float32, contiguous; a row of the file has its width.
         num_threads: threads to use.
 
     Raises:
         OSError: a row could not be read whole.
     """
-    _native.read_rows(fd, np.ascontiguousarray(ids), out.numpy(), num_threads)
+    _native.read_rows(fd, _contiguous(ids), _numpy("out", out), num_threads)
 
 
 def aggregate(
@@ -227,15 +284,11 @@ def aggregate(
     Returns:
         ``out``.
     """
-    array, code = _buffer(x)
-    to, to_code = _buffer(out)
-    if to.shape != (len(indptr) - 1, array.shape[1]):
-        raise ValueError(f"out is {to.shape}, must be {(len(indptr) - 1, array.shape[1])}")
-    own, own_code = _buffer(self_rows) if self_rows is not None else (None, 0)
-    mask, mask_code = _buffer(gate) if gate is not None else (None, 0)
+    own = None if self_rows is None else _rows("self_rows", self_rows)
+    mask = None if gate is None else _rows("gate", gate)
     _native.aggregate(
-        array, code, ids, indptr, indices, weights, ids_per_edge, dst_scale, own, own_code,
-        self_ids, self_scale, num_self, mask, mask_code, to, to_code, num_threads,
+        _rows("x", x), ids, indptr, indices, weights, ids_per_edge, dst_scale, own, self_ids,
+        self_scale, num_self, mask, _rows("out", out), num_threads,
     )  # fmt: skip
     return out
 
@@ -259,7 +312,7 @@ def edge_dot(
         out: ``[num_edges]`` float32, of any stride.
         num_threads: threads to use.
     """
-    _native.edge_dot(_buffer(a)[0], _buffer(x)[0], indptr, indices, out, num_threads)
+    _native.edge_dot(_rows("a", a), _rows("x", x), indptr, indices, out, num_threads)
 
 
 def expand_edges(indptr: Array, indices: Array, *, first_dst: int, out: NDArray[np.int64]) -> None:
@@ -271,6 +324,8 @@ def expand_edges(indptr: Array, indices: Array, *, first_dst: int, out: NDArray[
         first_dst: local id of the block's first destination.
         out: ``[2, num_edges]`` int64, each row contiguous: sources, then destinations.
     """
+    if not isinstance(out, np.ndarray) or out.ndim != 2 or len(out) != 2:
+        raise ValueError(f"out: shape {np.shape(out)}, must be (2, {np.size(indices)})")
     _native.expand_edges(indptr, indices, first_dst, out[0], out[1])
 
 
@@ -298,17 +353,14 @@ def relu_dropout(x: torch.Tensor, *, p: float, key: int, num_threads: int) -> fl
 
     Args:
         x: contiguous float32 or bfloat16.
-        p: probability in [0, 1) that an element is dropped.
+        p: probability from 0 to 1 that an element is dropped.
         key: fixes the random bits; the result depends on nothing else.
         num_threads: threads to use.
 
     Returns:
         The factor that kept elements were multiplied with, 1 / (1 - p).
     """
-    drop = min(round(p * 65536), 65535)
-    scale = 65536 / (65536 - drop)
-    array, code = _buffer(x.view(-1, 1))
-    _native.relu_dropout(array, code, key, drop, scale, num_threads)
+    scale: float = _native.relu_dropout(_flat("x", x), p, key, num_threads)
     return scale
 
 
@@ -316,9 +368,9 @@ def relu_dropout_backward(
     y: torch.Tensor, grad: torch.Tensor, *, scale: float, num_threads: int
 ) -> torch.Tensor:
     """Return ``grad * scale`` where ``y``, the output of ``relu_dropout``, is positive, else 0."""
+    gradient = _flat("grad", grad)
     out = empty(tuple(grad.shape), grad.dtype)
-    (a, code), (g, _), (o, _) = (_buffer(t.view(-1, 1)) for t in (y, grad, out))
-    _native.relu_dropout_backward(a, g, o, code, scale, num_threads)
+    _native.relu_dropout_backward(_flat("y", y), gradient, _flat("out", out), scale, num_threads)
     return out
 
 
@@ -330,8 +382,9 @@ def edge_softmax(
     ``bias`` ``[num_edges]`` float32 multiplies the exponentials: the importance of an edge that was
     kept with a known probability.
     """
-    alpha = torch.empty_like(scores)
-    _native.edge_softmax(indptr, scores.detach().numpy(), bias, alpha.numpy(), num_threads)
+    given = _numpy("scores", scores)
+    alpha = empty(given.shape, torch.float32)
+    _native.edge_softmax(indptr, given, bias, _numpy("out", alpha), num_threads)
     return alpha
 
 
@@ -339,15 +392,20 @@ def edge_softmax_backward(
     indptr: Array, alpha: torch.Tensor, grad: torch.Tensor, *, num_threads: int
 ) -> torch.Tensor:
     """Return the gradient of ``edge_softmax``'s scores from that of its result."""
-    out = torch.empty_like(alpha)
+    given = _numpy("alpha", alpha)
+    out = empty(given.shape, torch.float32)
     _native.edge_softmax_backward(
-        indptr, alpha.detach().numpy(), grad.detach().numpy(), out.numpy(), num_threads
+        indptr, given, _numpy("grad", grad), _numpy("out", out), num_threads
     )
     return out
 
 
 def count_in_degrees(dst: Array, counts: NDArray[np.int64]) -> None:
-    """Add the number of occurrences of every id in ``dst`` to ``counts``, in place."""
+    """Add the number of occurrences of every id in ``dst`` to ``counts``, in place.
+
+    Raises:
+        ValueError: an id is negative or beyond ``counts``; some may have been counted by then.
+    """
     _native.count_in_degrees(dst, counts)
 
 
@@ -363,6 +421,9 @@ def csc_fill(
         last: end of the range.
         cursor: ``[last - first]`` where each vertex's next neighbour goes in ``out``; moved on.
         out: neighbour lists, of the type of ``src``.
+
+    Raises:
+        ValueError: a neighbour would go outside of ``out``; some may have been written by then.
     """
     _native.csc_fill(src, dst, first, last, cursor, out)
 

@@ -121,9 +121,9 @@ def test_aggregate_by_hand() -> None:
         num_threads=2,
     )
     assert out.tolist() == [[39, 390], [4, 40]]
-    with pytest.raises(ValueError, match=r"out is \(2, 2\), must be \(2, 1\)"):
+    with pytest.raises(ValueError, match="out: 2 columns, allowed are 1"):
         ops.aggregate(x[:, :1], indptr, indices, out=out, num_threads=1)
-    with pytest.raises(ValueError, match="contiguous rows"):
+    with pytest.raises(ValueError, match=r"x: .* contiguous rows"):
         ops.aggregate(x.T, indptr, indices, out=out, num_threads=1)
 
 
@@ -162,7 +162,7 @@ def test_gather_reads_bfloat16_that_numpy_carries_as_bits() -> None:
     out = torch.empty(3, 2)
     ops.gather((bits, "bfloat16"), np.array([1, 0, 1]), out=out, num_threads=1)
     assert out.tolist() == [[3.0, 0.25], [1.5, -2.0], [3.0, 0.25]]
-    with pytest.raises(ValueError, match=r"out is \(3, 2\), must be \(2, 2\)"):
+    with pytest.raises(ValueError, match="out: 3 entries, must be 2"):
         ops.gather(x, np.array([1, 0]), out=out, num_threads=1)
 
 

@@ -1,19 +1,40 @@
 #include "gnnscale/csc.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "gnnscale/parallel.hpp"
 
 namespace gnnscale {
 
 template <typename Vertex>
+void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts, int64_t num_vertices) {
+  for (int64_t edge = 0; edge < num_edges; ++edge) {
+    const auto vertex = static_cast<int64_t>(dst[edge]);
+    if (vertex < 0 || vertex >= num_vertices) {
+      throw std::invalid_argument("dst: " + std::to_string(vertex) + ", allowed are 0 to " +
+                                  std::to_string(num_vertices - 1));
+    }
+    ++counts[vertex];
+  }
+}
+
+template <typename Vertex>
 void csc_fill(const Vertex* src, const Vertex* dst, int64_t num_edges, int64_t first, int64_t last,
-              int64_t* cursor, Vertex* out) {
+              int64_t* cursor, Vertex* out, int64_t out_size) {
   constexpr int64_t kDistance = 32;
   for (int64_t edge = 0; edge < num_edges; ++edge) {
     const int64_t ahead = dst[std::min(edge + kDistance, num_edges - 1)];
     if (ahead >= first && ahead < last) __builtin_prefetch(&cursor[ahead - first], 1);
-    if (dst[edge] >= first && dst[edge] < last) out[cursor[dst[edge] - first]++] = src[edge];
+    if (dst[edge] < first || dst[edge] >= last) continue;
+    int64_t& slot = cursor[dst[edge] - first];
+    if (slot < 0 || slot >= out_size) {
+      throw std::invalid_argument("cursor: the next neighbour of vertex " +
+                                  std::to_string(dst[edge]) + " would go to place " +
+                                  std::to_string(slot) + " of " + std::to_string(out_size));
+    }
+    out[slot++] = src[edge];
   }
 }
 
@@ -66,10 +87,12 @@ void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* 
   out_indptr[0] = 0;
 }
 
+template void count_in_degrees(const int32_t*, int64_t, int64_t*, int64_t);
+template void count_in_degrees(const int64_t*, int64_t, int64_t*, int64_t);
 template void csc_fill(const int32_t*, const int32_t*, int64_t, int64_t, int64_t, int64_t*,
-                       int32_t*);
+                       int32_t*, int64_t);
 template void csc_fill(const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t*,
-                       int64_t*);
+                       int64_t*, int64_t);
 template void csc_sort(const int64_t*, int64_t, int32_t*, bool, int64_t*, int);
 template void csc_sort(const int64_t*, int64_t, int64_t*, bool, int64_t*, int);
 

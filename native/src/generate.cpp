@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "gnnscale/checks.hpp"
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/random.hpp"
 
@@ -13,6 +16,9 @@ namespace gnnscale {
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;
+
+// Draws for each edge wanted, beyond which there is no hope.
+constexpr int64_t kMaxAttempts = 1000;
 
 // One R-MAT edge as a key (smaller id << 32 | larger id), or 0 (which is the loop 0-0) for a loop.
 class RmatEdge {
@@ -88,11 +94,16 @@ std::vector<int32_t> random_numbering(int64_t num_vertices, uint64_t seed) {
 
 EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b, double c,
                     uint64_t seed, int num_threads) {
-  if (num_vertices < 2 || num_vertices >= int64_t{1} << 31) {
-    throw std::invalid_argument("num_vertices must be between 2 and 2^31 - 1");
+  if (num_vertices < 2 || num_vertices > kMaxLocal) {
+    throw std::invalid_argument("num_vertices: " + std::to_string(num_vertices) +
+                                ", allowed are 2 to 2^31 - 1");
   }
   if (num_edges < 0 || num_edges > num_vertices * (num_vertices - 1) / 4) {
-    throw std::invalid_argument("num_edges must be at most half of all possible edges");
+    throw std::invalid_argument("num_edges: " + std::to_string(num_edges) +
+                                ", at most half of all possible edges are allowed");
+  }
+  if (!(a >= 0 && b >= 0 && c >= 0 && a + b + c <= 1 + 1e-9)) {
+    throw std::invalid_argument("a, b, c: probabilities, with a sum of at most 1");
   }
   const RmatEdge edge_of(num_vertices, a, b, c, hop_key(seed, 0, 0));
   const int bits = std::bit_width(static_cast<uint64_t>(num_vertices - 1));
@@ -110,8 +121,9 @@ EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b,
     drawn += more;
     sort_distinct(keys, bits);
     if (!keys.empty() && keys.front() == 0) keys.erase(keys.begin());
-    if (static_cast<int64_t>(keys.size()) == known) {
-      throw std::invalid_argument("a, b and c leave too few different edges");
+    // Where most draws repeat edges, the last ones would take for ever to find.
+    if (static_cast<int64_t>(keys.size()) - known < more / 10000 + 1) {
+      throw std::invalid_argument("a, b, c: they leave too few different edges");
     }
     known = static_cast<int64_t>(keys.size());
   }
@@ -127,9 +139,36 @@ EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b,
   return edges;
 }
 
+namespace {
+
+void check_communities(const int32_t* community, const float* weight, int64_t num_vertices) {
+  check_below(community, num_vertices, std::max<int64_t>(num_vertices, 1), "community");
+  std::vector<int64_t> sizes(num_vertices, 0);
+  for (int64_t i = 0; i < num_vertices; ++i) {
+    ++sizes[community[i]];
+    if (!(weight[i] > 0 && weight[i] <= std::numeric_limits<float>::max())) {
+      throw std::invalid_argument("weight: " + std::to_string(weight[i]) + " of vertex " +
+                                  std::to_string(i) + ", allowed are finite numbers above 0");
+    }
+  }
+  for (int64_t i = 0; i < num_vertices; ++i) {
+    if (sizes[i] == 1) {
+      throw std::invalid_argument("community: " + std::to_string(i) +
+                                  " has one vertex, at least 2 are needed");
+    }
+  }
+}
+
+}  // namespace
+
 EdgeList planted_partition_edges(const int32_t* community, const float* weight,
                                  int64_t num_vertices, int64_t num_edges, double within,
                                  uint64_t seed) {
+  check_communities(community, weight, num_vertices);
+  if (num_edges < 0 || (num_edges > 0 && num_vertices < 2)) {
+    throw std::invalid_argument("num_edges: " + std::to_string(num_edges) + " between " +
+                                std::to_string(num_vertices) + " vertices");
+  }
   // Vertices in order of community with running weights: a draw is a binary search in the range of
   // one community, or of all.
   std::vector<int32_t> order(num_vertices);
@@ -151,6 +190,9 @@ EdgeList planted_partition_edges(const int32_t* community, const float* weight,
   const uint64_t key = hop_key(seed, 0, 0);
   EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
   for (int64_t i = 0, attempt = 0; i < num_edges; ++attempt) {
+    if (attempt > kMaxAttempts * (num_edges + 1)) {
+      throw std::invalid_argument("weight: so uneven that nearly every edge drawn is a loop");
+    }
     const uint64_t stream = combine(key, attempt);
     const int32_t u = pick(0, num_vertices, draw(stream, 0));
     const bool inside = unit(draw(stream, 1)) < within;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "gnnscale/random.hpp"
@@ -27,24 +29,49 @@ std::vector<float> keep_by_priority(const std::vector<double>& weights,
   return importance;
 }
 
+template <typename Vertex>
+std::vector<Vertex> distinct(std::vector<Vertex> vertices) {
+  std::sort(vertices.begin(), vertices.end());
+  vertices.erase(std::unique(vertices.begin(), vertices.end()), vertices.end());
+  return vertices;
+}
+
 }  // namespace
+
+// The neighbours of all vertices reached so far, list after list; offsets go to `indptr`.
+template <typename Vertex>
+std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr) const {
+  std::vector<Vertex> neighbors;
+  indptr[0] = 0;
+  for (int64_t dst = 0; dst < map_.size(); ++dst) {
+    const auto [begin, degree] = graph_.list(vertices_.data()[dst]);
+    neighbors.insert(neighbors.end(), graph_.indices + begin, graph_.indices + begin + degree);
+    indptr[dst + 1] = static_cast<int64_t>(neighbors.size());
+    if (indptr[dst + 1] > kMaxLocal) {
+      throw std::length_error("layer_sizes: a layer has more than " + std::to_string(kMaxLocal) +
+                              " edges; fewer seeds or smaller layers are needed");
+    }
+  }
+  return neighbors;
+}
 
 template <typename Vertex>
 BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
   const int64_t num_dst = map_.size();
-  std::vector<Vertex> candidates;
-  for (int64_t dst = 0; dst < num_dst; ++dst) {
-    const Vertex v = vertices_.data()[dst];
-    candidates.insert(candidates.end(), graph_.indices + graph_.indptr[v],
-                      graph_.indices + graph_.indptr[v + 1]);
+  std::vector<int64_t> lists(num_dst + 1);
+  const std::vector<Vertex> neighbors = neighbors_of_all(lists.data());
+  const std::vector<Vertex> candidates = distinct(neighbors);
+  // Sorted, so that the two ends tell of all.
+  if (!candidates.empty() && (candidates.front() < 0 || candidates.back() >= graph_.num_vertices)) {
+    const Vertex wrong = candidates.front() < 0 ? candidates.front() : candidates.back();
+    throw TopologyError("indices: " + std::to_string(wrong) + " is no vertex, the graph has " +
+                        std::to_string(graph_.num_vertices));
   }
-  std::sort(candidates.begin(), candidates.end());
-  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
 
   std::vector<double> weights, priorities;
   for (const Vertex u : candidates) {
     // The squared norm of u's column of the adjacency matrix, FastGCN's importance.
-    weights.push_back(static_cast<double>(std::max<int64_t>(graph_.degree(u), 1)));
+    weights.push_back(static_cast<double>(std::max<int64_t>(graph_.list(u).degree, 1)));
     priorities.push_back(unit(combine(key, static_cast<uint64_t>(u))) / weights.back());
   }
   const std::vector<float> importance = keep_by_priority(weights, priorities, layer_size);
@@ -56,10 +83,8 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
   grow(static_cast<int64_t>(candidates.size()));
   block.indptr.data[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {
-    const Vertex v = vertices_.data()[dst];
-    for (int64_t edge = graph_.indptr[v]; edge < graph_.indptr[v + 1]; ++edge) {
-      const auto from =
-          std::lower_bound(candidates.begin(), candidates.end(), graph_.indices[edge]);
+    for (int64_t edge = lists[dst]; edge < lists[dst + 1]; ++edge) {
+      const auto from = std::lower_bound(candidates.begin(), candidates.end(), neighbors[edge]);
       const float scale = importance[from - candidates.begin()];
       if (scale == 0.0F) continue;
       local.push_back(map_.insert(*from, vertices_.data()));
@@ -76,10 +101,10 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
 }
 
 template <typename Vertex>
-SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Vertex* seeds, int64_t num_seeds,
+SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
                                                     const std::vector<int64_t>& layer_sizes,
                                                     uint64_t seed, uint64_t step) {
-  start(seeds, num_seeds);
+  start(seeds);
   SampledBatch<Vertex> batch;
   for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
     batch.blocks.push_back(sample_layer(layer_sizes[hop], hop_key(seed, step, hop)));
@@ -89,10 +114,10 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Vertex* seeds, int64_t
   return batch;
 }
 
-template SampledBatch<int32_t> Sampler<int32_t>::sample_layers(const int32_t*, int64_t,
+template SampledBatch<int32_t> Sampler<int32_t>::sample_layers(const Seeds&,
                                                                const std::vector<int64_t>&,
                                                                uint64_t, uint64_t);
-template SampledBatch<int64_t> Sampler<int64_t>::sample_layers(const int64_t*, int64_t,
+template SampledBatch<int64_t> Sampler<int64_t>::sample_layers(const Seeds&,
                                                                const std::vector<int64_t>&,
                                                                uint64_t, uint64_t);
 

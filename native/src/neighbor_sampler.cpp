@@ -30,34 +30,65 @@ namespace {
 constexpr int64_t kChunkEdges = 1024;
 constexpr int64_t kPrefetchDistance = 48;
 
-void pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
-  GNNSCALE_FOR_ISA(pick_kernels).pick32(hop, first, last, positions);
+bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
+  return GNNSCALE_FOR_ISA(pick_kernels).pick32(hop, first, last, positions);
 }
-void pick(const Pick<int64_t>& hop, int64_t first, int64_t last, int64_t* positions) {
-  GNNSCALE_FOR_ISA(pick_kernels).pick64(hop, first, last, positions);
+bool pick(const Pick<int64_t>& hop, int64_t first, int64_t last, int64_t* positions) {
+  return GNNSCALE_FOR_ISA(pick_kernels).pick64(hop, first, last, positions);
+}
+
+// A chunk's way: picked, then relabelled; damaged where it holds an id that is no vertex.
+enum class Chunk : uint8_t { waiting, picked, damaged };
+
+template <typename Vertex>
+[[noreturn]] void refuse_picked(const Vertex* picked, int64_t size, int64_t num_vertices) {
+  const Vertex* wrong =
+      std::find_if(picked, picked + size, [&](Vertex v) { return v < 0 || v >= num_vertices; });
+  throw TopologyError("indices: " + std::to_string(*wrong) + " is no vertex, the graph has " +
+                      std::to_string(num_vertices));
+}
+
+[[noreturn]] void refuse_size() {
+  throw std::length_error("fanouts: a hop has more than " + std::to_string(kMaxLocal) +
+                          " vertices or edges; smaller fan-outs or fewer seeds are needed");
 }
 
 }  // namespace
 
 template <typename Vertex>
-void Sampler<Vertex>::start(const Vertex* seeds, int64_t num_seeds) {
+auto Topology<Vertex>::list(Vertex v) const -> List {
+  const int64_t begin = indptr[v], end = indptr[v + 1];
+  if (begin < 0 || end < begin || end > num_edges) {
+    throw TopologyError("indptr: the neighbours of vertex " + std::to_string(v) + " are " +
+                        std::to_string(begin) + " to " + std::to_string(end) + ", there are " +
+                        std::to_string(num_edges) + " edges");
+  }
+  return {begin, end - begin};
+}
+
+template <typename Vertex>
+void Sampler<Vertex>::start(const Seeds& seeds) {
   map_.start();
-  vertices_.reserve(num_seeds + 1);
-  for (int64_t i = 0; i < num_seeds; ++i) {
-    if (seeds[i] < 0 || seeds[i] >= graph_.num_vertices) {
-      throw std::invalid_argument("seed " + std::to_string(seeds[i]) +
-                                  " is not a vertex: the graph has " +
+  if (seeds.size > kMaxLocal) refuse_size();
+  vertices_.reserve(seeds.size + 1);
+  for (int64_t i = 0; i < seeds.size; ++i) {
+    const int64_t seed = seeds[i];
+    if (seed < 0 || seed >= graph_.num_vertices) {
+      throw std::invalid_argument("seeds: " + std::to_string(seed) +
+                                  " is not a vertex, the graph has " +
                                   std::to_string(graph_.num_vertices));
     }
-    if (map_.insert(seeds[i], vertices_.data()) != i) {
-      throw std::invalid_argument("seed " + std::to_string(seeds[i]) + " appears twice in a batch");
+    if (map_.insert(static_cast<Vertex>(seed), vertices_.data()) != i) {
+      throw std::invalid_argument("seeds: " + std::to_string(seed) + " appears twice in a batch");
     }
   }
 }
 
 template <typename Vertex>
 void Sampler<Vertex>::grow(int64_t num_more) {
-  vertices_.reserve(std::min(map_.size() + num_more, graph_.num_vertices) + 1, map_.size());
+  const int64_t most = std::min(map_.size() + num_more, graph_.num_vertices);
+  if (most > kMaxLocal) refuse_size();
+  vertices_.reserve(most + 1, map_.size());
 }
 
 template <typename Vertex>
@@ -75,13 +106,17 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
   indptr[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {
     __builtin_prefetch(&graph_.indptr[vertices[std::min(dst + kPrefetchDistance, num_dst - 1)]]);
-    begins[dst] = graph_.indptr[vertices[dst]];
-    degrees[dst] = graph_.indptr[vertices[dst] + 1] - begins[dst];
+    const auto [begin, degree] = graph_.list(vertices[dst]);
+    begins[dst] = begin;
+    degrees[dst] = degree;
     const int64_t count = fanout < 0 || (!replace && degrees[dst] <= fanout) ? degrees[dst]
                           : degrees[dst] == 0                                ? 0
                                                                              : fanout;
     indptr[dst + 1] = indptr[dst] + count;
-    if (indptr[dst + 1] - indptr[chunks.back()] >= kChunkEdges) chunks.push_back(dst + 1);
+    if (indptr[dst + 1] - indptr[chunks.back()] >= kChunkEdges) {
+      chunks.push_back(dst + 1);
+      if (indptr[dst + 1] > kMaxLocal) refuse_size();
+    }
   }
   if (chunks.back() != num_dst) chunks.push_back(num_dst);
   const int64_t num_edges = indptr[num_dst];
@@ -94,6 +129,7 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
   Vertex* picked = edge_vertices.data.get();
   const auto threads = static_cast<int>(std::min<int64_t>(num_threads, num_chunks));
   const Pick<Vertex> hop{graph_.indices,
+                         graph_.num_vertices,
                          vertices_.data() + first_dst,
                          begins,
                          degrees,
@@ -111,8 +147,9 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
   };
 
   // Chunks are picked in any order by any thread, but relabelled in order, by whichever thread
-  // holds `relabelling`, so that local ids do not depend on the number of threads.
-  std::vector<std::atomic<bool>> is_picked(num_chunks);
+  // holds `relabelling`, so that local ids do not depend on the number of threads. Nothing is
+  // relabelled from a damaged chunk on.
+  std::vector<std::atomic<Chunk>> states(num_chunks);
   std::atomic<int64_t> next_pick{0};
   std::atomic_flag relabelling;
   int64_t next_relabel = 0;
@@ -120,28 +157,35 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
     thread_local Scratch<int64_t> positions;
     for (;;) {
       if (!relabelling.test_and_set(std::memory_order_acquire)) {
-        while (next_relabel < num_chunks && is_picked[next_relabel].load(std::memory_order_acquire))
+        while (next_relabel < num_chunks &&
+               states[next_relabel].load(std::memory_order_acquire) == Chunk::picked)
           relabel_chunk(next_relabel++);
         relabelling.clear(std::memory_order_release);
       }
       const int64_t chunk = next_pick.fetch_add(1, std::memory_order_relaxed);
       if (chunk >= num_chunks) break;
       const int64_t first = chunks[chunk], last = chunks[chunk + 1];
-      pick(hop, first, last, positions.reserve(indptr[last] - indptr[first] + kPickSlack));
-      is_picked[chunk].store(true, std::memory_order_release);
+      const bool good =
+          pick(hop, first, last, positions.reserve(indptr[last] - indptr[first] + kPickSlack));
+      states[chunk].store(good ? Chunk::picked : Chunk::damaged, std::memory_order_release);
     }
   });
-  while (next_relabel < num_chunks) relabel_chunk(next_relabel++);
+  for (; next_relabel < num_chunks; relabel_chunk(next_relabel++)) {
+    if (states[next_relabel] == Chunk::damaged) {
+      const int64_t first = indptr[chunks[next_relabel]];
+      refuse_picked(picked + first, indptr[chunks[next_relabel + 1]] - first, graph_.num_vertices);
+    }
+  }
   block.num_src = map_.size();
   return block;
 }
 
 template <typename Vertex>
-SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Vertex* seeds, int64_t num_seeds,
+SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
                                                        const std::vector<int64_t>& fanouts,
                                                        bool replace, uint64_t seed, uint64_t step,
                                                        int num_threads, bool only_new) {
-  start(seeds, num_seeds);
+  start(seeds);
   SampledBatch<Vertex> batch;
   int64_t num_expanded = 0;
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
@@ -155,6 +199,8 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Vertex* seeds, int6
   return batch;
 }
 
+template struct Topology<int32_t>;
+template struct Topology<int64_t>;
 template class Sampler<int32_t>;
 template class Sampler<int64_t>;
 

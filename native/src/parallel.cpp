@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -14,7 +15,8 @@ namespace {
 
 struct Job {
   const std::function<void()>* body;
-  int running = 0;  // threads inside body, guarded by Pool::mutex
+  int running = 0;                 // threads inside body, guarded by Pool::mutex
+  std::exception_ptr thrown = {};  // what body threw first, guarded by Pool::mutex
 };
 
 class Pool {
@@ -27,13 +29,23 @@ class Pool {
       queue_.insert(queue_.end(), num_helpers, &job);
     }
     num_helpers == 1 ? wake_.notify_one() : wake_.notify_all();
-    body();
+    const std::exception_ptr mine = thrown_by(body);
     std::unique_lock lock(mutex_);
     std::erase(queue_, &job);  // whoever has not joined by now would find nothing to do
     done_.wait(lock, [&] { return job.running == 0; });
+    if (mine || job.thrown) std::rethrow_exception(mine ? mine : job.thrown);
   }
 
  private:
+  static std::exception_ptr thrown_by(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (...) {
+      return std::current_exception();
+    }
+    return {};
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -42,8 +54,10 @@ class Pool {
       queue_.pop_front();
       ++job->running;
       lock.unlock();
-      (*job->body)();
+      std::exception_ptr thrown = thrown_by(*job->body);
       lock.lock();
+      if (thrown && !job->thrown) job->thrown = thrown;
+      thrown = {};
       if (--job->running == 0) done_.notify_all();
     }
   }

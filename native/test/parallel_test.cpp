@@ -123,10 +123,25 @@ void test_blocks_from_several_threads() {
   for (std::thread& caller : callers) caller.join();
 }
 
+// What a body throws in any thread reaches the caller, and the pool goes on working.
+void test_bodies_that_throw() {
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    CHECK_THROWS(parallel_for(1000, 10, 4,
+                              [&](int64_t begin, int64_t) {
+                                if (begin == 10 * (repeat % 100)) throw std::bad_alloc();
+                              }),
+                 std::bad_alloc);
+    std::atomic<int64_t> sum{0};
+    parallel_for(1000, 10, 4, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    CHECK(sum == 1000);
+  }
+}
+
 }  // namespace
 
 int main() {
   test_parallel_for();
+  test_bodies_that_throw();
   test_run_threads();
   test_callers_at_once();
   test_nested();

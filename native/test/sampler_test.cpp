@@ -31,9 +31,15 @@ struct Graph {
     }
   }
   Topology<Vertex> topology() const {
-    return {static_cast<int64_t>(indptr.size()) - 1, indptr.data(), indices.data()};
+    return {static_cast<int64_t>(indptr.size()) - 1, static_cast<int64_t>(indices.size()),
+            indptr.data(), indices.data()};
   }
 };
+
+template <typename Vertex>
+Seeds of(const std::vector<Vertex>& seeds) {
+  return {seeds.data(), sizeof(Vertex) == 8, static_cast<int64_t>(seeds.size())};
+}
 
 template <typename T>
 std::vector<T> values(const Array<T>& array) {
@@ -145,17 +151,23 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
   std::vector<int64_t> positions(indptr.back() + kPickSlack);
   const std::vector<uint32_t> stamps(begin);
   for (const uint32_t* prefetched : {static_cast<const uint32_t*>(nullptr), stamps.data()}) {
-    const Pick<Vertex> hop{indices.data(), vertices.data(), begins.data(),
-                           degrees.data(), indptr.data(),   picked.data(),
-                           kKey,           replace,         prefetched};
+    Pick<Vertex> hop{indices.data(), begin,         vertices.data(), begins.data(),
+                     degrees.data(), indptr.data(), picked.data(),   kKey,
+                     replace,        prefetched};
     std::fill(picked.begin(), picked.end(), Vertex{-1});
     const auto last = static_cast<int64_t>(sizes.size());
-    if constexpr (sizeof(Vertex) == 4) {
-      kernels.pick32(hop, 0, last, positions.data());
-    } else {
-      kernels.pick64(hop, 0, last, positions.data());
-    }
+    const auto pick = [&] {
+      if constexpr (sizeof(Vertex) == 4) {
+        return kernels.pick32(hop, 0, last, positions.data());
+      } else {
+        return kernels.pick64(hop, 0, last, positions.data());
+      }
+    };
+    CHECK(pick());
     CHECK(std::equal(picked.begin(), picked.end(), expected.begin(), expected.end()));
+    // A graph that has fewer vertices makes the largest id none.
+    hop.num_vertices = *std::max_element(expected.begin(), expected.end());
+    CHECK(!pick());
   }
 }
 
@@ -185,9 +197,9 @@ void test_uniform(int64_t degree, int64_t fanout, bool replace) {
   // Some twenty picks of each neighbour are expected.
   const int64_t num_steps = std::max<int64_t>(4000, 20 * degree / fanout);
   std::vector<int64_t> count(degree + 1);
-  const int32_t seed_vertex = 0;
+  const std::vector<int32_t> seed_vertex{0};
   for (int64_t step = 0; step < num_steps; ++step) {
-    const auto batch = sampler.sample_neighbors(&seed_vertex, 1, {fanout}, replace, 1, step, 1);
+    const auto batch = sampler.sample_neighbors(of(seed_vertex), {fanout}, replace, 1, step, 1);
     CHECK(batch.blocks[0].indices.size == fanout);
     if (!replace) CHECK(batch.input_vertices.size == fanout + 1);
     for (const int32_t local : values(batch.blocks[0].indices)) {
@@ -220,7 +232,7 @@ void test_uniform_sets() {
   Sampler<int64_t> sampler(graph.topology());
   std::map<std::set<int64_t>, int64_t> count;
   for (int64_t step = 0; step < kNumSteps; ++step) {
-    const auto batch = sampler.sample_neighbors(seeds.data(), kNumSeeds, {3}, false, 2, step, 1);
+    const auto batch = sampler.sample_neighbors(of(seeds), {3}, false, 2, step, 1);
     for (int64_t v = 0; v < kNumSeeds; ++v) {
       std::set<int64_t> chosen;
       for (int64_t edge = 3 * v; edge < 3 * v + 3; ++edge) {
@@ -246,7 +258,7 @@ void test_full_neighbors_by_hand() {
   Sampler<Vertex> sampler(graph.topology());
   const std::vector<Vertex> seeds{4, 0};
   for (const int threads : {1, 4}) {
-    const auto batch = sampler.sample_neighbors(seeds.data(), 2, {-1, 5}, false, 0, 0, threads);
+    const auto batch = sampler.sample_neighbors(of(seeds), {-1, 5}, false, 0, 0, threads);
     CHECK((values(batch.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
     CHECK((values(batch.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
     CHECK((values(batch.blocks[0].indices) == std::vector<int32_t>{0, 2, 3}));
@@ -257,12 +269,12 @@ void test_full_neighbors_by_hand() {
     CHECK(batch.blocks[0].importance.size == 0);
   }
   // Only what the first hop reached first, 1 and 2, is expanded by the second.
-  const auto new_ones = sampler.sample_neighbors(seeds.data(), 2, {-1, -1}, false, 0, 0, 2, true);
+  const auto new_ones = sampler.sample_neighbors(of(seeds), {-1, -1}, false, 0, 0, 2, true);
   CHECK((values(new_ones.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
   CHECK((values(new_ones.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
   CHECK((values(new_ones.blocks[1].indptr) == std::vector<int64_t>{0, 1, 3}));
   CHECK((values(new_ones.blocks[1].indices) == std::vector<int32_t>{4, 1, 4}));
-  const auto nobody = sampler.sample_neighbors(seeds.data(), 0, {3, 3}, false, 0, 0, 2);
+  const auto nobody = sampler.sample_neighbors(of(std::vector<Vertex>{}), {3, 3}, false, 0, 0, 2);
   CHECK(nobody.input_vertices.size == 0 && nobody.blocks.size() == 2);
   CHECK((values(nobody.blocks[1].indptr) == std::vector<int64_t>{0}));
 }
@@ -271,10 +283,10 @@ void test_replacement_by_hand() {
   const Graph<int32_t> graph(std::vector<std::vector<int32_t>>{{1}, {}});
   Sampler<int32_t> sampler(graph.topology());
   const std::vector<int32_t> seeds{0, 1};
-  const auto batch = sampler.sample_neighbors(seeds.data(), 2, {3}, true, 0, 0, 1);
+  const auto batch = sampler.sample_neighbors(of(seeds), {3}, true, 0, 0, 1);
   CHECK((values(batch.blocks[0].indptr) == std::vector<int64_t>{0, 3, 3}));
   CHECK((values(batch.blocks[0].indices) == std::vector<int32_t>{1, 1, 1}));
-  const auto all = sampler.sample_neighbors(seeds.data(), 2, {-1}, true, 0, 0, 1);
+  const auto all = sampler.sample_neighbors(of(seeds), {-1}, true, 0, 0, 1);
   CHECK((values(all.blocks[0].indptr) == std::vector<int64_t>{0, 1, 1}));
 }
 
@@ -282,14 +294,61 @@ void test_seeds_that_are_none() {
   const Graph<int32_t> graph(std::vector<std::vector<int32_t>>{{1}, {0}});
   Sampler<int32_t> sampler(graph.topology());
   const auto sample = [&](std::vector<int32_t> seeds) {
-    return sampler.sample_neighbors(seeds.data(), static_cast<int64_t>(seeds.size()), {2}, false, 0,
-                                    0, 1);
+    return sampler.sample_neighbors(of(seeds), {2}, false, 0, 0, 1);
   };
   CHECK_THROWS(sample({0, 2}), std::invalid_argument);
   CHECK_THROWS(sample({-1}), std::invalid_argument);
   CHECK_THROWS(sample({1, 1}), std::invalid_argument);
   CHECK_THROWS(sample({0, 1, 0}), std::invalid_argument);
   CHECK((values(sample({1, 0}).input_vertices) == std::vector<int32_t>{1, 0}));
+}
+
+// One damaged entry of a topology: noticed by every sampler, whatever the number of threads, and
+// nothing is written outside of the scratch space (the sanitizers would tell).
+template <typename Vertex>
+void test_damaged_topology() {
+  const auto refused = [](const Graph<Vertex>& graph) {
+    Sampler<Vertex> sampler(graph.topology());
+    std::vector<Vertex> seeds;
+    for (Vertex v = 0; v < 2000; ++v) seeds.push_back(v);
+    for (const int threads : {1, 2, 4}) {
+      CHECK_THROWS(sampler.sample_neighbors(of(seeds), {-1, 5}, false, 0, 0, threads),
+                   TopologyError);
+      CHECK_THROWS(sampler.sample_neighbors(of(seeds), {-1}, true, 0, 0, threads, true),
+                   TopologyError);
+    }
+    CHECK_THROWS(sampler.sample_layers(of(seeds), {100, 100}, 0, 0), TopologyError);
+  };
+  const auto good = random_graph<Vertex>(2000);
+  const auto max = std::numeric_limits<Vertex>::max(), min = std::numeric_limits<Vertex>::min();
+  for (const Vertex id : {Vertex{2000}, Vertex{1 << 30}, Vertex{-1}, max, min}) {
+    for (const size_t place : {size_t{0}, good.indices.size() / 2, good.indices.size() - 1}) {
+      Graph<Vertex> graph = good;
+      graph.indices[place] = id;
+      refused(graph);
+    }
+  }
+  const auto last = static_cast<int64_t>(good.indices.size());
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  for (const int64_t offset : {int64_t{-1}, last + 1, huge, -huge - 1, int64_t{1} << 31}) {
+    for (const size_t place : {0, 1, 1000, 2000}) {
+      Graph<Vertex> graph = good;
+      graph.indptr[place] = offset;
+      refused(graph);
+    }
+  }
+}
+
+void test_sizes_have_limits() {
+  const Graph<int32_t> graph(std::vector<std::vector<int32_t>>(40, {0, 1, 2}));
+  Sampler<int32_t> sampler(graph.topology());
+  std::vector<int32_t> seeds;
+  for (int32_t v = 0; v < 40; ++v) seeds.push_back(v);
+  const int64_t huge = std::numeric_limits<int32_t>::max();
+  CHECK_THROWS(sampler.sample_neighbors(of(seeds), {huge, 5}, true, 0, 0, 1), std::length_error);
+  // What was interrupted leaves nothing behind.
+  const auto batch = sampler.sample_neighbors(of(seeds), {huge}, false, 0, 0, 1);
+  CHECK(batch.blocks[0].indices.size == 120 && batch.input_vertices.size == 40);
 }
 
 // Threads, id width and how many others sample at once make no difference.
@@ -308,13 +367,12 @@ void test_same_answer_everywhere() {
   for (const bool replace : {false, true}) {
     const std::vector<int64_t> fanouts{20, 40, -1};
     const auto sample = [&](Sampler<int32_t>& sampler, uint64_t step, int threads) {
-      return sampler.sample_neighbors(seeds32.data(), 500, fanouts, replace, 3, step, threads);
+      return sampler.sample_neighbors(of(seeds32), fanouts, replace, 3, step, threads);
     };
     for (uint64_t step = 0; step < 3; ++step) {
       const auto expected = sample(sampler32, step, 1);
       for (const int threads : {2, 3, 4}) CHECK(same(expected, sample(sampler32, step, threads)));
-      const auto other =
-          sampler64.sample_neighbors(seeds64.data(), 500, fanouts, replace, 3, step, 2);
+      const auto other = sampler64.sample_neighbors(of(seeds64), fanouts, replace, 3, step, 2);
       const auto ids = values(expected.input_vertices);
       CHECK((values(other.input_vertices) == std::vector<int64_t>(ids.begin(), ids.end())));
       CHECK(values(expected.blocks[2].indices) == values(other.blocks[2].indices));
@@ -345,7 +403,7 @@ void test_layers() {
   constexpr int64_t kNumSteps = 40000;
   std::map<std::array<int32_t, 2>, double> importance;
   for (int64_t step = 0; step < kNumSteps; ++step) {
-    const auto batch = sampler.sample_layers(seeds.data(), 2, {2, 2}, 0, step);
+    const auto batch = sampler.sample_layers(of(seeds), {2, 2}, 0, step);
     const auto vertices = values(batch.input_vertices);
     CHECK(vertices[0] == 0 && vertices[1] == 1);
     for (const BlockArrays& block : batch.blocks) {
@@ -354,7 +412,7 @@ void test_layers() {
         for (int64_t e = block.indptr.data[dst]; e < block.indptr.data[dst + 1]; ++e) {
           const int32_t u = vertices[block.indices.data[e]];
           const auto *from = &graph.indices[graph.indptr[vertices[dst]]],
-                     *to = from + graph.topology().degree(vertices[dst]);
+                     *to = from + graph.topology().list(vertices[dst]).degree;
           CHECK(std::find(from, to, u) != to);
           CHECK(block.importance.data[e] >= 1);
           kept.insert(u);
@@ -368,7 +426,7 @@ void test_layers() {
   CHECK(importance.size() == 5);
   for (const auto& [edge, sum] : importance) CHECK(std::abs(sum / kNumSteps - 1) < 0.03);
 
-  const auto all = sampler.sample_layers(seeds.data(), 2, {4}, 0, 0);
+  const auto all = sampler.sample_layers(of(seeds), {4}, 0, 0);
   CHECK((values(all.blocks[0].importance) == std::vector<float>(5, 1.0F)));
   CHECK((values(all.input_vertices) == std::vector<int32_t>{0, 1, 2, 3, 4}));
 }
@@ -391,6 +449,9 @@ int main() {
   test_full_neighbors_by_hand<int64_t>();
   test_replacement_by_hand();
   test_seeds_that_are_none();
+  test_damaged_topology<int32_t>();
+  test_damaged_topology<int64_t>();
+  test_sizes_have_limits();
   test_same_answer_everywhere();
   test_layers();
   return check_result();

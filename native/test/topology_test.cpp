@@ -1,11 +1,13 @@
 // Compressed sparse columns, transposed blocks, generated topologies, and the memory under them.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "check.hpp"
+#include "gnnscale/checks.hpp"
 #include "gnnscale/csc.hpp"
 #include "gnnscale/generate.hpp"
 #include "gnnscale/memory.hpp"
@@ -20,16 +22,16 @@ template <typename Vertex>
 void test_build_by_hand() {
   const std::vector<Vertex> src{3, 1, 0, 3, 2, 1}, dst{0, 0, 2, 0, 2, 3};
   std::vector<int64_t> counts(4);
-  count_in_degrees(dst.data(), 6, counts.data());
+  count_in_degrees(dst.data(), 6, counts.data(), 4);
   CHECK((counts == std::vector<int64_t>{3, 0, 2, 1}));
   const std::vector<int64_t> indptr{0, 3, 3, 5, 6};
 
   // Destinations 0 and 1, then 2 and 3, as if memory held only half of the lists.
   std::vector<Vertex> lists(6, -1);
   std::vector<int64_t> cursor(indptr.begin(), indptr.end() - 1);
-  csc_fill(src.data(), dst.data(), 6, 0, 2, cursor.data(), lists.data());
+  csc_fill(src.data(), dst.data(), 6, 0, 2, cursor.data(), lists.data(), 6);
   CHECK((lists == std::vector<Vertex>{3, 1, 3, -1, -1, -1}));
-  csc_fill(src.data(), dst.data(), 6, 2, 4, cursor.data() + 2, lists.data());
+  csc_fill(src.data(), dst.data(), 6, 2, 4, cursor.data() + 2, lists.data(), 6);
   CHECK((lists == std::vector<Vertex>{3, 1, 3, 0, 2, 1}));
   CHECK((cursor == std::vector<int64_t>{3, 3, 5, 6}));
 
@@ -42,6 +44,56 @@ void test_build_by_hand() {
   CHECK((new_indptr == std::vector<int64_t>{0, 2, 2, 4, 5}));
   CHECK((std::vector<Vertex>(lists.begin(), lists.begin() + 5) ==
          std::vector<Vertex>{1, 3, 0, 2, 1}));
+}
+
+// Ids and cursors that lead outside of the arrays.
+template <typename Vertex>
+void test_ids_that_lead_outside() {
+  std::vector<int64_t> counts(4);
+  for (const Vertex id : {Vertex{4}, Vertex{-1}, std::numeric_limits<Vertex>::max(),
+                          std::numeric_limits<Vertex>::min()}) {
+    const std::vector<Vertex> dst{0, id};
+    CHECK_THROWS(count_in_degrees(dst.data(), 2, counts.data(), 4), std::invalid_argument);
+  }
+  const std::vector<Vertex> src{1, 2}, dst{0, 0};
+  std::vector<Vertex> lists(2);
+  for (const int64_t slot : {int64_t{1}, int64_t{2}, int64_t{-1}, int64_t{1} << 62}) {
+    int64_t cursor = slot;
+    CHECK_THROWS(csc_fill(src.data(), dst.data(), 2, 0, 1, &cursor, lists.data(), 2),
+                 std::invalid_argument);
+  }
+}
+
+void test_checks() {
+  std::vector<int32_t> ids(200000, 7);
+  std::vector<int64_t> wide(ids.begin(), ids.end());
+  std::vector<int64_t> offsets(200001);
+  for (int64_t i = 0; i <= 200000; ++i) offsets[i] = 2 * i;
+  for (const int threads : {1, 4}) {
+    check_below(ids.data(), 200000, 8, "ids", threads);
+    check_below(wide.data(), 200000, 8, "ids", threads);
+    check_below(ids.data(), 0, 0, "ids", threads);
+    CHECK_THROWS(check_below(ids.data(), 1, 0, "ids", threads), std::invalid_argument);
+    check_offsets(offsets.data(), 200000, 400000, "indptr", threads);
+    CHECK_THROWS(check_offsets(offsets.data(), 200000, 399999, "indptr", threads),
+                 std::invalid_argument);
+    CHECK_THROWS(check_offsets(offsets.data() + 1, 199999, 400000, "indptr", threads),
+                 std::invalid_argument);
+    for (const int64_t place : {0, 1, 31, 100000, 199999}) {
+      for (const int32_t id : {8, -1, INT32_MAX, INT32_MIN}) {
+        ids[place] = id;
+        wide[place] = int64_t{id} << 20;
+        CHECK_THROWS(check_below(ids.data(), 200000, 8, "ids", threads), std::invalid_argument);
+        CHECK_THROWS(check_below(wide.data(), 200000, 8, "ids", threads), std::invalid_argument);
+        ids[place] = 7;
+        wide[place] = 7;
+      }
+      const int64_t before = std::exchange(offsets[place], int64_t{1} << 40);
+      CHECK_THROWS(check_offsets(offsets.data(), 200000, 400000, "indptr", threads),
+                   std::invalid_argument);
+      offsets[place] = before;
+    }
+  }
 }
 
 void test_sort_against_sets() {
@@ -132,8 +184,10 @@ void test_rmat() {
   // Hubs: the thousandth part of the vertices has far more than the thousandth part of the ends.
   const EdgeList edges = rmat_edges(20000, 200000, 0.57, 0.19, 0.19, 1, 2);
   std::vector<int64_t> degree(20000);
-  count_in_degrees(edges.src.data.get(), 200000, degree.data());
-  count_in_degrees(edges.dst.data.get(), 200000, degree.data());
+  count_in_degrees(edges.src.data.get(), 200000, degree.data(),
+                   static_cast<int64_t>(degree.size()));
+  count_in_degrees(edges.dst.data.get(), 200000, degree.data(),
+                   static_cast<int64_t>(degree.size()));
   std::sort(degree.rbegin(), degree.rend());
   int64_t ends_of_hubs = 0;
   for (int i = 0; i < 20; ++i) ends_of_hubs += degree[i];
@@ -193,6 +247,9 @@ void test_memory() {
 int main() {
   test_build_by_hand<int32_t>();
   test_build_by_hand<int64_t>();
+  test_ids_that_lead_outside<int32_t>();
+  test_ids_that_lead_outside<int64_t>();
+  test_checks();
   test_sort_against_sets();
   test_transpose_by_hand();
   test_expand_by_hand();

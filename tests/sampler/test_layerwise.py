@@ -106,5 +106,5 @@ def test_configuration_builds_the_sampler(tiny_graph: Graph) -> None:
     assert config.num_layers == 3
     sampler = config.sampler(tiny_graph, seed=8, num_threads=2)
     assert (sampler.layer_sizes, sampler.seed) == ([3, 4, 5], 8)
-    with pytest.raises(ValueError, match="seed 9 is not a vertex"):
+    with pytest.raises(ValueError, match="seeds: 9 is not a vertex"):
         sampler.sample(np.array([9]), 0)

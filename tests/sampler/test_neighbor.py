@@ -65,7 +65,7 @@ def test_no_seeds(tiny_graph: Graph) -> None:
 @pytest.mark.parametrize("seeds", [[5], [-1], [0, 3, 0]])
 def test_seeds_that_are_refused(tiny_graph: Graph, seeds: list[int]) -> None:
     sampler = NeighborSampler(tiny_graph, fanouts=[2])
-    message = r"seed 0 appears twice" if len(seeds) > 1 else rf"seed {seeds[0]} is not a vertex"
+    message = r"seeds: 0 appears twice" if len(seeds) > 1 else rf"seeds: {seeds[0]} is not a vertex"
     with pytest.raises(ValueError, match=message):
         sampler.sample(np.array(seeds), 0)
     assert sampler.sample(np.array([3]), 0).input_vertices.tolist() == [3]

@@ -5,17 +5,17 @@
 
 namespace gnnscale {
 
-// counts[dst[e]] += 1 for every edge.
+// counts[dst[e]] += 1 for every edge. Throws invalid_argument where dst[e] is not below
+// num_vertices.
 template <typename Vertex>
-void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts) {
-  for (int64_t edge = 0; edge < num_edges; ++edge) ++counts[dst[edge]];
-}
+void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts, int64_t num_vertices);
 
 // Appends src[e] to the neighbours of dst[e], for edges with first <= dst[e] < last.
-// `cursor[v - first]` is where v's next neighbour goes in `out`.
+// `cursor[v - first]` is where v's next neighbour goes in `out`. Throws invalid_argument where that
+// is outside of `out`, which has `out_size` entries.
 template <typename Vertex>
 void csc_fill(const Vertex* src, const Vertex* dst, int64_t num_edges, int64_t first, int64_t last,
-              int64_t* cursor, Vertex* out);
+              int64_t* cursor, Vertex* out, int64_t out_size);
 
 // Sorts the neighbours of every vertex. With `drop_duplicates` also removes repeated ones, moving
 // the lists together. Writes the new offsets to `new_indptr`.

@@ -20,6 +20,9 @@ void return_block(void* block);
 // has no allocator of its own on the CPU, and would otherwise fault in every activation anew.
 void keep_freed_memory();
 
+// More than any address space has; sizes below it can be added and rounded without overflow.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 47;
+
 // An array that is handed out as a whole, e.g. to NumPy. Not initialised.
 template <typename T>
 struct Array {
@@ -30,8 +33,13 @@ struct Array {
   int64_t size = 0;
 
   Array() = default;
-  explicit Array(int64_t count)
-      : data(static_cast<T*>(take_block(count * sizeof(T)))), size(count) {}
+  explicit Array(int64_t count) : data(static_cast<T*>(take_block(bytes(count)))), size(count) {}
+
+ private:
+  static size_t bytes(int64_t count) {
+    if (count < 0 || count > kMaxBytes / static_cast<int64_t>(sizeof(T))) throw std::bad_alloc();
+    return static_cast<size_t>(count) * sizeof(T);
+  }
 };
 
 // A buffer that only grows: scratch space kept between batches.

@@ -8,8 +8,8 @@ namespace gnnscale {
 
 // Runs `body` in up to `num_threads` threads at once, the caller being one of them, and returns
 // when all of them are done. Threads that are busy elsewhere may not join, so `body` must take its
-// work from a shared counter and be correct when a single thread executes it. `body` must not
-// throw.
+// work from a shared counter and be correct when a single thread executes it. What `body` throws in
+// any thread, such as bad_alloc, is thrown to the caller once all threads have left it.
 void run_threads(int num_threads, const std::function<void()>& body);
 
 // Calls `body(begin, end)` on chunks of `grain` items that cover [0, num_items).

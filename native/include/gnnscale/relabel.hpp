@@ -1,11 +1,13 @@
 // Global vertex ids → contiguous local ids, in order of first appearance.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
 
+#include "gnnscale/limits.hpp"
 #include "gnnscale/memory.hpp"
 
 namespace gnnscale {
@@ -27,7 +29,9 @@ class RelabelMap {
   // Forgets all ids.
   void start() {
     base_ = next_;
-    if (num_vertices_ > std::numeric_limits<uint32_t>::max() - static_cast<int64_t>(base_)) {
+    // No batch has more than kMaxLocal of them.
+    if (std::min(num_vertices_, kMaxLocal) >
+        std::numeric_limits<uint32_t>::max() - static_cast<int64_t>(base_)) {
       std::memset(stamps_.data(), 0, num_vertices_ * sizeof(uint32_t));
       base_ = next_ = 1;
     }

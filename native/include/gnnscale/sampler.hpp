@@ -5,18 +5,37 @@
 #include <mutex>
 #include <vector>
 
+#include "gnnscale/checks.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/relabel.hpp"
 
 namespace gnnscale {
 
+// Neighbour lists that may lie in a file which another process damages at any time: what is read of
+// them is checked as it is read, and nothing is read twice.
 template <typename Vertex>
 struct Topology {
   int64_t num_vertices;
+  int64_t num_edges;
   const int64_t* indptr;
   const Vertex* indices;
 
-  int64_t degree(Vertex v) const { return indptr[v + 1] - indptr[v]; }
+  // Where the neighbours of a vertex begin, and their number. Throws TopologyError.
+  struct List {
+    int64_t begin, degree;
+  };
+  List list(Vertex v) const;
+};
+
+// Vertex ids of 32 or 64 bits.
+struct Seeds {
+  const void* data;
+  bool wide;
+  int64_t size;
+
+  int64_t operator[](int64_t i) const {
+    return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+  }
 };
 
 // One layer in bipartite form; see gnnscale.sampler.Block.
@@ -48,23 +67,26 @@ class Sampler {
   // keeps all. The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h
   // expands only the vertices that hop h - 1 reached first, and the block's destinations are these
   // alone.
-  SampledBatch<Vertex> sample_neighbors(const Vertex* seeds, int64_t num_seeds,
-                                        const std::vector<int64_t>& fanouts, bool replace,
-                                        uint64_t seed, uint64_t step, int num_threads,
+  //
+  // Throws invalid_argument where a seed is no vertex or appears twice, length_error where a hop
+  // has more than kMaxLocal vertices or edges, TopologyError where the topology is damaged.
+  SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
+                                        bool replace, uint64_t seed, uint64_t step, int num_threads,
                                         bool only_new = false);
 
   // For hop h, keeps layer_sizes[h] of all distinct in-neighbours of the vertices reached so far,
   // with probability proportional to their degree, and every edge from a kept vertex (FastGCN, as
   // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept).
-  SampledBatch<Vertex> sample_layers(const Vertex* seeds, int64_t num_seeds,
-                                     const std::vector<int64_t>& layer_sizes, uint64_t seed,
-                                     uint64_t step);
+  // Throws as sample_neighbors does.
+  SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
+                                     uint64_t seed, uint64_t step);
 
  private:
-  void start(const Vertex* seeds, int64_t num_seeds);
+  void start(const Seeds& seeds);
   void grow(int64_t num_more);
   BlockArrays sample_hop(int64_t first_dst, int64_t fanout, bool replace, uint64_t key,
                          int num_threads, Array<Vertex>& picked);
+  std::vector<Vertex> neighbors_of_all(int64_t* indptr) const;
   BlockArrays sample_layer(int64_t layer_size, uint64_t key);
 
   Topology<Vertex> graph_;

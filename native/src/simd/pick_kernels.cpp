@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #endif
 
+#include "gnnscale/limits.hpp"
 #include "gnnscale/random.hpp"
 
 namespace gnnscale {
@@ -78,17 +79,41 @@ inline void pick_positions(uint64_t key, int64_t begin, int64_t n, int64_t k, bo
   }
 }
 
+// Whether 0 <= ids[i] < bound for all i: a negative id is larger than any bound when it is read as
+// unsigned. The ids have just been written, so they come from the first-level cache.
+template <typename Vertex, typename Unsigned>
+inline bool all_below(const Vertex* ids, int64_t size, int64_t bound) {
+  Unsigned max = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    const auto id = static_cast<Unsigned>(ids[i]);
+    max = id > max ? id : max;
+  }
+  return size == 0 || static_cast<uint64_t>(max) < static_cast<uint64_t>(bound);
+}
+inline bool all_vertices(const int32_t* ids, int64_t size, int64_t num_vertices) {
+  return all_below<int32_t, uint32_t>(ids, size, num_vertices);
+}
+inline bool all_vertices(const int64_t* ids, int64_t size, int64_t num_vertices) {
+  return all_below<int64_t, uint64_t>(ids, size, num_vertices);
+}
+
+// The address is not that of an object where the id is no vertex; a prefetch of it does nothing.
+inline void prefetch_stamp(const uint32_t* stamps, int64_t id) {
+  const auto address = reinterpret_cast<uintptr_t>(stamps) + static_cast<uintptr_t>(id) * 4;
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 1, 2);
+}
+
 // Positions are computed and prefetched a window ahead of the reads, and what is read is prefetched
 // for the relabelling that follows: both kinds of cache misses are under way during the arithmetic.
 template <typename Vertex, bool kStamps>
-void pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   int64_t* computed = positions;
   const int64_t* read = positions;
   Vertex* picked = hop.picked + hop.indptr[first];
   const auto read_until = [&](const int64_t* end) {
     for (; read < end; ++read, ++picked) {
       *picked = hop.indices[*read];
-      if constexpr (kStamps) __builtin_prefetch(&hop.stamps[*picked], 1, 2);
+      if constexpr (kStamps) prefetch_stamp(hop.stamps, *picked);
     }
   };
   for (int64_t dst = first; dst < last; ++dst) {
@@ -100,12 +125,15 @@ void pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
     if (computed - read > kWindow) read_until(computed - kWindow);
   }
   read_until(computed);
+  if constexpr (!kChecked) return true;
+  return all_vertices(hop.picked + hop.indptr[first], hop.indptr[last] - hop.indptr[first],
+                      hop.num_vertices);
 }
 
 template <typename Vertex>
-void pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
-  hop.stamps != nullptr ? pick_as<Vertex, true>(hop, first, last, positions)
-                        : pick_as<Vertex, false>(hop, first, last, positions);
+bool pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+  return hop.stamps != nullptr ? pick_as<Vertex, true>(hop, first, last, positions)
+                               : pick_as<Vertex, false>(hop, first, last, positions);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace gnnscale {
 template <typename Vertex>
 struct Pick {
   const Vertex* indices;   // neighbour lists of the whole graph
+  int64_t num_vertices;    // every id in them should be below this
   const Vertex* vertices;  // [num_dst]
   const int64_t* begins;   // [num_dst] offset of the first neighbour
   const int64_t* degrees;  // [num_dst]
@@ -24,8 +25,9 @@ inline constexpr int64_t kPickSlack = 32;
 
 struct PickKernels {
   // Picks for destinations [first, last). `positions` has room for all their edges and kPickSlack.
-  void (*pick32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
-  void (*pick64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
+  // Returns whether all that was picked is a vertex.
+  bool (*pick32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
+  bool (*pick64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
 };
 
 // Floyd's sampling with a hash set, for many picks: out[i] = begin + i-th of k < n positions.

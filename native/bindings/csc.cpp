@@ -1,0 +1,103 @@
+#include "gnnscale/csc.hpp"
+
+#include "border.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Calls use.operator()<Vertex>() with the type of the ids in `value`.
+template <typename Use>
+auto for_vertices(py::handle value, const char* name, Use&& use) {
+  return ids(value, name).ids.wide ? use.template operator()<int64_t>()
+                                   : use.template operator()<int32_t>();
+}
+
+void count(const py::object& dst, const py::object& counts) {
+  for_vertices(dst, "dst", [&]<typename Vertex>() {
+    const auto ends = vector<Vertex>(dst, "dst");
+    const auto out = mutable_vector<int64_t>(counts, "counts");
+    NoGil released;
+    count_in_degrees(ends.data, ends.size, out.data, out.size);
+  });
+}
+
+void fill(const py::object& src, const py::object& dst, const py::object& first,
+          const py::object& last, const py::object& cursor, const py::object& out) {
+  for_vertices(src, "src", [&]<typename Vertex>() {
+    const auto from = vector<Vertex>(src, "src");
+    const auto to = vector<Vertex>(dst, "dst", from.size);
+    const int64_t begin = integer(first, "first", 0, INT64_MAX);
+    const int64_t end = integer(last, "last", begin, INT64_MAX);
+    const auto slots = mutable_vector<int64_t>(cursor, "cursor", end - begin);
+    const auto lists = mutable_vector<Vertex>(out, "out");
+    NoGil released;
+    csc_fill(from.data, to.data, from.size, begin, end, slots.data, lists.data, lists.size);
+  });
+}
+
+py::array_t<int64_t> sort(const py::object& indptr, const py::object& indices,
+                          const py::object& drop_duplicates, const py::object& num_threads) {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
+    const auto offsets = vector<int64_t>(indptr, "indptr");
+    const auto lists = mutable_vector<Vertex>(indices, "indices");
+    if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
+    const bool drops = flag(drop_duplicates, "drop_duplicates");
+    const int threads = thread_count(num_threads);
+    py::array_t<int64_t> new_indptr(offsets.size);
+    int64_t* to = new_indptr.mutable_data();
+    {
+      NoGil released;
+      check_offsets(offsets.data, offsets.size - 1, lists.size, "indptr", threads);
+      csc_sort(offsets.data, offsets.size - 1, lists.data, drops, to, threads);
+    }
+    return new_indptr;
+  });
+}
+
+void expand(const py::object& indptr, const py::object& indices, const py::object& first_dst,
+            const py::object& src, const py::object& dst) {
+  const auto offsets = vector<int64_t>(indptr, "indptr");
+  const auto sources = vector<int32_t>(indices, "indices");
+  if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than destinations");
+  const int64_t first = integer(first_dst, "first_dst", 0, kMaxLocal);
+  const auto to_src = mutable_vector<int64_t>(src, "out", sources.size);
+  const auto to_dst = mutable_vector<int64_t>(dst, "out", sources.size);
+  NoGil released;
+  check_offsets(offsets.data, offsets.size - 1, sources.size, "indptr");
+  expand_edges(offsets.data, sources.data, offsets.size - 1, first, to_src.data, to_dst.data);
+}
+
+py::tuple transpose(const py::object& indptr, const py::object& indices, const py::object& num_src,
+                    const py::object& weights, const py::object& dst_scale) {
+  const auto offsets = vector<int64_t>(indptr, "indptr");
+  const auto sources = vector<int32_t>(indices, "indices");
+  if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than destinations");
+  const int64_t num_rows = integer(num_src, "num_src", 0, kMaxLocal);
+  const auto edge_weights = optional_column(weights, "weights", sources.size);
+  const auto scale = optional_vector<float>(dst_scale, "dst_scale", offsets.size - 1);
+  Array<int64_t> out_indptr(num_rows + 1);
+  Array<int32_t> out_indices(sources.size);
+  Array<float> out_weights(sources.size);
+  {
+    NoGil released;
+    check_offsets(offsets.data, offsets.size - 1, sources.size, "indptr");
+    check_below(sources.data, sources.size, num_rows, "indices");
+    const BlockTranspose block{offsets.data,      sources.data,        offsets.size - 1, num_rows,
+                               edge_weights.data, edge_weights.stride, scale.data};
+    transpose_block(block, out_indptr.data.get(), out_indices.data.get(), out_weights.data.get());
+  }
+  return py::make_tuple(to_numpy(std::move(out_indptr)), to_numpy(std::move(out_indices)),
+                        to_numpy(std::move(out_weights)));
+}
+
+}  // namespace
+
+void bind_csc(py::module_& m) {
+  m.def("count_in_degrees", &count);
+  m.def("csc_fill", &fill);
+  m.def("csc_sort", &sort);
+  m.def("expand_edges", &expand);
+  m.def("transpose_block", &transpose);
+}
+
+}  // namespace gnnscale

@@ -1,0 +1,16 @@
+// The extension module gnnscale._native. Its only importer is gnnscale/ops.py.
+#include "border.hpp"
+#include "gnnscale/memory.hpp"
+
+PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
+  using namespace gnnscale;
+  m.def("empty", [](const py::object& num_bytes) {
+    return to_numpy(Array<uint8_t>(integer(num_bytes, "shape", 0, kMaxBytes)));
+  });
+  m.def("keep_freed_memory", &keep_freed_memory);
+  bind_sampler(m);
+  bind_csc(m);
+  bind_rows(m);
+  bind_elementwise(m);
+  bind_generators(m);
+}

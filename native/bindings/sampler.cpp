@@ -1,0 +1,112 @@
+#include "gnnscale/sampler.hpp"
+#include "border.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kMaxFanout = kMaxLocal;
+// With replacement a fan-out is taken whatever the degree.
+constexpr int64_t kMaxReplaced = int64_t{1} << 20;
+
+template <typename Vertex>
+py::tuple batch_to_python(SampledBatch<Vertex>&& batch) {
+  py::list blocks;
+  for (BlockArrays& block : batch.blocks) {
+    py::object importance = py::none();
+    if (block.importance.data) importance = to_numpy(std::move(block.importance));
+    blocks.append(py::make_tuple(to_numpy(std::move(block.indptr)),
+                                 to_numpy(std::move(block.indices)), block.num_src, importance));
+  }
+  py::object edge_vertices = py::none();
+  if (batch.edge_vertices.data) edge_vertices = to_numpy(std::move(batch.edge_vertices));
+  return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks, edge_vertices);
+}
+
+Seeds seeds_of(py::handle value) {
+  const Ids found = ids(value, "seeds");
+  return {found.ids.data, found.ids.wide, found.size};
+}
+
+// Keeps the topology's arrays alive for as long as the samplers that read them.
+template <typename Vertex>
+class BoundSampler {
+ public:
+  BoundSampler(const py::object& indptr, const py::object& indices)
+      : indptr_(indptr), indices_(indices), pool_(topology(indptr, indices)) {}
+
+  py::tuple sample_neighbors(const py::object& seeds, const py::object& fanouts,
+                             const py::object& replace, const py::object& seed,
+                             const py::object& step, const py::object& num_threads,
+                             const py::object& only_new) {
+    const Seeds from = seeds_of(seeds);
+    const bool replaces = flag(replace, "replace");
+    const auto counts = integers(fanouts, "fanouts", -1, replaces ? kMaxReplaced : kMaxFanout);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const int threads = thread_count(num_threads);
+    const bool expands_new = flag(only_new, "only_new");
+    return batch_to_python([&] {
+      NoGil released;
+      return pool_.with_sampler([&](Sampler<Vertex>& sampler) {
+        return sampler.sample_neighbors(from, counts, replaces, run_seed, at, threads, expands_new);
+      });
+    }());
+  }
+
+  py::tuple sample_layers(const py::object& seeds, const py::object& layer_sizes,
+                          const py::object& seed, const py::object& step) {
+    const Seeds from = seeds_of(seeds);
+    const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    return batch_to_python([&] {
+      NoGil released;
+      return pool_.with_sampler([&](Sampler<Vertex>& sampler) {
+        return sampler.sample_layers(from, sizes, run_seed, at);
+      });
+    }());
+  }
+
+ private:
+  static Topology<Vertex> topology(py::handle indptr, py::handle indices) {
+    const auto offsets = vector<int64_t>(indptr, "indptr");
+    const auto neighbors = vector<Vertex>(indices, "indices");
+    if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
+    if (offsets.size - 1 > kMaxLocal && sizeof(Vertex) == 4) {
+      refuse_value("indices", "int32 with so many vertices", "int64");
+    }
+    if (offsets.data[0] != 0 || offsets.data[offsets.size - 1] != neighbors.size) {
+      refuse_value(
+          "indptr",
+          std::to_string(offsets.data[0]) + " to " + std::to_string(offsets.data[offsets.size - 1]),
+          "0 to " + std::to_string(neighbors.size) + ", the number of indices");
+    }
+    return {offsets.size - 1, neighbors.size, offsets.data, neighbors.data};
+  }
+
+  py::object indptr_, indices_;
+  SamplerPool<Vertex> pool_;
+};
+
+template <typename Vertex>
+void bind_class(py::module_& m, const char* name) {
+  using Bound = BoundSampler<Vertex>;
+  py::class_<Bound>(m, name, py::module_local())
+      .def(py::init<const py::object&, const py::object&>())
+      .def("sample_neighbors", &Bound::sample_neighbors)
+      .def("sample_layers", &Bound::sample_layers);
+}
+
+}  // namespace
+
+void bind_sampler(py::module_& m) {
+  py::register_local_exception<TopologyError>(m, "TopologyError", PyExc_ValueError);
+  bind_class<int32_t>(m, "Sampler32");
+  bind_class<int64_t>(m, "Sampler64");
+  m.def("sampler", [](const py::object& indptr, const py::object& indices) -> py::object {
+    if (ids(indices, "indices").ids.wide) {
+      return py::cast(std::make_unique<BoundSampler<int64_t>>(indptr, indices));
+    }
+    return py::cast(std::make_unique<BoundSampler<int32_t>>(indptr, indices));
+  });
+}
+
+}  // namespace gnnscale

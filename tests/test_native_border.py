@@ -1,0 +1,421 @@
+"""What native code refuses: every call here wrote, read or computed something wrong once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale import ops
+from gnnscale.graph import Graph, GraphError
+from gnnscale.sampler import LayerSampler, NeighborSampler
+
+INDPTR = np.array([0, 2, 2, 3])
+INDICES = np.array([1, 3, 0], np.int32)
+
+
+def rows(num_rows: int = 4, width: int = 2, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.arange(num_rows * width).view(num_rows, width).to(dtype)
+
+
+def aligned_badly(size: int, dtype: Any) -> Any:
+    data = np.zeros(size * np.dtype(dtype).itemsize + 1, np.uint8)
+    return data[1:].view(dtype)
+
+
+def read_only(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+GATHER: dict[str, Any] = {"x": rows(), "ids": np.array([3, 0]), "out": torch.empty(2, 2)}
+AGGREGATE: dict[str, Any] = {
+    "x": rows(),
+    "indptr": INDPTR,
+    "indices": INDICES,
+    "out": torch.empty(3, 2),
+}
+EDGE_DOT: dict[str, Any] = {
+    "a": rows(3),
+    "x": rows(),
+    "indptr": INDPTR,
+    "indices": INDICES,
+    "out": np.zeros(3, np.float32),
+}
+SOFTMAX: dict[str, Any] = {"indptr": INDPTR, "scores": rows(3), "bias": None}
+SOFTMAX_BACK: dict[str, Any] = {"indptr": INDPTR, "alpha": rows(3), "grad": rows(3)}
+EXPAND: dict[str, Any] = {
+    "indptr": INDPTR,
+    "indices": INDICES,
+    "first_dst": 0,
+    "out": np.zeros((2, 3), np.int64),
+}
+TRANSPOSE: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES, "num_src": 4}
+COUNT: dict[str, Any] = {"dst": np.array([0, 2]), "counts": np.zeros(3, np.int64)}
+FILL: dict[str, Any] = {
+    "src": np.array([0, 2]),
+    "dst": np.array([1, 1]),
+    "first": 0,
+    "last": 2,
+    "cursor": np.zeros(2, np.int64),
+    "out": np.zeros(2, np.int64),
+}
+SORT: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES.copy(), "drop_duplicates": False}
+DROPOUT: dict[str, Any] = {"x": rows(), "p": 0.5, "key": 1}
+DROPOUT_BACK: dict[str, Any] = {"y": rows(), "grad": rows(), "scale": 2.0}
+RMAT: dict[str, Any] = {"num_vertices": 9, "num_edges": 5, "a": 0.5, "b": 0.2, "c": 0.2, "seed": 0}
+PLANTED: dict[str, Any] = {
+    "community": np.array([0, 1, 0, 1], np.int32),
+    "weight": np.ones(4, np.float32),
+    "num_edges": 5,
+    "within": 0.5,
+    "seed": 0,
+}
+
+# What is called, its valid arguments, which one is replaced, and by what.
+REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
+    # Too small for two rows, or not float32 or bfloat16.
+    (ops.gather, GATHER, "out", torch.empty(1, 2)),
+    (ops.gather, GATHER, "out", torch.empty(2, 1)),
+    (ops.gather, GATHER, "out", torch.empty(2, 2, dtype=torch.float16)),
+    (ops.gather, GATHER, "out", torch.empty(2, 2, dtype=torch.float64)),
+    (ops.gather, GATHER, "out", torch.empty(1, 2).expand(2, 2)),
+    (ops.gather, GATHER, "out", (read_only(np.empty((2, 2), np.float32)), "float32")),
+    (ops.gather, GATHER, "out", np.empty((2, 2), np.float32)),
+    (ops.gather, GATHER, "x", rows(dtype=torch.float64)),
+    (ops.gather, GATHER, "x", rows().T),
+    (ops.gather, GATHER, "x", rows()[0]),
+    (ops.gather, GATHER, "x", rows().to_sparse()),
+    (ops.gather, GATHER, "x", rows().to("meta")),
+    (ops.gather, GATHER, "x", (rows().numpy(), "float64")),
+    (ops.gather, GATHER, "x", (rows().numpy(), "float16")),
+    (ops.gather, GATHER, "x", (rows().numpy().astype(">f4"), "float32")),
+    (ops.gather, GATHER, "x", (aligned_badly(8, np.float32).reshape(4, 2), "float32")),
+    (ops.gather, GATHER, "x", None),
+    *((ops.gather, GATHER, "ids", np.array([0, 1], kind)) for kind in ("i2", "?", "f8", "u4", "O")),
+    (ops.gather, GATHER, "ids", np.array([[0], [1]])),
+    (ops.gather, GATHER, "ids", np.array([0, 1], ">i4")),
+    (ops.gather, GATHER, "ids", np.array(1)),
+    (ops.gather, GATHER, "ids", [0, 1]),
+    (ops.gather, GATHER, "ids", aligned_badly(2, np.int64)),
+    *((ops.gather, GATHER, "ids", np.array([0, bad])) for bad in (-1, 4, 2**31, -(2**63), 2**62)),
+    (ops.gather, GATHER, "num_threads", 0),
+    (ops.gather, GATHER, "num_threads", 10**9),
+    (ops.gather, GATHER, "num_threads", 2**80),
+    (ops.gather, GATHER, "num_threads", 1.5),
+    # Neighbours of a block.
+    (ops.aggregate, AGGREGATE, "indptr", np.array([0, 3, 2, 3])),
+    (ops.aggregate, AGGREGATE, "indptr", np.array([0, 2, 2, 4])),
+    (ops.aggregate, AGGREGATE, "indptr", np.array([1, 2, 2, 3])),
+    (ops.aggregate, AGGREGATE, "indptr", np.array([0, -(2**63), 2, 3])),
+    (ops.aggregate, AGGREGATE, "indptr", INDPTR.astype(np.int32)),
+    (ops.aggregate, AGGREGATE, "indptr", np.empty(0, np.int64)),
+    (ops.aggregate, AGGREGATE, "indptr", np.array([0, 0, 2, 2, 2, 2, 3])[::2]),
+    (ops.aggregate, AGGREGATE, "indices", np.array([1, 4, 0], np.int32)),
+    (ops.aggregate, AGGREGATE, "indices", np.array([1, -1, 0], np.int32)),
+    (ops.aggregate, AGGREGATE, "indices", INDICES.astype(np.int64)),
+    (ops.aggregate, AGGREGATE, "indices", np.repeat(INDICES, 2)[::2]),
+    (ops.aggregate, AGGREGATE, "ids", np.array([0, 1, 4, 2])),
+    (ops.aggregate, AGGREGATE, "ids", np.array([0, 1, 2, 3, 0, 1])[::2]),
+    (ops.aggregate, AGGREGATE, "weights", np.ones(3)),
+    (ops.aggregate, AGGREGATE, "weights", np.ones(2, np.float32)),
+    (ops.aggregate, AGGREGATE, "dst_scale", np.ones(2, np.float32)),
+    (ops.aggregate, AGGREGATE, "dst_scale", np.ones(3)),
+    (ops.aggregate, AGGREGATE, "gate", torch.ones(2, 2)),
+    (ops.aggregate, AGGREGATE, "gate", torch.ones(3, 1)),
+    (ops.aggregate, AGGREGATE, "gate", torch.ones(3, 2, dtype=torch.bfloat16)),
+    (ops.aggregate, AGGREGATE, "num_self", -1),
+    (ops.aggregate, AGGREGATE, "num_self", 4),
+    (ops.aggregate, AGGREGATE, "ids_per_edge", 1),
+    (ops.edge_dot, EDGE_DOT, "a", rows(2)),
+    (ops.edge_dot, EDGE_DOT, "a", rows(3, dtype=torch.bfloat16)),
+    (ops.edge_dot, EDGE_DOT, "x", rows(4, 3)),
+    (ops.edge_dot, EDGE_DOT, "x", rows(3)),
+    (ops.edge_dot, EDGE_DOT, "out", np.zeros(2, np.float32)),
+    (ops.edge_dot, EDGE_DOT, "out", np.zeros(3)),
+    (ops.edge_dot, EDGE_DOT, "out", read_only(np.zeros(3, np.float32))),
+    # Once, the result of strided scores was lost.
+    (ops.edge_softmax, SOFTMAX, "scores", rows(2, 3).T),
+    (ops.edge_softmax, SOFTMAX, "scores", rows(6)[::2]),
+    (ops.edge_softmax, SOFTMAX, "scores", rows(2)),
+    (ops.edge_softmax, SOFTMAX, "scores", rows(3, dtype=torch.float64)),
+    (ops.edge_softmax, SOFTMAX, "bias", np.ones(2, np.float32)),
+    (ops.edge_softmax_backward, SOFTMAX_BACK, "grad", rows(3, 1)),
+    (ops.edge_softmax_backward, SOFTMAX_BACK, "grad", rows(2, 3).T),
+    (ops.edge_softmax_backward, SOFTMAX_BACK, "alpha", rows(2)),
+    (ops.expand_edges, EXPAND, "out", np.zeros((2, 2), np.int64)),
+    (ops.expand_edges, EXPAND, "out", np.zeros((3, 2), np.int64)),
+    (ops.expand_edges, EXPAND, "out", np.zeros((2, 3), np.int32)),
+    (ops.expand_edges, EXPAND, "indptr", np.array([0, 9, 2, 3])),
+    (ops.transpose_block, TRANSPOSE, "num_src", 3),
+    (ops.transpose_block, TRANSPOSE, "num_src", -1),
+    (ops.transpose_block, TRANSPOSE, "weights", np.ones(3)),
+    (ops.transpose_block, TRANSPOSE, "dst_scale", np.ones(4, np.float32)),
+    (ops.count_in_degrees, COUNT, "dst", np.array([0, 3])),
+    (ops.count_in_degrees, COUNT, "dst", np.array([0, -1])),
+    (ops.count_in_degrees, COUNT, "counts", np.zeros(3)),
+    (ops.csc_fill, FILL, "cursor", np.array([0, 1])),
+    (ops.csc_fill, FILL, "cursor", np.array([0, -1])),
+    (ops.csc_fill, FILL, "cursor", np.zeros(1, np.int64)),
+    (ops.csc_fill, FILL, "dst", np.array([1])),
+    (ops.csc_fill, FILL, "dst", np.array([1, 1], np.int32)),
+    (ops.csc_fill, FILL, "out", np.zeros(2, np.int32)),
+    (ops.csc_fill, FILL, "last", -1),
+    (ops.csc_sort, SORT, "indptr", np.array([0, 3, 2, 3])),
+    (ops.csc_sort, SORT, "indptr", np.array([0, 2, 2, 30])),
+    (ops.csc_sort, SORT, "indices", read_only(INDICES.copy())),
+    (ops.relu_dropout, DROPOUT, "x", rows().T),
+    (ops.relu_dropout, DROPOUT, "x", rows(dtype=torch.float64)),
+    (ops.relu_dropout, DROPOUT, "x", rows(dtype=torch.uint8)),
+    *((ops.relu_dropout, DROPOUT, "p", bad) for bad in (float("nan"), -0.1, 1.5, "half", None)),
+    *((ops.relu_dropout, DROPOUT, "key", bad) for bad in (-1, 2**64, 1.0)),
+    (ops.relu_dropout_backward, DROPOUT_BACK, "y", rows(3)),
+    (ops.relu_dropout_backward, DROPOUT_BACK, "y", rows(dtype=torch.bfloat16)),
+    (ops.relu_dropout_backward, DROPOUT_BACK, "grad", rows().T),
+    (ops.relu_dropout_backward, DROPOUT_BACK, "scale", float("nan")),
+    *((ops.rmat_edges, RMAT, "a", bad) for bad in (float("nan"), -1, 2, float("inf"), "x")),
+    *((ops.rmat_edges, RMAT, "num_vertices", bad) for bad in (1, 2**31, -5, 10**30)),
+    *((ops.rmat_edges, RMAT, "num_edges", bad) for bad in (-1, 19, 2**62)),
+    (ops.planted_partition_edges, PLANTED, "community", np.array([0, -1, 0, 1], np.int32)),
+    (ops.planted_partition_edges, PLANTED, "community", np.array([0, 2**30, 0, 1], np.int32)),
+    (ops.planted_partition_edges, PLANTED, "community", np.array([0, 1, 0, 0], np.int32)),
+    (ops.planted_partition_edges, PLANTED, "weight", np.float32([1, 1, np.nan, 1])),
+    (ops.planted_partition_edges, PLANTED, "weight", np.float32([1, 1, 0, 1])),
+    (ops.planted_partition_edges, PLANTED, "weight", np.float32([1e30, 1e-30, 1e-30, 1e-30])),
+    (ops.planted_partition_edges, PLANTED, "weight", np.ones(3, np.float32)),
+    (ops.planted_partition_edges, PLANTED, "within", float("nan")),
+    (ops.planted_partition_edges, PLANTED, "num_edges", -1),
+]
+THREADED = {
+    ops.gather, ops.aggregate, ops.edge_dot, ops.edge_softmax, ops.edge_softmax_backward,
+    ops.csc_sort, ops.relu_dropout, ops.relu_dropout_backward, ops.rmat_edges,
+}  # fmt: skip
+
+
+def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    given = {"num_threads": 1, **arguments} if function in THREADED else arguments
+    return function(**given)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "name", "value"),
+    REFUSED,
+    ids=[f"{case[0].__name__}-{case[2]}-{number}" for number, case in enumerate(REFUSED)],
+)
+def test_what_is_refused(
+    function: Callable[..., Any], arguments: dict[str, Any], name: str, value: Any
+) -> None:
+    with pytest.raises((TypeError, ValueError)) as error:
+        call(function, arguments | {name: value})
+    message = str(error.value)
+    # Arguments that have to agree with each other may be blamed in each other's place.
+    assert message.split(":")[0] in (name, *blamed_together(function, name)), message
+    assert "\n" not in message
+
+
+def blamed_together(function: Callable[..., Any], name: str) -> tuple[str, ...]:
+    together = {
+        (ops.gather, "ids"): (),
+        (ops.edge_dot, "a"): ("indptr",),
+        (ops.edge_dot, "x"): ("indices",),
+        (ops.edge_softmax, "scores"): ("indptr",),
+        (ops.edge_softmax_backward, "alpha"): ("indptr", "grad"),
+        (ops.aggregate, "num_self"): ("self_rows",),
+        (ops.transpose_block, "num_src"): ("indices",),
+        (ops.relu_dropout_backward, "y"): ("grad", "out"),
+        (ops.csc_sort, "indices"): ("indptr",),
+    }
+    return together.get((function, name), ())
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    list({case[0].__name__: case[:2] for case in REFUSED}.values()),
+    ids=list({case[0].__name__ for case in REFUSED}),
+)
+def test_what_the_refused_calls_were_made_of_is_valid(
+    function: Callable[..., Any], arguments: dict[str, Any]
+) -> None:
+    call(function, arguments)
+
+
+def test_self_rows_are_checked_too() -> None:
+    own = {"self_rows": rows(), "num_self": 2}
+    for name, value, blamed in (
+        ("self_ids", np.array([0, 4]), "self_ids"),
+        ("self_ids", np.array([0]), "self_ids"),
+        ("self_ids", np.array([0, 9, 1, 9])[::2], "self_ids"),
+        ("self_scale", np.ones(1, np.float32), "self_scale"),
+        ("self_rows", rows(4, 3), "self_rows"),
+        ("self_rows", rows(1), "num_self"),
+        ("self_rows", None, "self_rows"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{blamed}: "):
+            call(ops.aggregate, AGGREGATE | own | {name: value})
+
+
+def test_ids_per_edge_need_one_for_each_edge() -> None:
+    for ids in (None, np.array([0, 1]), np.array([0, 1, 4])):
+        with pytest.raises((TypeError, ValueError), match=r"^ids: "):
+            call(ops.aggregate, AGGREGATE | {"ids": ids, "ids_per_edge": True})
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2**40, 2**40), (2**62,), (-(2**40), -(2**40))])
+def test_sizes_of_tensors_have_limits(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^shape: "):
+        ops.empty(shape, torch.float32)
+    with pytest.raises(MemoryError):
+        ops.empty((2**45,), torch.float32)
+
+
+def test_rows_are_read_from_within_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    np.arange(6, dtype=np.float32).tofile(file)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        out = torch.empty(2, 3)
+        ops.read_rows(descriptor, np.array([1, 0]), out=out, num_threads=1)
+        assert out.tolist() == [[3, 4, 5], [0, 1, 2]]
+        for ids in ([0, -1], [0, 2**62]):
+            with pytest.raises(ValueError, match=r"^ids: "):
+                ops.read_rows(descriptor, np.array(ids), out=out, num_threads=1)
+        with pytest.raises(OSError, match="Input/output error"):
+            ops.read_rows(descriptor, np.array([0, 2]), out=out, num_threads=1)
+        with pytest.raises(ValueError, match=r"^out: "):
+            ops.read_rows(descriptor, np.array([0, 1]), out=torch.empty(3, 2).T, num_threads=1)
+        with pytest.raises(ValueError, match=r"^fd: "):
+            ops.read_rows(-1, np.array([0, 1]), out=out, num_threads=1)
+    finally:
+        os.close(descriptor)
+
+
+SAMPLE: dict[str, Any] = {
+    "seeds": np.array([0, 1]),
+    "fanouts": [2, 2],
+    "replace": False,
+    "seed": 0,
+    "step": 0,
+    "num_threads": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seeds", np.array([2**32])),
+        ("seeds", np.array([2**32 + 3])),
+        ("seeds", np.array([3.7])),
+        ("seeds", np.array([True, False])),
+        ("seeds", np.array([1], np.int16)),
+        ("seeds", np.array([1], np.uint64)),
+        ("seeds", np.array([[1]])),
+        ("seeds", np.array([-1])),
+        ("seeds", np.array([1, 1])),
+        ("seeds", [0, 1]),
+        ("fanouts", [2**63 - 1]),
+        ("fanouts", [-2]),
+        ("fanouts", [10**30]),
+        ("fanouts", [1.5]),
+        ("fanouts", [1] * 65),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("step", -1),
+        ("step", 0.5),
+        ("num_threads", 0),
+        ("replace", 1),
+        ("only_new", "no"),
+    ],
+)
+def test_samples_that_are_refused(tiny_graph: Graph, name: str, value: Any) -> None:
+    sampler = ops.NativeSampler(tiny_graph)
+    sampler.sample_neighbors(**SAMPLE)
+    with pytest.raises((TypeError, ValueError)) as error:
+        sampler.sample_neighbors(**(SAMPLE | {name: value}))
+    assert str(error.value).startswith(f"{name}: ")
+
+
+def test_fan_outs_that_no_memory_could_hold(tiny_graph: Graph) -> None:
+    for fanouts in ([2**63 - 1, 5], [2**31 - 1, 5], [2**20 + 1]):
+        sampler = NeighborSampler(tiny_graph, fanouts=fanouts, replace=True)
+        with pytest.raises(ValueError, match=r"^fanouts: "):
+            sampler.sample(np.array([0, 1, 2]), 0)
+
+
+@pytest.mark.parametrize("sizes", [[0], [-1], [2**40], [1.5]])
+def test_layer_sizes_that_are_refused(tiny_graph: Graph, sizes: list[Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^layer_sizes: "):
+        LayerSampler(tiny_graph, layer_sizes=sizes).sample(np.array([0]), 0)
+
+
+def damaged(graph: Graph, name: str, place: int, value: int) -> Graph:
+    from dataclasses import replace
+
+    array = np.array(getattr(graph, name))
+    array[place] = value
+    return replace(graph, **{name: array})
+
+
+@pytest.mark.parametrize("value", [-1, 2**30, -(2**31), 5])
+def test_an_id_that_is_no_vertex(tiny_graph: Graph, value: int) -> None:
+    graph = damaged(tiny_graph, "indices", 2, value)
+    for sampler in (
+        NeighborSampler(graph, fanouts=[-1, 2]),
+        NeighborSampler(graph, fanouts=[3], replace=True, num_threads=2),
+        LayerSampler(graph, layer_sizes=[9]),
+    ):
+        with pytest.raises(GraphError, match=f"tiny: damaged, indices: {value} is no vertex"):
+            sampler.sample(np.arange(5), 0)
+
+
+@pytest.mark.parametrize("value", [-1, 100, 2**62, -(2**63)])
+def test_an_offset_that_is_none(tiny_graph: Graph, value: int) -> None:
+    graph = damaged(tiny_graph, "indptr", 2, value)
+    for sampler in (
+        NeighborSampler(graph, fanouts=[-1, 2]),
+        LayerSampler(graph, layer_sizes=[9]),
+    ):
+        with pytest.raises(GraphError, match="tiny: damaged, indptr: "):
+            sampler.sample(np.arange(5), 0)
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 1), (0, -1), (5, 7), (5, 5), (5, -(2**63))])
+def test_a_topology_whose_ends_do_not_fit(tiny_graph: Graph, place: int, value: int) -> None:
+    with pytest.raises(ValueError, match=r"^indptr: "):
+        ops.NativeSampler(damaged(tiny_graph, "indptr", place, value))
+
+
+def test_a_graph_that_is_damaged_while_it_is_sampled(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    indices, indptr = np.array(graph.indices), np.array(graph.indptr)
+    from dataclasses import replace
+
+    sampler = NeighborSampler(
+        replace(graph, indices=indices, indptr=indptr), fanouts=[10, 10], num_threads=2
+    )
+    finished = threading.Event()
+
+    def damage() -> None:
+        generator = np.random.default_rng(0)
+        while not finished.is_set():
+            at, offset = generator.integers(len(indices)), generator.integers(len(indptr))
+            indices[at], indptr[offset] = generator.integers(-(2**31), 2**31, 2)
+            indices[at], indptr[offset] = graph.indices[at], graph.indptr[offset]
+
+    thread = threading.Thread(target=damage)
+    thread.start()
+    try:
+        for step in range(300):
+            try:
+                batch = sampler.sample(np.arange(200), step)
+            except GraphError:
+                continue
+            assert (batch.input_vertices < 300).all()
+    finally:
+        finished.set()
+        thread.join()
