@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ _MAX_HEADER_BYTES = 4096
 _MAX_AXES = 4
 #: Booleans, whole numbers and floating point; no objects, records, strings or dates.
 _KINDS = "biuf"
+#: What no header has: Python's parser would warn of it, whatever else it says.
+_NOT_IN_HEADER = re.compile(rb"\\|[0-9][A-Za-z_]|[^\t\n -~]")
 
 
 class NpyError(ValueError):
@@ -90,8 +93,10 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and type from the text of a header, a Python dictionary of three entries."""
+    if strange := _NOT_IN_HEADER.search(text):
+        raise NpyError(f"header is not a dictionary (holds {strange[0]!r})")
     try:
-        entries = ast.literal_eval(text.decode("latin1").strip())
+        entries = ast.literal_eval(text.decode("ascii").strip())
     # Damaged text makes the parser raise almost anything, MemoryError and RecursionError included.
     except Exception as error:
         raise NpyError(f"header is not a dictionary ({type(error).__name__})") from None

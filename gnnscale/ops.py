@@ -12,7 +12,7 @@ nothing is converted; nobody else may write to them meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import _native
+from gnnscale.errors import shown
 from gnnscale.graph import Graph, GraphError
 
 __all__ = [
@@ -75,26 +76,37 @@ def _rows(name: str, rows: Any) -> tuple[Array, str]:
     dtype = _TORCH_NAMES.get(rows.dtype)
     if dtype is None:
         raise TypeError(f"{name}: {rows.dtype}, allowed are {', '.join(_TORCH_NAMES.values())}")
-    return _numpy(name, rows.view(torch.int16) if dtype == "bfloat16" else rows), dtype
+    _check_dense(name, rows)
+    bits = rows.view(torch.int16) if dtype == "bfloat16" else rows
+    array: Array = bits.detach().numpy()
+    return array, dtype
 
 
-def _numpy(name: str, tensor: Any) -> Array:
-    """Return the memory of a tensor as an array."""
+def _floats(name: str, tensor: Any) -> Array:
+    """Return the memory of a float32 tensor as an array."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: {type(tensor).__name__}, allowed is a torch tensor")
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        raise TypeError(f"{name}: a {tensor.layout} tensor on {tensor.device}, allowed is the CPU")
-    array: Array = tensor.detach().numpy()
-    return array
+    if tensor.dtype != torch.float32:
+        raise TypeError(f"{name}: {tensor.dtype}, allowed is float32")
+    return _rows(name, tensor)[0]
 
 
 def _flat(name: str, tensor: Any) -> tuple[Array, str]:
     """Return the elements of a contiguous tensor in one axis, and the name of their type."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: {type(tensor).__name__}, allowed is a torch tensor")
-    if tensor.layout != torch.strided or not tensor.is_contiguous():
+    _check_dense(name, tensor)
+    if not tensor.is_contiguous():
         raise ValueError(f"{name}: not contiguous")
     return _rows(name, tensor.view(-1))
+
+
+def _check_dense(name: str, tensor: torch.Tensor) -> None:
+    """Refuse what has no plain elements in the host's memory."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise TypeError(f"{name}: a {tensor.layout} tensor on {tensor.device}, allowed is the CPU")
+    if tensor.is_neg():
+        raise ValueError(f"{name}: a view that negates, allowed are elements as they are")
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -106,10 +118,27 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         ValueError: a size is negative, or all together are beyond any memory.
         MemoryError: there is not so much memory.
     """
-    num_bytes = math.prod(shape) * dtype.itemsize
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype: {type(dtype).__name__}, allowed are torch's")
+    if not isinstance(shape, tuple) or not all(type(size) is int for size in shape):
+        raise TypeError(f"shape: {shown(shape)}, allowed is a tuple of whole numbers")
+    # Sizes that are beyond memory by themselves are so beside a 0, too: strides would overflow.
+    num_bytes = math.prod(max(size, 1) for size in shape) * dtype.itemsize
     if min(shape, default=0) < 0 or num_bytes > _MAX_BYTES:
-        raise ValueError(f"shape: {tuple(shape)}, allowed are sizes from 0 to 2^47 bytes in all")
-    return torch.from_numpy(_native.empty(num_bytes)).view(dtype).view(shape)
+        raise ValueError(f"shape: {shown(shape)}, allowed are sizes from 0 to 2^47 bytes in all")
+    with _naming("shape", shape):
+        memory = _native.empty(math.prod(shape) * dtype.itemsize)
+    tensor: torch.Tensor = torch.from_numpy(memory)
+    return tensor.view(dtype).view(shape)
+
+
+@contextmanager
+def _naming(name: str, value: Any) -> Iterator[None]:
+    """Name the argument that asks for more memory than there is."""
+    try:
+        yield
+    except MemoryError:
+        raise MemoryError(f"{name}: {shown(value)}, there is not so much memory") from None
 
 
 def keep_freed_memory() -> None:
@@ -132,14 +161,20 @@ class NativeSampler:
 
         Offsets and ids are checked as they are read, batch by batch: a store may be damaged, or
         become so while it is mapped.
+
+        Raises:
+            TypeError: an array is not of the type that it has to be.
+            ValueError: the offsets are not those of so many ids.
         """
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph: {type(graph).__name__}, allowed is a Graph")
         self._sampler = _native.sampler(graph.indptr, graph.indices)
         self._graph = graph.path or graph.name
 
     def sample_neighbors(
         self,
         seeds: Array,
-        fanouts: Sequence[int],
+        fanouts: list[int] | tuple[int, ...],
         *,
         replace: bool,
         seed: int,
@@ -173,12 +208,12 @@ class NativeSampler:
         """
         with self._naming_the_graph():
             result: Sampled = self._sampler.sample_neighbors(
-                _contiguous(seeds), list(fanouts), replace, seed, step, num_threads, only_new
+                _contiguous(seeds), fanouts, replace, seed, step, num_threads, only_new
             )
         return result
 
     def sample_layers(
-        self, seeds: Array, layer_sizes: Sequence[int], *, seed: int, step: int
+        self, seeds: Array, layer_sizes: list[int] | tuple[int, ...], *, seed: int, step: int
     ) -> Sampled:
         """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
 
@@ -192,7 +227,7 @@ class NativeSampler:
         """
         with self._naming_the_graph():
             result: Sampled = self._sampler.sample_layers(
-                _contiguous(seeds), list(layer_sizes), seed, step
+                _contiguous(seeds), layer_sizes, seed, step
             )
         return result
 
@@ -239,7 +274,7 @@ def read_rows(fd: int, ids: Array, *, out: torch.Tensor, num_threads: int) -> No
     Raises:
         OSError: a row could not be read whole.
     """
-    _native.read_rows(fd, _contiguous(ids), _numpy("out", out), num_threads)
+    _native.read_rows(fd, _contiguous(ids), _floats("out", out), num_threads)
 
 
 def aggregate(
@@ -324,8 +359,10 @@ def expand_edges(indptr: Array, indices: Array, *, first_dst: int, out: NDArray[
         first_dst: local id of the block's first destination.
         out: ``[2, num_edges]`` int64, each row contiguous: sources, then destinations.
     """
-    if not isinstance(out, np.ndarray) or out.ndim != 2 or len(out) != 2:
-        raise ValueError(f"out: shape {np.shape(out)}, must be (2, {np.size(indices)})")
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: {type(out).__name__}, allowed is int64")
+    if out.ndim != 2 or len(out) != 2:
+        raise ValueError(f"out: shape {list(out.shape)}, allowed is [2, number of indices]")
     _native.expand_edges(indptr, indices, first_dst, out[0], out[1])
 
 
@@ -382,9 +419,9 @@ def edge_softmax(
     ``bias`` ``[num_edges]`` float32 multiplies the exponentials: the importance of an edge that was
     kept with a known probability.
     """
-    given = _numpy("scores", scores)
+    given = _floats("scores", scores)
     alpha = empty(given.shape, torch.float32)
-    _native.edge_softmax(indptr, given, bias, _numpy("out", alpha), num_threads)
+    _native.edge_softmax(indptr, given, bias, _floats("out", alpha), num_threads)
     return alpha
 
 
@@ -392,10 +429,10 @@ def edge_softmax_backward(
     indptr: Array, alpha: torch.Tensor, grad: torch.Tensor, *, num_threads: int
 ) -> torch.Tensor:
     """Return the gradient of ``edge_softmax``'s scores from that of its result."""
-    given = _numpy("alpha", alpha)
+    given = _floats("alpha", alpha)
     out = empty(given.shape, torch.float32)
     _native.edge_softmax_backward(
-        indptr, given, _numpy("grad", grad), _numpy("out", out), num_threads
+        indptr, given, _floats("grad", grad), _floats("out", out), num_threads
     )
     return out
 
@@ -452,9 +489,11 @@ def rmat_edges(
 
     Raises:
         ValueError: fewer than 2 vertices, or more edges than half of all possible.
+        MemoryError: there is not so much memory.
     """
     result: tuple[NDArray[np.int32], NDArray[np.int32]]
-    result = _native.rmat_edges(num_vertices, num_edges, a, b, c, seed, num_threads)
+    with _naming("num_edges", num_edges):
+        result = _native.rmat_edges(num_vertices, num_edges, a, b, c, seed, num_threads)
     return result
 
 
@@ -479,7 +518,12 @@ def planted_partition_edges(
 
     Returns:
         ``(src, dst)``, ``[num_edges]`` int32 each.
+
+    Raises:
+        ValueError: a community has but one vertex, or a weight is not positive.
+        MemoryError: there is not so much memory.
     """
     result: tuple[NDArray[np.int32], NDArray[np.int32]]
-    result = _native.planted_partition_edges(community, weight, num_edges, within, seed)
+    with _naming("num_edges", num_edges):
+        result = _native.planted_partition_edges(community, weight, num_edges, within, seed)
     return result

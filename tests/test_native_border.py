@@ -270,8 +270,46 @@ def test_ids_per_edge_need_one_for_each_edge() -> None:
 def test_sizes_of_tensors_have_limits(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"^shape: "):
         ops.empty(shape, torch.float32)
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError, match=r"^shape: "):
         ops.empty((2**45,), torch.float32)
+
+
+@pytest.mark.parametrize("shape", [5, "ab", [3], (True,), (2.0,), (None, 3), (np.int64(3),)])
+def test_shapes_are_tuples_of_whole_numbers(shape: Any) -> None:
+    with pytest.raises(TypeError, match=r"^shape: "):
+        ops.empty(shape, torch.float32)
+    with pytest.raises(TypeError, match=r"^dtype: "):
+        ops.empty((1,), "float32")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch._neg_view(torch.ones(2, 3)),
+        torch._neg_view(torch.ones(2, 3, dtype=torch.bfloat16)),
+        torch.ones(2, 3).to_sparse(),
+        torch.ones(2, 3, dtype=torch.bfloat16).to_sparse(),
+        torch.ones(2, 3, device="meta"),
+        torch.zeros(2, 3, dtype=torch.complex64).conj(),
+    ],
+    ids=["negative", "negative bfloat16", "sparse", "sparse bfloat16", "meta", "conjugate"],
+)
+def test_tensors_without_plain_elements(tensor: torch.Tensor) -> None:
+    ids, out = np.array([0, 1]), torch.empty(2, 3)
+    with pytest.raises((TypeError, ValueError), match=r"^x: "):
+        ops.gather(tensor, ids, out=out, num_threads=1)
+    with pytest.raises((TypeError, ValueError), match=r"^out: "):
+        ops.gather(out, ids, out=tensor, num_threads=1)
+    with pytest.raises((TypeError, ValueError), match=r"^scores: "):
+        ops.edge_softmax(np.array([0, 2]), tensor, bias=None, num_threads=1)
+    with pytest.raises((TypeError, ValueError), match=r"^x: "):
+        ops.relu_dropout(tensor, p=0.5, key=1, num_threads=1)
+
+
+def test_more_edges_than_memory() -> None:
+    community, weight = np.zeros(2, np.int32), np.ones(2, np.float32)
+    with pytest.raises(MemoryError, match=r"^num_edges: "):
+        ops.planted_partition_edges(community, weight, 2**45, 0.5, 0)
 
 
 def test_rows_are_read_from_within_a_file(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 from pathlib import Path
@@ -48,6 +49,9 @@ def test_headers_of_all_versions(version: tuple[int, int]) -> None:
         ("[" * 4000, "header is not a dictionary"),
         ("'\n", "header is not a dictionary"),
         ("__import__('os')", "header is not a dictionary"),
+        (GOOD.replace("shape", "s\\mape"), "header is not a dictionary .holds"),
+        (GOOD.replace("False", "1or 2"), "header is not a dictionary .holds"),
+        (GOOD.replace("False", "\xe9"), "header is not a dictionary .holds"),
         ("3", "header needs exactly"),
         (" " * 5000, "header of 5000 bytes"),
     ],
@@ -59,10 +63,9 @@ def test_damaged_headers(text: str, reason: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_or_read(data: bytes) -> None:
-    try:
+    # Any other exception fails the test.
+    with contextlib.suppress(NpyError):
         read_header(io.BytesIO(b"\x93NUMPY\x01\x00" + data))
-    except NpyError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize(

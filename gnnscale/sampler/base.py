@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +12,10 @@ from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 from gnnscale.sampler.minibatch import Block, MiniBatch
 
-__all__ = ["Sampler", "SamplerConfig", "to_minibatch"]
+__all__ = ["MAX_HOPS", "Sampler", "SamplerConfig", "to_minibatch", "whole_numbers"]
+
+#: Hops that a sampler goes.
+MAX_HOPS = 16
 
 
 class Sampler(Protocol):
@@ -30,17 +34,28 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplerConfig:
+class SamplerConfig(ABC):
     """Base of the configuration group ``sampler``."""
 
     @property
+    @abstractmethod
     def num_layers(self) -> int:
         """Number of hops, which must be the model's number of layers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
         """Build the sampler for ``graph``. The number of threads changes its speed alone."""
-        raise NotImplementedError
+
+
+def whole_numbers(name: str, values: Any) -> list[int]:
+    """Return a copy of a sampler's argument; native code looks at the numbers themselves.
+
+    Raises:
+        TypeError: it is neither a list nor a tuple.
+    """
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
+    return list(values)
 
 
 def to_minibatch(num_seeds: int, sampled: Sampled, *, seed: int, step: int) -> MiniBatch:

@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
+from gnnscale.config import ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
-from gnnscale.sampler.base import SamplerConfig, to_minibatch
+from gnnscale.sampler.base import MAX_HOPS, SamplerConfig, to_minibatch, whole_numbers
 from gnnscale.sampler.minibatch import MiniBatch
 
 __all__ = ["LayerSampler", "LayerSampling"]
@@ -35,7 +35,7 @@ class LayerSampler:
             seed: fixes every choice, together with the step.
         """
         self._native = NativeSampler(graph)
-        self.layer_sizes = list(layer_sizes)
+        self.layer_sizes = whole_numbers("layer_sizes", layer_sizes)
         self.seed = seed
         # The cap is on the whole batch; one thread keeps it.
         self.num_threads = 1
@@ -58,6 +58,9 @@ class LayerSampling(SamplerConfig):
                 f"sampler.layer_sizes={list(self.layer_sizes)}: "
                 "one positive number of vertices a layer is needed"
             )
+        check_range("number of sampler.layer_sizes", len(self.layer_sizes), 1, MAX_HOPS)
+        for size in self.layer_sizes:
+            check_range("sampler.layer_sizes", size, 1)
 
     @property
     def num_layers(self) -> int:

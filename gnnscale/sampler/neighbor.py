@@ -7,13 +7,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
+from gnnscale.config import MAX_COUNT, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
-from gnnscale.sampler.base import SamplerConfig, to_minibatch
+from gnnscale.sampler.base import MAX_HOPS, SamplerConfig, to_minibatch, whole_numbers
 from gnnscale.sampler.minibatch import MiniBatch
 
 __all__ = ["NeighborSampler", "NeighborSampling"]
+
+#: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
+_MAX_REPLACED = 1 << 20
 
 
 class NeighborSampler:
@@ -42,7 +45,7 @@ class NeighborSampler:
             num_threads: threads of one call.
         """
         self._native = NativeSampler(graph)
-        self.fanouts = list(fanouts)
+        self.fanouts = whole_numbers("fanouts", fanouts)
         self.replace = replace
         self.seed = seed
         self.num_threads = num_threads
@@ -70,11 +73,13 @@ class NeighborSampling(SamplerConfig):
     def __post_init__(self) -> None:
         if not self.fanouts:
             raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
+        check_range("number of sampler.fanouts", len(self.fanouts), 1, MAX_HOPS)
+        max_fanout = _MAX_REPLACED if self.replace else MAX_COUNT
         for fanout in self.fanouts:
-            if fanout == 0 or fanout < -1:
+            if fanout != -1 and not 1 <= fanout <= max_fanout:
                 raise ConfigError(
-                    f"sampler.fanouts={list(self.fanouts)}: {fanout} is not a fan-out; "
-                    "each must be positive, or -1 for all neighbours"
+                    f"sampler.fanouts={list(self.fanouts)}: {fanout} is not a fan-out; each must "
+                    f"be positive and at most {max_fanout:,}, or -1 for all neighbours"
                 )
 
     @property

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,12 @@ def test_a_vertex_is_kept_the_more_the_higher_its_degree() -> None:
 def test_sizes_that_are_refused(layer_sizes: list[int]) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.layer_sizes="):
         LayerSampling(layer_sizes=layer_sizes)
+
+
+@pytest.mark.parametrize("layer_sizes", [5, "ab", None])
+def test_sizes_are_a_list(layer_sizes: Any, tiny_graph: Graph) -> None:
+    with pytest.raises(TypeError, match=r"^layer_sizes: "):
+        LayerSampler(tiny_graph, layer_sizes=layer_sizes)
 
 
 def test_configuration_builds_the_sampler(tiny_graph: Graph) -> None:

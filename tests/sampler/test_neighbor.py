@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
@@ -259,6 +260,29 @@ def test_real_graph(test_data: Any) -> None:
 def test_fanouts_that_are_refused(fanouts: list[int]) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.fanouts="):
         NeighborSampling(fanouts=fanouts)
+
+
+def test_fanouts_that_no_memory_holds() -> None:
+    NeighborSampling(fanouts=[2**20 + 1])
+    with pytest.raises(ConfigError, match="1048577 is not a fan-out"):
+        NeighborSampling(fanouts=[2**20 + 1], replace=True)
+    with pytest.raises(ConfigError, match="9223372036854775807 is not a fan-out"):
+        NeighborSampling(fanouts=[2**63 - 1])
+
+
+@pytest.mark.parametrize("fanouts", [5, "ab", b"3", None, {2: 3}, np.array([2])])
+def test_fanouts_are_a_list(fanouts: Any, tiny_graph: Graph) -> None:
+    with pytest.raises(TypeError, match=r"^fanouts: "):
+        NeighborSampler(tiny_graph, fanouts=fanouts)
+    with pytest.raises(TypeError, match=r"^fanouts: "):
+        ops.NativeSampler(tiny_graph).sample_neighbors(
+            np.array([0]), fanouts, replace=False, seed=0, step=0, num_threads=1
+        )
+
+
+def test_a_graph_is_needed() -> None:
+    with pytest.raises(TypeError, match=r"^graph: str, allowed is a Graph"):
+        NeighborSampler("graph", fanouts=[1])  # type: ignore[arg-type]
 
 
 def test_configuration_builds_the_sampler(tiny_graph: Graph) -> None:
