@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+import inspect
+import math
+import sys
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
-from typing import Any, TypeVar, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gnnscale.errors import UserError
+from gnnscale.errors import UserError, shown
 
-__all__ = ["ConfigError", "check_choice", "differences", "nearest", "typed", "unknown_option"]
+__all__ = [
+    "MAX_COUNT",
+    "MAX_SEED",
+    "ConfigError",
+    "check_choice",
+    "check_range",
+    "differences",
+    "nearest",
+    "printable",
+    "typed",
+    "unknown_option",
+]
 
 T = TypeVar("T")
+
+#: The largest count that any option takes: what native code keeps in 32 bits.
+MAX_COUNT = 2**31 - 1
+#: The largest seed of a run.
+MAX_SEED = 2**63 - 1
 
 
 class ConfigError(UserError):
@@ -32,27 +52,42 @@ def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
     """Raise a ConfigError that names ``option``, ``value`` and ``allowed`` unless it is allowed."""
     allowed = tuple(allowed)
     if value not in allowed:
-        raise ConfigError(f"{option}={value}: allowed are {', '.join(allowed)}")
+        raise ConfigError(f"{option}={shown(value)}: allowed are {', '.join(allowed)}")
 
 
-def typed(node: DictConfig, base: type[T], *, group: str = "") -> T:
+def check_range(option: str, value: float, least: float, most: float = MAX_COUNT) -> None:
+    """Raise a ConfigError that names ``option`` unless ``least <= value <= most``."""
+    if not least <= value <= most:
+        raise ConfigError(f"{option}={shown(value)}: must be at least {least} and at most {most:,}")
+
+
+def printable(text: str) -> bool:
+    """Return whether ``text`` has neither control characters nor halves of surrogate pairs."""
+    return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)
+
+
+def typed(node: Any, base: type[T], *, group: str = "") -> T:
     """Turn a configuration node into the frozen dataclass that its ``_target_`` names.
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a field
     that is itself a dataclass is built from its own node. A node without ``_target_`` is a
-    ``base``. Only subclasses of ``base`` inside gnnscale can be named, so that a configuration
-    found in a foreign run directory cannot make the program import or call anything else.
+    ``base``. Only subclasses of ``base`` that gnnscale has imported already can be named, so that
+    a configuration found in a foreign run directory cannot make the program import or call
+    anything else.
+
+    Numbers fit into 64 bits and are finite (infinite ones are allowed where the class says
+    ``allows_infinite = True``), text has no control characters, and no path is empty.
 
     Args:
-        node: the composed configuration.
+        node: the composed configuration, a ``DictConfig``.
         base: the class wanted, the base of a configuration group.
         group: where ``node`` stands, the prefix of the options named in errors; empty at the top.
 
     Raises:
         ConfigError: unknown key, wrong type, or a value the class refuses.
     """
-    if not isinstance(node, DictConfig):
-        raise ConfigError(f"{group}={node}: a group of options, not a value")
+    if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
+        raise ConfigError(f"{group}={_text(node)}: a group of options, not a value")
     cls = _target(node, base, group)
     prefix = f"{group}." if group else ""
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
@@ -60,36 +95,59 @@ def typed(node: DictConfig, base: type[T], *, group: str = "") -> T:
         if key != "_target_" and key not in known:
             raise ConfigError(unknown_option(f"{prefix}{key!s}", (f"{prefix}{k}" for k in known)))
     hints = get_type_hints(cls)
-    nested = {name for name in known if is_dataclass(hints[name])}
-    plain = [name for name in known if name not in nested]
-    values = _convert(node, {name: hints[name] for name in plain}, prefix)
-    for name in nested:
-        if name in node:
-            values[name] = typed(node[name], hints[name], group=f"{prefix}{name}")
+    nested = {name: record for name in known if (record := _record(hints[name])) is not None}
+    plain = {name: hints[name] for name in known if name not in nested}
+    values = _convert(node, plain, prefix)
+    for name, value in values.items():
+        _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
+    for name, record in nested.items():
+        if name not in node:
+            continue
+        value = _get(node, name, prefix)
+        optional = value is None and hints[name] is not record
+        values[name] = None if optional else typed(value, record, group=f"{prefix}{name}")
     for name, field in known.items():
         if name not in values and _required(field):
             raise ConfigError(f"{prefix}{name}: required, and not given")
     return cls(**values)
 
 
+def _record(hint: Any) -> Any:
+    """Return the dataclass that a field holds, perhaps or None; None where it holds none."""
+    return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)
+
+
 def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
-    target = node.get("_target_")
+    target = _get(node, "_target_", f"{group}." if group else "") if "_target_" in node else None
     if target is None:
+        if inspect.isabstract(base):
+            raise ConfigError(f"{group}._target_: required, the class of gnnscale that is meant")
         return base
+    option = f"{group}._target_={shown(target)}"
     module, _, name = str(target).rpartition(".")
     if not module.startswith("gnnscale."):
-        raise ConfigError(f"{group}._target_={target}: not a class of gnnscale")
-    try:
-        cls = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if not module.startswith(str(error.name)):
-            raise
-        cls = None
+        raise ConfigError(f"{option}: not a class of gnnscale")
+    # What is not imported by now is imported for no file.
+    cls = getattr(sys.modules.get(module), name, None)
     if cls is None:
-        raise ConfigError(f"{group}._target_={target}: no such class")
-    if not (isinstance(cls, type) and issubclass(cls, base)):
-        raise ConfigError(f"{group}._target_={target}: not a {base.__name__}")
-    return cls
+        raise ConfigError(f"{option}: no such class")
+    if not (isinstance(cls, type) and issubclass(cls, base) and is_dataclass(cls)):
+        raise ConfigError(f"{option}: not a {base.__name__}")
+    if inspect.isabstract(cls):
+        raise ConfigError(f"{option}: a base of others, name one of those")
+    return cast("type[T]", cls)
+
+
+def _get(node: DictConfig, name: str, prefix: str) -> Any:
+    """Return ``node[name]``, resolved; what OmegaConf raises becomes one line."""
+    try:
+        return node[name]
+    except MissingMandatoryValue:
+        raise ConfigError(f"{prefix}{name}: required, and not given") from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
+    except RecursionError:
+        raise ConfigError(f"{prefix}{name}: refers to itself, or is nested too deeply") from None
 
 
 def _convert(node: DictConfig, hints: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -99,22 +157,53 @@ def _convert(node: DictConfig, hints: dict[str, Any], prefix: str) -> dict[str, 
     for name in hints:
         if name not in node:
             continue
+        value = _get(node, name, prefix)
         try:
-            value = node[name]
             if OmegaConf.is_config(value):
                 value = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
             if value is None and type(None) not in get_args(hints[name]):
                 raise ConfigError(f"{prefix}{name}=null: a value is required")
+            if value == "" and Path in (hints[name], *get_args(hints[name])):
+                raise ConfigError(f"{prefix}{name}=: names no file or folder")
             schema[name] = value
             values[name] = schema[name]
         except MissingMandatoryValue:
             raise ConfigError(f"{prefix}{name}: required, and not given") from None
         except OmegaConfBaseException as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(f"{prefix}{name}: {reason}") from None
+            raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
+        except (OverflowError, RecursionError):
+            raise ConfigError(f"{prefix}{name}={_text(value)}: too large, or too deep") from None
         if OmegaConf.is_config(values[name]):
             values[name] = OmegaConf.to_object(values[name])
     return values
+
+
+def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
+    """Refuse what is a number, a text or a path, and still means nothing to anybody."""
+    if isinstance(value, (list, dict)):
+        for each in value.items() if isinstance(value, dict) else value:
+            for part in each if isinstance(each, tuple) else (each,):
+                _check_plain(option, part, infinite=infinite)
+    elif isinstance(value, float):
+        if math.isnan(value) or (math.isinf(value) and not infinite):
+            raise ConfigError(f"{option}={value}: must be a finite number")
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{option}={_text(value)}: must fit into 64 bits")
+    elif isinstance(value, (str, Path)) and not printable(str(value)):
+        raise ConfigError(f"{option}={shown(value)}: holds control characters, or is not UTF-8")
+
+
+def _text(value: Any) -> str:
+    """Return a value for a message; a number of thousands of digits has no text in Python."""
+    try:
+        return "null" if value is None else shown(value)
+    except (ValueError, RecursionError):
+        return "..."
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _required(field: Field[Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,29 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.errors import UserError
+from gnnscale.graph_files import (
+    FEATURE_DTYPES,
+    FORMAT_VERSION,
+    MAX_CLASSES,
+    MAX_FEATURES,
+    METRICS,
+    GraphError,
+    map_arrays,
+    read_meta,
+    vertex_dtype,
+)
 
-__all__ = ["FEATURE_DTYPES", "FORMAT_VERSION", "METRICS", "Graph", "GraphError", "vertex_dtype"]
-
-FORMAT_VERSION = 1
-#: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
-FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(np.uint16),
-    "uint8": np.dtype(np.uint8),
-}
-METRICS = ("accuracy", "micro_f1", "roc_auc")
-_ARRAYS = ("indptr", "indices", "features", "labels", "train_idx", "valid_idx", "test_idx")
-
-
-class GraphError(UserError):
-    """A graph, or a file that should hold one, is not usable."""
-
-
-def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
-    """Return int32 where it can hold every vertex id, else int64."""
-    return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
+__all__ = [
+    "FEATURE_DTYPES",
+    "FORMAT_VERSION",
+    "MAX_CLASSES",
+    "MAX_FEATURES",
+    "METRICS",
+    "Graph",
+    "GraphError",
+    "vertex_dtype",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +51,9 @@ class Graph:
             test vertices may lack a label, where the publisher hides it.
         metric: ``accuracy``, ``micro_f1`` or ``roc_auc``.
         path: the store it was opened from, None for a graph in memory.
+        attainable_accuracy: the best test accuracy that the graph's generator allows, None where
+            not known.
+        content: hex digest of what the store holds, None for a graph in memory.
     """
 
     name: str
@@ -67,6 +68,8 @@ class Graph:
     test_idx: NDArray[np.integer]
     metric: str = "accuracy"
     path: Path | None = None
+    attainable_accuracy: float | None = None
+    content: str | None = None
 
     @property
     def num_vertices(self) -> int:
@@ -103,72 +106,22 @@ class Graph:
         """Map the graph store at ``path`` read-only; pages are shared by every process.
 
         Raises:
-            GraphError: a file is missing, truncated, of another version, or not an array of the
-                shape and type that ``meta.json`` promises.
+            GraphError: a file is missing, truncated, of another version, or holds what no graph
+                can have. Ids in ``indices`` are checked by the samplers that read them.
         """
         path = Path(path)
-        meta = _read_meta(path)
-        arrays = {name: _map_array(path, name, meta) for name in _ARRAYS}
-        num_vertices, num_edges = len(arrays["indptr"]) - 1, int(arrays["indptr"][-1])
-        for name, length in (
-            ("indices", num_edges),
-            ("features", num_vertices),
-            ("labels", num_vertices),
-        ):
-            if len(arrays[name]) != length:
-                raise GraphError(f"{path}/{name}.npy: {len(arrays[name])} rows, not {length}")
+        meta = read_meta(path)
+        arrays = map_arrays(path, meta)
+        # Another process may have put a new store into its place in between.
+        if read_meta(path).content != meta.content:
+            raise GraphError(f"{path}: was prepared anew while it was opened; try again")
         return cls(
-            name=meta["name"],
-            feature_dtype=meta["feature_dtype"],
-            num_classes=meta["num_classes"],
-            metric=meta["metric"],
+            name=meta.name,
+            feature_dtype=meta.feature_dtype,
+            num_classes=meta.num_classes,
+            metric=meta.metric,
             path=path,
+            attainable_accuracy=meta.attainable_accuracy,
+            content=meta.content,
             **arrays,
         )
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
-    file = path / "meta.json"
-    try:
-        meta: Any = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise GraphError(f"{path}: not a graph store, it has no meta.json") from None
-    except (OSError, ValueError) as error:
-        raise GraphError(f"{file}: cannot be read as JSON ({error})") from None
-    if not isinstance(meta, dict):
-        raise GraphError(f"{file}: holds a {type(meta).__name__}, not an object")
-    if meta.get("format_version") != FORMAT_VERSION:
-        raise GraphError(
-            f"{file}: format version {meta.get('format_version')!r}, "
-            f"this release reads {FORMAT_VERSION}; run gnnscale prepare again"
-        )
-    for key in ("name", "feature_dtype", "num_classes", "metric", "arrays"):
-        if key not in meta:
-            raise GraphError(f"{file}: no entry {key!r}")
-    return meta
-
-
-def _map_array(path: Path, name: str, meta: dict[str, Any]) -> NDArray[Any]:
-    file = path / f"{name}.npy"
-    try:
-        size = file.stat().st_size
-        expected = meta["arrays"][name]
-        if size != expected["bytes"]:
-            raise GraphError(
-                f"{file}: {size} bytes, meta.json says {expected['bytes']} (truncated?)"
-            )
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise GraphError(f"{file}: missing; run gnnscale prepare again") from None
-    except KeyError as error:
-        raise GraphError(f"{path / 'meta.json'}: no entry {error}") from None
-    except GraphError:
-        raise
-    except (OSError, ValueError) as error:
-        raise GraphError(f"{file}: not a readable .npy array ({error})") from None
-    if list(array.shape) != expected["shape"] or str(array.dtype) != expected["dtype"]:
-        raise GraphError(
-            f"{file}: {array.dtype}{list(array.shape)}, "
-            f"meta.json says {expected['dtype']}{expected['shape']}"
-        )
-    return array

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from gnnscale.config import ConfigError
+
 __all__ = [
     "BF16_FLAGS",
     "CudaDevice",
@@ -95,8 +97,16 @@ def cache_bytes(folder: Path = _CPU_CACHES) -> int:
 
 
 def home() -> Path:
-    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``."""
-    return Path(os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale").expanduser()
+    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
+
+    Raises:
+        ConfigError: it begins with an unknown ``~user``.
+    """
+    path = os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale"
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"GNNSCALE_HOME={path}: {error}") from None
 
 
 def installed(distribution: str, module: str | None = None) -> str | None:

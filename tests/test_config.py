@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -11,11 +13,13 @@ from omegaconf import OmegaConf
 from gnnscale.config import (
     ConfigError,
     check_choice,
+    check_range,
     differences,
     nearest,
     typed,
     unknown_option,
 )
+from gnnscale.metrics import StageTimes
 from gnnscale.runtime.optimizer import Adam, OptimizerConfig
 
 
@@ -77,7 +81,7 @@ def test_refuses_in_one_line(values: dict[str, object], message: str) -> None:
         ("os.system", "not a class of gnnscale"),
         ("gnnscale.runtime.optimizer.Adamm", "no such class"),
         ("gnnscale.nowhere.Adam", "no such class"),
-        ("gnnscale.metrics.StageTimes", "not a OptimizerConfig"),
+        (f"{StageTimes.__module__}.StageTimes", "not a OptimizerConfig"),
         ("gnnscale.config.typed", "not a OptimizerConfig"),
     ],
 )
@@ -85,6 +89,81 @@ def test_target_names_only_classes_of_the_group(target: str, message: str) -> No
     node = OmegaConf.create({"_target_": target, "lr": 1.0})
     with pytest.raises(ConfigError, match=message):
         typed(node, OptimizerConfig, group="optimizer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    rates: list[float]
+    name: str = "x"
+    allows_infinite: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 10**19, "inner": {"rate": 1}}, "count=10000000000000000000: must fit into 64"),
+        ({"count": 1, "inner": {"rate": float("nan")}}, "inner.rate=nan: must be a finite number"),
+        ({"count": 1, "inner": {"rate": float("inf")}}, "inner.rate=inf: must be a finite number"),
+        ({"count": 1, "inner": {"rate": 10**400}}, "inner.rate"),
+        ({"count": 1, "inner": None}, "inner=null: a group of options, not a value"),
+        ({"count": 1, "inner": [1]}, "inner=[1]: a group of options, not a value"),
+        ({"count": 1, "inner": {"rate": 1}, "name": "a\nb"}, "name=a\\nb: holds control"),
+        ({"count": 1, "inner": {"rate": 1}, "name": "\udcff"}, "name=\\udcff: holds control"),
+        ({"count": 1, "inner": {"rate": 1}, "place": ""}, "place=: names no file or folder"),
+        ({"count": "${count}", "inner": {"rate": 1}}, "count: "),
+        ({"count": 1, "inner": "${inner}"}, "inner: "),
+        ({"count": 1, "inner": {"rate": 1}, 5: 1}, "5: unknown option"),
+    ],
+)
+def test_figures_and_names_mean_something(values: dict[Any, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        typed(OmegaConf.create(values), Outer)
+    assert str(error.value).startswith(message)
+    assert str(error.value).isprintable()
+
+
+def test_infinite_figures_where_a_class_has_them() -> None:
+    node = OmegaConf.create({"rates": [1, float("inf")]})
+    assert typed(node, Figures).rates == [1.0, float("inf")]
+    with pytest.raises(ConfigError, match="rates=nan"):
+        typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
+
+
+def test_a_group_may_be_absent_where_its_field_says_so() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Holder:
+        inner: Inner | None = None
+
+    Holder.__annotations__["inner"] = Inner | None
+    assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
+    assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
+
+
+def test_a_base_is_nothing_to_build() -> None:
+    for node in ({"lr": 1.0}, {"_target_": "gnnscale.runtime.optimizer.OptimizerConfig"}):
+        with pytest.raises(ConfigError, match=r"optimizer\._target_"):
+            typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
+
+
+def test_target_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(sys.modules)
+    for target in (
+        "gnnscale.__main__.main",
+        "gnnscale.report.live.RunReport",
+        "this.s",
+        "gnnscale.",
+    ):
+        node = OmegaConf.create({"_target_": target, "lr": 1.0})
+        with pytest.raises(ConfigError, match="_target_="):
+            typed(node, OptimizerConfig, group="optimizer")
+    assert set(sys.modules) == before
+
+
+def test_ranges() -> None:
+    check_range("a", 1, 1, 3)
+    for value in (0, 4):
+        with pytest.raises(ConfigError, match=f"a={value}: must be at least 1 and at most 3"):
+            check_range("a", value, 1, 3)
 
 
 def test_target_chooses_the_class() -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import zlib
 
 import numpy as np
 import pytest
 
+from gnnscale import graph as graph_module
 from gnnscale.graph import FORMAT_VERSION, Graph, GraphError, vertex_dtype
 
 ARRAYS = {
@@ -18,31 +22,59 @@ ARRAYS = {
 }
 
 
-@pytest.fixture
-def store(tmp_path):
-    entries = {}
-    for name, array in ARRAYS.items():
-        np.save(tmp_path / f"{name}.npy", array)
-        entries[name] = {
-            "shape": list(array.shape),
-            "dtype": str(array.dtype),
-            "bytes": (tmp_path / f"{name}.npy").stat().st_size,
-        }
-    meta = {
-        "format_version": FORMAT_VERSION,
-        "name": "tiny",
-        "feature_dtype": "float32",
-        "num_classes": 2,
-        "metric": "accuracy",
-        "arrays": entries,
+def put(store, name, array):
+    """Write an array, and in ``meta.json`` what it is."""
+    np.save(store / f"{name}.npy", array)
+    meta = json.loads((store / "meta.json").read_text())
+    meta["arrays"][name] = {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "bytes": (store / f"{name}.npy").stat().st_size,
+        "crc32": zlib.crc32(np.ascontiguousarray(array).tobytes()),
     }
-    (tmp_path / "meta.json").write_text(json.dumps(meta))
-    return tmp_path
+    (store / "meta.json").write_text(json.dumps(meta))
 
 
 def change_meta(store, **entries):
     meta = json.loads((store / "meta.json").read_text())
     (store / "meta.json").write_text(json.dumps(meta | entries))
+
+
+def change_entry(store, name, **values):
+    meta = json.loads((store / "meta.json").read_text())
+    meta["arrays"][name] |= values
+    (store / "meta.json").write_text(json.dumps(meta))
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "store"
+    path.mkdir()
+    meta = {
+        "format_version": FORMAT_VERSION,
+        "name": "tiny",
+        "num_vertices": 3,
+        "num_edges": 3,
+        "num_features": 2,
+        "num_classes": 2,
+        "feature_dtype": "float32",
+        "metric": "accuracy",
+        "arrays": {},
+    }
+    (path / "meta.json").write_text(json.dumps(meta))
+    for name, array in ARRAYS.items():
+        put(path, name, array)
+    return path
+
+
+def refused(store):
+    """The line that says why the store cannot be opened; it names the store."""
+    with pytest.raises(GraphError) as error:
+        Graph.open(store)
+    assert str(error.value).startswith(str(store))
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 700
+    return str(error.value).removeprefix(f"{store}").lstrip("/")
 
 
 def test_open(store):
@@ -57,66 +89,247 @@ def test_open(store):
     assert graph.feature_bytes == 24
     assert not graph.multilabel
     assert graph.path == store
+    assert graph.attainable_accuracy is None
+
+
+def test_attainable_accuracy(store):
+    change_meta(store, attainable_accuracy=0.75)
+    assert Graph.open(store).attainable_accuracy == 0.75
+
+
+def test_content_tells_stores_apart(store, tmp_path):
+    content = Graph.open(store).content
+    shutil.copytree(store, tmp_path / "copy")
+    assert Graph.open(tmp_path / "copy").content == content
+    put(store, "features", ARRAYS["features"] + 1)
+    assert Graph.open(store).content != content
 
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_missing_file(store, name):
     (store / f"{name}.npy").unlink()
-    with pytest.raises(GraphError, match=rf"{name}.npy: missing; run gnnscale prepare again"):
-        Graph.open(store)
+    assert refused(store) == f"{name}.npy: missing; run gnnscale prepare again with force=true"
 
 
 def test_truncated_file(store):
     file = store / "features.npy"
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(GraphError, match=r"features.npy: 148 bytes, meta.json says 152"):
-        Graph.open(store)
+    assert refused(store) == "features.npy: 148 bytes, meta.json says 152 (truncated?)"
 
 
 def test_array_of_another_type(store):
     np.save(store / "labels.npy", ARRAYS["labels"].astype(np.float64))
-    with pytest.raises(GraphError, match=r"labels.npy: float64\[3\], meta.json says int64\[3\]"):
-        Graph.open(store)
-
-
-def test_arrays_that_do_not_fit_together(store):
-    np.save(store / "indptr.npy", np.array([0, 1, 3, 9]))
-    with pytest.raises(GraphError, match=r"indices.npy: 3 rows, not 9"):
-        Graph.open(store)
+    assert refused(store) == "labels.npy: float64[3], meta.json says int64[3]"
 
 
 def test_file_that_is_no_array(store):
     file = store / "labels.npy"
     file.write_bytes(b"x" * file.stat().st_size)
-    with pytest.raises(GraphError, match=r"labels.npy: not a readable .npy array"):
-        Graph.open(store)
+    assert "labels.npy: not a readable .npy array" in refused(store)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7"])
+def test_python_objects_are_not_loaded(store):
+    array = np.array([print, print, print], dtype=object)
+    np.save(store / "labels.npy", array)
+    change_entry(store, "labels", bytes=(store / "labels.npy").stat().st_size)
+    assert "labels.npy: not a readable .npy array" in refused(store)
+
+
+def test_header_of_odd_size(store):
+    file = store / "indptr.npy"
+    data = file.read_bytes()
+    header = data[10 : data.index(b"}") + 1]
+    header += b" " * ((6 - len(header)) % 8) + b"\n"
+    assert (10 + len(header)) % 8 == 1
+    length = len(header).to_bytes(2, "little")
+    file.write_bytes(data[:8] + length + header + ARRAYS["indptr"].tobytes())
+    change_entry(store, "indptr", bytes=file.stat().st_size)
+    assert "indptr.npy: its header has an odd size" in refused(store)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "\0", "NaN", "[" * 10**5, '{"a":' * 10**5])
 def test_meta_that_is_no_record(store, text):
     (store / "meta.json").write_text(text)
-    with pytest.raises(GraphError, match=r"meta.json: "):
-        Graph.open(store)
+    assert refused(store).startswith("meta.json: ")
 
 
-@pytest.mark.parametrize("key", ["name", "num_classes", "arrays"])
+def test_meta_that_is_not_text(store):
+    (store / "meta.json").write_bytes(b'{"name": "\xff\xfe"}')
+    assert refused(store).startswith("meta.json: cannot be read as JSON")
+
+
+def test_meta_that_is_too_large(store):
+    (store / "meta.json").write_text(" " * (5 << 20))
+    assert refused(store) == "meta.json: has more than 4 MiB, not a store's"
+
+
+@pytest.mark.parametrize("key", ["name", "num_classes", "num_vertices", "arrays", "metric"])
 def test_meta_without_an_entry(store, key):
     meta = json.loads((store / "meta.json").read_text())
     del meta[key]
     (store / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(GraphError, match=rf"meta.json: no entry '{key}'"):
-        Graph.open(store)
+    assert refused(store) == f"meta.json: no entry '{key}'"
 
 
-def test_other_version(store):
-    change_meta(store, format_version=99)
-    with pytest.raises(GraphError, match=r"format version 99, this release reads 1"):
-        Graph.open(store)
+WRONG = [None, True, -1, 0, 2.0, 1e400, 10**30, "", "1", [], {}, [[1]], [["x"] * 50]]
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("key", ["num_vertices", "num_features", "num_classes", "num_edges"])
+def test_meta_with_wrong_sizes(store, key, value):
+    change_meta(store, **{key: value})
+    if (key, value) == ("num_edges", 0):
+        assert "indices.npy: int32[3], the sizes in meta.json ask for int32[0]" in refused(store)
+    else:
+        assert refused(store).startswith(f"meta.json: {key} is ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", 5),
+        ("name", ""),
+        ("name", "a\nb"),
+        ("name", "\x1b[2J"),
+        ("name", "x" * 10_000),
+        ("name", ["x"]),
+        ("num_classes", 1 << 21),
+        ("num_features", 1 << 17),
+        ("metric", "mse"),
+        ("metric", []),
+        ("feature_dtype", "float64"),
+        ("feature_dtype", {}),
+        ("attainable_accuracy", "much"),
+        ("attainable_accuracy", float("nan")),
+        ("attainable_accuracy", 1.5),
+        ("attainable_accuracy", True),
+        ("arrays", []),
+    ],
+)
+def test_meta_with_wrong_values(store, key, value):
+    change_meta(store, **{key: value})
+    assert refused(store).startswith(f"meta.json: {key} is ")
+
+
+@pytest.mark.parametrize("key", ["shape", "dtype", "bytes", "crc32"])
+@pytest.mark.parametrize("value", [None, -1, 1.5, "x", [-1], [1.5], [1, 2, 3], [], {}, 10**30])
+def test_meta_with_wrong_entries_of_arrays(store, key, value):
+    change_entry(store, "labels", **{key: value})
+    if (key, value) == ("dtype", "x"):
+        assert refused(store) == "labels.npy: int64[3], meta.json says x[3]"
+    else:
+        assert refused(store).startswith(f"meta.json: arrays.labels.{key} is ")
+
+
+@pytest.mark.parametrize("value", [None, [], 5, "x"])
+def test_meta_with_entries_that_are_none(store, value):
+    meta = json.loads((store / "meta.json").read_text())
+    change_meta(store, arrays=meta["arrays"] | {"labels": value})
+    assert refused(store).startswith("meta.json: arrays.labels is ")
+
+
+@pytest.mark.parametrize("version", [99, None, "2", [[]], True])
+def test_other_version(store, version):
+    change_meta(store, format_version=version)
+    assert refused(store).startswith("meta.json: format version ")
+    assert f"this release reads {FORMAT_VERSION}" in refused(store)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("indptr", np.array([0, 3, 1, 3]), "falls from 3 to 1 after vertex 1"),
+        ("indptr", np.array([0, -5, 3, 3]), "falls from 0 to -5 after vertex 0"),
+        ("indptr", np.array([1, 1, 3, 3]), "goes from 1 to 3, allowed is from 0 to 3"),
+        ("indptr", np.array([0, 1, 3, 9]), "goes from 0 to 9, allowed is from 0 to 3"),
+        ("indptr", np.array([0, 2**62, 2**62, 3]), "falls from 4611686018427387904 to 3"),
+        ("indptr", np.array([0, 1, 3, 3, 3]), "int64[5], the sizes in meta.json ask for int64[4]"),
+        ("indptr", np.array([[0, 1, 3, 3]]), "int64[1, 4], the sizes"),
+        ("indptr", np.array([0, 1, 3, 3], np.int32), "int32[4], the sizes"),
+        ("indices", np.array([1, 0, 2]), "int64[3], the sizes in meta.json ask for int32[3]"),
+        (
+            "indices",
+            np.array([1, 0], np.int32),
+            "int32[2], the sizes in meta.json ask for int32[3]",
+        ),
+        ("indices", np.ones((3, 1), np.int32), "int32[3, 1], the sizes"),
+        ("indices", np.ones(3, np.float32), "float32[3], the sizes"),
+        ("features", np.ones((3, 2), np.float64), "float64[3, 2], the sizes"),
+        ("features", np.ones((3, 3), np.float32), "float32[3, 3], the sizes"),
+        ("features", np.ones((2, 2), np.float32), "float32[2, 2], the sizes"),
+        ("features", np.ones(6, np.float32), "float32[6], the sizes"),
+        ("labels", np.array([0, 1, 2]), "label 2 of vertex 2 is out of range, allowed are -1 to 1"),
+        ("labels", np.array([0, -2, 1]), "label -2 of vertex 1 is out of range"),
+        ("labels", np.array([0, 1, 1], np.int32), "int32[3], the sizes"),
+        ("labels", np.array([[0, 1]] * 3), "int64[3, 2], the sizes"),
+        ("labels", np.ones((3, 5), np.uint8), "uint8[3, 5], the sizes"),
+        ("labels", np.full((3, 2), 7, np.uint8), "label 7 of vertex 0 is out of range"),
+        ("train_idx", np.array([-1, 0], np.int32), "vertex id -1 is out of range"),
+        ("test_idx", np.array([1, 3], np.int32), "vertex id 3 is out of range"),
+        ("test_idx", np.array([1, 2], np.int32), "vertex 1 is in an earlier part"),
+        ("valid_idx", np.array([1, 1], np.int32), "the ids do not rise"),
+        ("valid_idx", np.array([], np.int32), "the split is empty"),
+        ("valid_idx", np.array([1]), "int64[1], the sizes"),
+        ("train_idx", np.array([[0]], np.int32), "int32[1, 1], the sizes"),
+        ("train_idx", np.array([2], np.int32), "vertex 2 has no label"),
+    ],
+)
+def test_arrays_that_no_graph_has(store, name, array, message):
+    put(store, name, array)
+    assert refused(store).startswith(f"{name}.npy: {message}")
+
+
+def test_types_that_numpy_has_and_a_store_has_not(store):
+    for array in (
+        np.zeros(3, "U4"),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, "i4,f4"),
+        np.zeros(3, ">i8"),
+    ):
+        put(store, "labels", array)
+        assert refused(store).startswith("labels.npy: not a readable .npy array")
+    put(store, "labels", np.array(5))
+    assert refused(store).startswith("meta.json: arrays.labels.shape is ")
 
 
 def test_not_a_store(tmp_path):
     with pytest.raises(GraphError, match=r"not a graph store, it has no meta.json"):
         Graph.open(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, message in (
+        ("file", "not a graph store, it is no directory"),
+        ("loop", "cannot be read"),
+        ("x" * 5000, "cannot be read"),
+        ("zero\0byte", "cannot be read"),
+        ("none", "not a graph store, it has no meta.json"),
+    ):
+        with pytest.raises(GraphError, match=message) as error:
+            Graph.open(tmp_path / name)
+        assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["meta.json", "features.npy"])
+def test_files_that_are_no_files(store, name):
+    """A pipe has no end, and nobody writes into it."""
+    (store / name).unlink()
+    os.mkfifo(store / name)
+    assert refused(store) == f"{name}: no regular file"
+    (store / name).unlink()
+    (store / name).mkdir()
+    assert refused(store) == f"{name}: no regular file"
+
+
+def test_store_replaced_while_it_is_opened(store, monkeypatch):
+    real = graph_module.map_arrays
+
+    def late(path, meta):
+        arrays = real(path, meta)
+        put(store, "features", ARRAYS["features"] + 1)
+        return arrays
+
+    monkeypatch.setattr(graph_module, "map_arrays", late)
+    assert "was prepared anew while it was opened; try again" in refused(store)
 
 
 def test_vertex_dtype():

@@ -11,7 +11,8 @@ from gnnscale.dataset.readers.musae import Musae
 from gnnscale.dataset.readers.ogb import Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter, verify_store
+from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.dataset.structure import Structure
 from gnnscale.dataset.synthetic import PlantedPartition, RMat
 

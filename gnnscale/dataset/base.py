@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,11 +15,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_choice
-from gnnscale.dataset.storage.download import Published, download
+from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.dataset.storage.download import Published, discard, download
 from gnnscale.dataset.storage.folder import new_folder
+from gnnscale.dataset.storage.identity import (
+    changed_file,
+    check_options,
+    check_place,
+    check_replaceable,
+    raw_records,
+    store_place,
+)
+from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
+from gnnscale.errors import shown
 from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
+from gnnscale.graph_files import read_meta
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
@@ -26,6 +39,8 @@ __all__ = ["SPLITS", "Dataset", "random_split"]
 _LOG = logging.getLogger(__name__)
 #: Where the split comes from: the publisher, or a random draw over the labelled vertices.
 SPLITS = ("published", "random")
+#: Names become names of folders, and parts of addresses.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +48,8 @@ class Dataset(StoreOptions, ABC):
     """Base of the readers. Each reads one published layout; options that all share are here.
 
     Attributes:
-        name: which dataset of the layout; also what reports call it.
+        name: which dataset of the layout; also what reports call it. Up to 100 letters, digits
+            and ``._+-``.
         raw: the published file, or the folder that has it. None downloads it where a published
             address is known.
         store: the graph store's directory; None for a name that tells options apart, in
@@ -54,22 +70,48 @@ class Dataset(StoreOptions, ABC):
 
     #: Whether the layout comes with a split.
     has_split: ClassVar[bool] = True
+    #: Whether the graph is drawn, so that there are no published files.
+    generated: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not _NAME.fullmatch(self.name) or ".." in self.name:
+            raise ConfigError(
+                f"dataset.name={shown(self.name)}: must be a name, not a path; allowed are up to "
+                "100 letters, digits and the signs . _ + -"
+            )
+        self._check_paths()
         check_choice("dataset.split", self.split, SPLITS)
         if self.split == "published" and not self.has_split:
             raise ConfigError("dataset.split=published: the layout has no split, use random")
-        total = self.train_fraction + self.valid_fraction
-        if min(self.train_fraction, self.valid_fraction) <= 0 or total >= 1:
+        check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)
+        shares = (self.train_fraction, self.valid_fraction)
+        # Written so that NaN is refused too.
+        if not (all(share > 0 for share in shares) and sum(shares) < 1):
             raise ConfigError(
                 f"dataset.train_fraction={self.train_fraction}, "
                 f"valid_fraction={self.valid_fraction}: both must be above 0, their sum below 1"
             )
 
+    def _check_paths(self) -> None:
+        for option, value in (("raw", self.raw), ("store", self.store)):
+            if value is not None and (not value or "\0" in value):
+                raise ConfigError(f"dataset.{option}={shown(value)}: not a path")
+        if self.generated and self.raw is not None:
+            raise ConfigError(
+                f"dataset.raw={shown(self.raw)}: {type(self).__name__} generates its graph and "
+                "reads no file; name the layout of the file with dataset=..., or leave raw out"
+            )
+        if self.store is not None:
+            check_place(self.store)
+
     @abstractmethod
     def read(self, writer: StoreWriter) -> None:
         """Push the vertices, edges, features, labels and published split into ``writer``."""
+
+    @abstractmethod
+    def raw_files(self) -> Sequence[Path]:
+        """Return the published files that ``read`` reads; nothing for generated graphs."""
 
     def published(self) -> Published | None:
         """Return what is to be downloaded where ``raw`` is not given, None if nothing is known."""
@@ -79,44 +121,87 @@ class Dataset(StoreOptions, ABC):
         """Prepare the store if it is missing, and map it.
 
         Raises:
-            GraphError: the files are not usable, or the store was prepared with other options.
+            GraphError: as ``prepare`` does, or the store is damaged.
         """
-        path = self.prepare()
-        self._check_options(path)
-        return Graph.open(path)
+        return Graph.open(self.prepare())
 
     def prepare(self, force: bool = False) -> Path:
         """Turn the raw files into a graph store and return its directory.
 
+        A store that exists is used if it was made with these options of files with this content.
+        One in the default place is made anew where the files have changed.
+
         Args:
-            force: do so even where the store exists.
+            force: make it anew in any case.
 
         Raises:
-            GraphError: the files are missing or not usable. Nothing is left behind.
+            GraphError: the files are missing or not usable; or ``store`` was made with other
+                options or of other files, or is no store. Nothing is left behind.
         """
         path = self.store_path()
-        with new_folder(path, replace=force) as folder:
+        why = ""
+
+        def replace() -> bool:
+            nonlocal why
+            why = self._outdated(path, force)
+            return bool(why)
+
+        with new_folder(path, replace=replace) as folder:
             if folder is not None:
-                _LOG.info("preparing %s in %s", self.name, path)
+                _LOG.info("preparing %s in %s%s", self.name, path, why)
                 self._fill(folder)
+        if folder is None and not self.generated and "made" in read_meta(path).entries:
+            _LOG.warning("%s: features and labels are made, not published", self.name)
         return path
+
+    def _outdated(self, path: Path, force: bool) -> str:
+        """Return why the store at ``path`` is to be made anew; empty where it is not."""
+        if force:
+            if self.store is not None:
+                check_replaceable(path)
+            return ", as asked for"
+        meta = read_meta(path)
+        check_options(path, meta, self._identity())
+        files = self._present_files()
+        changed = changed_file(path, meta, files, self.raw_path()) if files else None
+        if changed is None:
+            return ""
+        if self.store is not None:
+            raise GraphError(
+                f"{changed}: not the file that {path} was prepared from; run gnnscale prepare with "
+                "force=true, or name another dataset.store"
+            )
+        return f", since {changed} has changed"
+
+    def _present_files(self) -> Sequence[Path]:
+        """The published files that the user named; nothing where they are no longer there."""
+        if self.raw is None:
+            return ()
+        try:
+            return [file for file in self.raw_files() if file.exists()]
+        except (GraphError, OSError):  # a store outlives what it was made of
+            return ()
 
     def store_path(self) -> Path:
         """Return the store's directory."""
         if self.store is not None:
-            return Path(self.store).expanduser().absolute()
+            return store_place(self.store)
         identity = {"format": FORMAT_VERSION, **self._identity()}
         if self.raw is not None:
-            identity["raw"] = str(Path(self.raw).expanduser().absolute())
+            identity["raw"] = str(_expanded(self.raw).absolute())
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=4)
         return home() / "graphs" / f"{self.name}-{digest.hexdigest()}"
 
     def raw_path(self) -> Path:
         """Return the published file or folder, downloaded first where that is possible."""
         if self.raw is not None:
-            path = Path(self.raw).expanduser()
-            if not path.exists():
-                raise GraphError(f"dataset.raw={self.raw}: no such file or folder")
+            path = _expanded(self.raw)
+            try:
+                path.stat()
+            except FileNotFoundError:
+                raise GraphError(f"dataset.raw={self.raw}: no such file or folder") from None
+            except OSError as error:
+                raise GraphError(f"dataset.raw={self.raw}: {error.strerror}") from None
             return path
         published = self.published()
         if published is None:
@@ -135,14 +220,47 @@ class Dataset(StoreOptions, ABC):
         return path
 
     def _fill(self, folder: Path) -> None:
+        published = self.published() if self.raw is None else None
+        if published is not None:
+            download(published)  # a host that cannot be reached has damaged nothing
+        try:
+            self._write(folder)
+        except NoSpaceError:
+            raise
+        except GraphError as error:
+            if published is None:
+                raise
+            discard(published)
+            raise GraphError(
+                f"{error}; the download is removed, the next attempt downloads it again"
+            ) from None
+
+    def _write(self, folder: Path) -> None:
+        files = self.raw_files()
+        root = self.raw_path() if files else folder
+        before = [file.stat().st_mtime_ns for file in files]
         with StoreWriter(folder, self) as writer, track(f"preparing {self.name}"):
             self.read(writer)
             if self.split == "random":
                 fractions = (self.train_fraction, self.valid_fraction)
                 parts = random_split(writer.labels, fractions, seed=self.split_seed)
+                self._check_parts(parts)
                 writer.set_split(*parts, source=f"random split of {self.name}")
+            raw = raw_records(files, root)
+            for file, time, record in zip(files, before, raw, strict=True):
+                if record.mtime_ns != time:
+                    raise GraphError(f"{file}: was changed while it was read")
             source = self.raw or type(self).__name__
-            writer.finish(name=self.name, source=source, options=self._identity())
+            writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
+
+    def _check_parts(self, parts: Sequence[NDArray[np.int64]]) -> None:
+        sizes = [len(part) for part in parts]
+        if not all(sizes):
+            raise ConfigError(
+                f"dataset.train_fraction={self.train_fraction}, "
+                f"valid_fraction={self.valid_fraction}: of {sum(sizes)} labelled vertices "
+                f"{sizes[0]} train, {sizes[1]} validate and {sizes[2]} test; each needs one"
+            )
 
     def _identity(self) -> dict[str, Any]:
         """Everything that changes what the store holds, apart from the raw files."""
@@ -152,17 +270,12 @@ class Dataset(StoreOptions, ABC):
             name: value for name, value in values.items() if name not in skip
         }
 
-    def _check_options(self, path: Path) -> None:
-        try:
-            stored = json.loads((path / "meta.json").read_text())["options"]
-        except (OSError, ValueError, KeyError):
-            return  # Graph.open says what is wrong
-        for name, value in self._identity().items():
-            if name in stored and stored[name] != value:
-                raise GraphError(
-                    f"{path}: prepared with {name}={stored[name]}, now {name}={value}; "
-                    "name another dataset.store, or prepare it again by force"
-                )
+
+def _expanded(raw: str) -> Path:
+    try:
+        return Path(raw).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"dataset.raw={raw}: {error}") from None
 
 
 def random_split(

@@ -3,18 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.graph import GraphError
+from gnnscale.errors import shown
+from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, GraphError
 
-__all__ = ["check_features", "check_ids", "check_split", "checked_labels", "count_classes"]
+__all__ = [
+    "check_array",
+    "check_features",
+    "check_ids",
+    "check_num_features",
+    "check_num_vertices",
+    "check_split",
+    "checked_labels",
+    "class_labels",
+    "count_classes",
+    "quoted",
+    "whole_numbers",
+]
+
+#: Where only labels say how many classes there are, so many may have no vertex.
+_SPARE_CLASSES = 1024
+#: Vertices that a file of any size may have, beyond one for each of its bytes.
+_SPARE_VERTICES = 1 << 20
+_KINDS = {
+    "iu": "whole numbers",
+    "f": "floating point",
+    "iuf": "numbers",
+    "biuf": "numbers",
+    "b": "booleans",
+}
+
+
+class _Formed(Protocol):
+    """An array, or the header of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+def check_array(
+    array: _Formed, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
+) -> None:
+    """Raise GraphError unless an array has so many axes and elements of one of these kinds."""
+    form = f"{array.dtype}{list(array.shape)}"
+    allowed = (axes,) if isinstance(axes, int) else axes
+    if allowed is not None and len(array.shape) not in allowed:
+        raise GraphError(
+            f"{source}: {form} has {len(array.shape)} axes, needed are "
+            f"{' or '.join(map(str, allowed))}"
+        )
+    if kinds is not None and array.dtype.kind not in kinds:
+        raise GraphError(f"{source}: {form}, needed are {_KINDS.get(kinds, kinds)}")
+
+
+def check_num_vertices(num_vertices: int, num_bytes: int, source: object) -> None:
+    """Raise GraphError where files of ``num_bytes`` cannot hold that many vertices.
+
+    Memory and disk are taken for each vertex before its data are seen. Every published file
+    spends more than a byte on a vertex, compressed ones included.
+    """
+    if not 1 <= num_vertices <= num_bytes + _SPARE_VERTICES:
+        raise GraphError(
+            f"{source}: {quoted(num_vertices)} vertices, allowed are 1 to "
+            f"{num_bytes + _SPARE_VERTICES} in files of {num_bytes} bytes"
+        )
+
+
+def check_num_features(num_features: int, source: object) -> None:
+    """Raise GraphError unless feature rows may have this length."""
+    if not 1 <= num_features <= MAX_FEATURES:
+        raise GraphError(
+            f"{source}: {quoted(num_features)} features, allowed are 1 to {MAX_FEATURES}"
+        )
 
 
 def check_ids(ids: NDArray[Any], num_vertices: int, source: object) -> None:
     """Raise GraphError unless ``ids`` are whole numbers in ``[0, num_vertices)``."""
+    if ids.ndim != 1:
+        raise GraphError(f"{source}: vertex ids are {list(ids.shape)}, they must have one axis")
     if ids.dtype.kind not in "iu":
         raise GraphError(f"{source}: vertex ids are {ids.dtype}, they must be whole numbers")
     if not len(ids):
@@ -29,7 +102,8 @@ def check_ids(ids: NDArray[Any], num_vertices: int, source: object) -> None:
 
 
 def check_features(rows: NDArray[Any], first: int, source: object) -> None:
-    """Raise GraphError unless every value of ``rows`` is finite; ``first`` is their first row."""
+    """Raise GraphError unless ``rows`` are rows of finite numbers; ``first`` is their first row."""
+    check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
@@ -39,13 +113,61 @@ def check_features(rows: NDArray[Any], first: int, source: object) -> None:
         )
 
 
+def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:
+    """Turn ``[num_vertices]`` classes published as floating point, NaN where unknown, into int64.
+
+    Returns:
+        the classes, -1 where unknown.
+    """
+    check_array(column, axes=1, kinds="iuf", source=source)
+    if column.dtype.kind != "f":
+        low = int(column.min(initial=0))
+        if low < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
+            good = (column >= 0) & (column < MAX_CLASSES)
+            _refuse_label(column, good, source)
+        return column.astype(np.int64)
+    known = ~np.isnan(column)
+    # Before the cast, which has no answer for what int64 cannot hold.
+    good = ~known | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
+    if not good.all():
+        _refuse_label(column, good, source)
+    return np.where(known, column, -1).astype(np.int64)
+
+
+def _refuse_label(column: NDArray[Any], good: NDArray[np.bool_], source: object) -> None:
+    vertex = int(np.flatnonzero(~good)[0])
+    raise GraphError(
+        f"{source}: label {column[vertex]} of vertex {vertex} is not a class, "
+        f"allowed are 0 to {MAX_CLASSES - 1}"
+    )
+
+
 def count_classes(labels: NDArray[Any], source: object) -> int:
-    """Return how many classes ``labels`` have: the columns, or one more than the largest class."""
+    """Return how many classes ``labels`` have: the columns, or one more than the largest class.
+
+    Raises:
+        GraphError: they are not whole numbers, or the largest is far above what so many labelled
+            vertices can tell apart.
+    """
     if labels.ndim == 2:
+        if labels.shape[1] > MAX_CLASSES:
+            raise GraphError(
+                f"{source}: {labels.shape[1]} classes, allowed are up to {MAX_CLASSES}"
+            )
         return int(labels.shape[1])
+    check_array(labels, axes=1, kinds=None, source=f"{source}: labels")
     if labels.dtype.kind not in "iu":
         raise GraphError(f"{source}: labels are {labels.dtype}, they must be whole numbers")
-    return int(labels.max(initial=-1)) + 1
+    num_classes = int(labels.max()) + 1 if labels.size else 0
+    num_labelled = int((labels >= 0).sum())
+    allowed = min(MAX_CLASSES, num_labelled + _SPARE_CLASSES)
+    if num_classes > allowed:
+        vertex = int(labels.argmax())
+        raise GraphError(
+            f"{source}: label {num_classes - 1} of vertex {vertex} is too large, allowed are up to "
+            f"{allowed - 1} where {num_labelled} vertices have a label"
+        )
+    return num_classes
 
 
 def checked_labels(
@@ -63,9 +185,11 @@ def checked_labels(
     Returns:
         int64 ``[num_vertices]`` or uint8 ``[num_vertices, num_classes]``.
     """
+    if labels.ndim not in (1, 2):
+        raise GraphError(f"{source}: labels are {list(labels.shape)}, allowed are 1 or 2 axes")
     if len(labels) != num_vertices:
         raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
-    if labels.ndim == 1 and labels.dtype.kind not in "iu":
+    if labels.dtype.kind not in ("iu" if labels.ndim == 1 else "biuf"):
         raise GraphError(f"{source}: labels are {labels.dtype}, they must be whole numbers")
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
     # NaN compares false with everything, hence the test for what is good.
@@ -88,7 +212,7 @@ def check_split(
     """
     seen = np.zeros(num_vertices, dtype=bool)
     for name, ids in split.items():
-        if not len(ids):
+        if not ids.size:
             raise GraphError(f"{source}: the {name} split is empty")
         check_ids(ids, num_vertices, f"{source}: {name} split")
         if seen[ids].any():
@@ -103,3 +227,43 @@ def check_split(
         if name != "test" and labels.ndim == 1 and (labels[ids] < 0).any():
             vertex = int(ids[labels[ids] < 0][0])
             raise GraphError(f"{source}: vertex {vertex} of the {name} split has no label")
+
+
+def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64]:
+    """Return a list of Python integers, as JSON or a pickle holds them, as an array.
+
+    Args:
+        values: should be a list of int; True is none.
+        source: named in errors.
+        what: likewise, what the numbers are.
+    """
+    if not isinstance(values, list):
+        raise GraphError(f"{source}: {what} must be a list, not {quoted(values)}")
+    if set(map(type, values)) <= {int}:
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            pass
+    place = next(
+        number
+        for number, value in enumerate(values)
+        if type(value) is not int or not -(2**63) <= value < 2**63
+    )
+    raise GraphError(
+        f"{source}: {what} must be whole numbers of 64 bits, number {place} is "
+        f"{quoted(values[place])}"
+    )
+
+
+def quoted(value: object) -> str:
+    """Return a value of JSON or a pickle as a message may quote it.
+
+    Only simple values are shown: a list may hold itself, and a number have a million digits.
+    """
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str | bytes):
+        return f"'{shown(value)}'"
+    if value is None or isinstance(value, int | float):
+        return shown(value)
+    return f"a {type(value).__name__}"

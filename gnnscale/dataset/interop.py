@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.dataset.checks import check_features, check_ids, checked_labels, count_classes
-from gnnscale.graph import FEATURE_DTYPES, METRICS, Graph, GraphError, vertex_dtype
+from gnnscale.errors import shown
+from gnnscale.graph import (
+    FEATURE_DTYPES,
+    MAX_CLASSES,
+    MAX_FEATURES,
+    METRICS,
+    Graph,
+    GraphError,
+    vertex_dtype,
+)
 from gnnscale.hardware import usable_cores
 
 if TYPE_CHECKING:
@@ -47,24 +56,37 @@ def from_arrays(
         name: what reports call it.
 
     Raises:
-        GraphError: an id is out of range, a feature not finite, a label not a class, or lengths
-            differ.
+        GraphError: an id is out of range, a feature not finite, a label not a class, parts of the
+            split overlap, or types, axes or lengths are not those above.
     """
-    src, dst = edges
-    check_ids(src, len(features), f"{name}: edge sources")
-    check_ids(dst, len(features), f"{name}: edge destinations")
+    rows, feature_dtype = _feature_rows(features, name)
+    num_vertices = len(rows)
+    if len(edges) != 2:
+        raise GraphError(f"{name}: edges have {len(edges)} rows, allowed are 2: (src, dst)")
+    src, dst = (
+        _ids(end, num_vertices, f"{name}: edge {what}")
+        for end, what in zip(edges, ("sources", "destinations"), strict=True)
+    )
     if len(src) != len(dst):
         raise GraphError(f"{name}: {len(src)} edge sources, {len(dst)} destinations")
-    indptr, indices = _csc(src, dst, len(features))
-    return _graph(
-        indptr,
-        indices,
-        features,
-        labels,
-        (train_idx, valid_idx, test_idx),
-        num_classes=num_classes,
-        metric=metric,
+    classes, num_classes = _labels(labels, num_classes, num_vertices, name)
+    metric = metric or ("micro_f1" if classes.ndim == 2 else "accuracy")
+    if metric not in METRICS:
+        raise GraphError(f"{name}: metric {shown(metric)!r}, allowed are {', '.join(METRICS)}")
+    parts = _split((train_idx, valid_idx, test_idx), num_vertices, name)
+    indptr, indices = _csc(src, dst, num_vertices)
+    return Graph(
         name=name,
+        indptr=indptr,
+        indices=indices,
+        features=rows,
+        feature_dtype=feature_dtype,
+        labels=classes,
+        num_classes=num_classes,
+        train_idx=parts[0],
+        valid_idx=parts[1],
+        test_idx=parts[2],
+        metric=metric,
     )
 
 
@@ -106,113 +128,164 @@ def from_pyg(
     fields = data.to_dict()
     if fields.get("edge_index") is None:
         raise GraphError(f"{name}: has no edge_index")
-    src, dst = fields["edge_index"]
-    return _from_peer(fields, (src, dst), "x", "y", name, metric)
+    edges = _array(fields["edge_index"], f"{name}: edge_index")
+    if edges.ndim != 2 or len(edges) != 2:
+        raise GraphError(f"{name}: edge_index is {list(edges.shape)}, allowed is [2, num_edges]")
+    return _from_peer(fields, (edges[0], edges[1]), "x", "y", name, metric)
 
 
 def _from_peer(
     fields: Any,
-    edges: tuple[torch.Tensor, torch.Tensor],
+    edges: tuple[NDArray[Any], NDArray[Any]],
     features: str,
     labels: str,
     name: str,
     metric: str | None,
 ) -> Graph:
-    if fields.get(features) is None:
+    rows = fields.get(features)
+    if rows is None:
         raise GraphError(f"{name}: has no features {features!r}")
     y = fields.get(labels)
     if y is not None:
-        y = y.numpy()
+        y = _array(y, f"{name}: labels {labels!r}")
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    masks = (fields.get(f"{part}_mask") for part in ("train", "val", "test"))
     train, valid, test = (
-        None if mask is None else np.flatnonzero(mask.numpy().reshape(len(mask), -1)[:, 0])
-        for mask in masks
+        _masked(fields.get(mask), len(rows), f"{name}: {mask}")
+        for mask in ("train_mask", "val_mask", "test_mask")
     )
     return from_arrays(
-        (edges[0].numpy(), edges[1].numpy()),
-        fields[features],
-        y,
-        train_idx=train,
-        valid_idx=valid,
-        test_idx=test,
-        metric=metric,
-        name=name,
+        edges, rows, y, train_idx=train, valid_idx=valid, test_idx=test, metric=metric, name=name
     )
+
+
+def _masked(mask: Any, num_vertices: int, what: str) -> NDArray[np.int64] | None:
+    """Return the vertices that a mask names; of several masks, its columns, the first counts."""
+    if mask is None:
+        return None
+    mask = _array(mask, what)
+    if mask.dtype.kind not in "bu" or mask.ndim not in (1, 2) or 0 in mask.shape[1:]:
+        raise GraphError(
+            f"{what} is {mask.dtype}{list(mask.shape)}, allowed is bool[{num_vertices}]"
+        )
+    if len(mask) != num_vertices:
+        raise GraphError(f"{what}: {len(mask)} entries for {num_vertices} vertices")
+    return np.flatnonzero(mask.reshape(num_vertices, -1)[:, 0])
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
+    """Return a tensor in main memory, an array or a list as NumPy sees it."""
+    if isinstance(values, torch.Tensor):
+        _check_dense(values, what)
+        values = values.detach()
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:  # a type that NumPy lacks; a ragged list
+        raise GraphError(f"{what}: not an array ({error})") from None
+
+
+def _check_dense(tensor: torch.Tensor, what: str) -> None:
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise GraphError(
+            f"{what}: {shown(tensor.layout)} on {tensor.device}, allowed is a dense tensor on cpu"
+        )
+
+
+def _ids(values: Any, num_vertices: int, what: str) -> NDArray[np.integer]:
+    """Return vertex ids, one axis, in range, in the type that holds them."""
+    ids = _array(values, what)
+    if ids.ndim != 1:
+        raise GraphError(f"{what} are {list(ids.shape)}, allowed is one axis")
+    if ids.dtype.kind == "b":
+        raise GraphError(f"{what} are a mask, allowed are ids, as numpy.flatnonzero gives them")
+    if len(ids):  # an empty list is float64 to NumPy
+        check_ids(ids, num_vertices, what)
+    return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
+
+
+def _split(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[NDArray[np.integer]]:
+    """Return sorted ids of the three parts, which may be empty and must not overlap."""
+    seen = np.zeros(num_vertices, np.bool_)
+    found = []
+    for part, values in zip(("train", "valid", "test"), parts, strict=True):
+        ids = np.sort(_ids([] if values is None else values, num_vertices, f"{name}: {part} split"))
+        twice = seen[ids]
+        twice[1:] |= ids[1:] == ids[:-1]
+        if twice.any():
+            raise GraphError(
+                f"{name}: {part} split: vertex {ids[twice.argmax()]} is in the split already"
+            )
+        seen[ids] = True
+        found.append(ids)
+    return found
+
+
+def _labels(
+    values: Any, num_classes: int | None, num_vertices: int, name: str
+) -> tuple[NDArray[np.integer], int]:
+    """Return labels as a Graph holds them, and how many classes there are."""
+    if num_classes is not None and not (
+        isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
+    ):
+        raise GraphError(
+            f"{name}: num_classes {shown(num_classes)}, allowed are 0 to {MAX_CLASSES}"
+        )
+    if values is None:
+        return np.full(num_vertices, -1), num_classes or 0
+    what = f"{name}: labels"
+    labels = _array(values, what)
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+        raise GraphError(
+            f"{what} are {labels.dtype}{list(labels.shape)}, allowed are classes[num_vertices] or "
+            "zeros and ones [num_vertices, num_classes]"
+        )
+    if num_classes is None:
+        num_classes = count_classes(labels, what)
+    if num_classes > MAX_CLASSES:
+        raise GraphError(f"{what}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
+    if labels.ndim == 2 and labels.shape[1] != num_classes:
+        raise GraphError(f"{what}: {labels.shape[1]} columns for {num_classes} classes")
+    checked = checked_labels(
+        labels, num_vertices=num_vertices, num_classes=num_classes, source=what
+    )
+    return checked, num_classes
 
 
 def _csc(
     src: NDArray[Any], dst: NDArray[Any], num_vertices: int
 ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
     """Sort edges into in-neighbour lists; edges that repeat stay."""
-    dtype = vertex_dtype(num_vertices)
-    src, dst = (np.ascontiguousarray(end, dtype=dtype) for end in (src, dst))
     in_degrees = np.zeros(num_vertices, np.int64)
     ops.count_in_degrees(dst, in_degrees)
     indptr = np.concatenate([[0], np.cumsum(in_degrees)])
-    indices = np.empty(len(src), dtype)
+    indices = np.empty(len(src), src.dtype)
     ops.csc_fill(src, dst, 0, num_vertices, indptr[:-1].copy(), indices)
     return ops.csc_sort(indptr, indices, False, usable_cores()), indices
 
 
-def _graph(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.integer],
-    features: NDArray[Any] | torch.Tensor,
-    labels: NDArray[Any] | None,
-    split: tuple[NDArray[Any] | None, ...],
-    *,
-    num_classes: int | None,
-    metric: str | None,
-    name: str,
-) -> Graph:
-    num_vertices = len(indptr) - 1
-    rows, feature_dtype = _feature_rows(features, name)
-    if labels is None:
-        labels, num_classes = np.full(num_vertices, -1), num_classes or 0
-    elif num_classes is None:
-        num_classes = count_classes(labels, f"{name}: labels")
-    metric = metric or ("micro_f1" if labels.ndim == 2 else "accuracy")
-    if metric not in METRICS:
-        raise GraphError(f"{name}: metric {metric!r}, allowed are {', '.join(METRICS)}")
-    labels = checked_labels(
-        labels, num_vertices=num_vertices, num_classes=num_classes, source=f"{name}: labels"
-    )
-    parts = [
-        np.empty(0, indices.dtype) if ids is None else np.sort(np.asarray(ids)) for ids in split
-    ]
-    for part, ids in zip(("train", "valid", "test"), parts, strict=True):
-        check_ids(ids, num_vertices, f"{name}: {part} split")
-    train_idx, valid_idx, test_idx = (ids.astype(indices.dtype) for ids in parts)
-    return Graph(
-        name=name,
-        indptr=indptr,
-        indices=indices,
-        features=rows,
-        feature_dtype=feature_dtype,
-        labels=labels,
-        num_classes=num_classes,
-        train_idx=train_idx,
-        valid_idx=valid_idx,
-        test_idx=test_idx,
-        metric=metric,
-    )
-
-
-def _feature_rows(features: NDArray[Any] | torch.Tensor, name: str) -> tuple[NDArray[Any], str]:
+def _feature_rows(features: Any, name: str) -> tuple[NDArray[Any], str]:
     """Return the rows as NumPy sees them, and the entry of ``FEATURE_DTYPES`` they are."""
+    what = f"{name}: features"
+    if isinstance(features, torch.Tensor):
+        _check_dense(features, what)
+        features = features.detach()
+        dtype = str(features.dtype).removeprefix("torch.")
+    else:
+        features = _array(features, what)
+        dtype = str(features.dtype).replace("bfloat16", "bfloat16 of another library")
     if features.ndim != 2:
-        raise GraphError(f"{name}: features are {list(features.shape)}, allowed is two axes")
-    if not isinstance(features, torch.Tensor):
-        features = torch.from_numpy(features)
-    features = features.detach()
-    dtype = str(features.dtype).removeprefix("torch.")
+        raise GraphError(f"{what} are {list(features.shape)}, allowed is two axes")
+    # A graph in memory may have no features at all: samplers and loaders do without.
+    if not (len(features) and features.shape[1] <= MAX_FEATURES):
+        raise GraphError(
+            f"{what} are {list(features.shape)}, allowed are at least one row, of at most "
+            f"{MAX_FEATURES} features"
+        )
     if dtype not in FEATURE_DTYPES:
-        raise GraphError(f"{name}: features are {dtype}, allowed are {', '.join(FEATURE_DTYPES)}")
+        raise GraphError(f"{what} are {dtype}, allowed are {', '.join(FEATURE_DTYPES)}")
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
-            raise GraphError(f"{name}: features must be finite")
-        return features.view(torch.int16).numpy().view(np.uint16), dtype
-    rows: NDArray[Any] = features.numpy()
-    check_features(rows, 0, f"{name}: features")
+            raise GraphError(f"{what} must be finite")
+        return features.contiguous().view(torch.int16).numpy().view(np.uint16), dtype
+    rows = np.require(features, requirements=("C", "A"))
+    check_features(rows, 0, what)
     return rows, dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
+from gnnscale.config import check_range
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.formats.npy import row_slices
 from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.graph import MAX_CLASSES, MAX_FEATURES
 from gnnscale.progress import track
 
 __all__ = ["Structure", "class_centroids", "class_features", "smooth_labels"]
 
+_LOG = logging.getLogger(__name__)
 _SLICE_EDGES = 4 << 20
 
 
@@ -43,9 +46,10 @@ class Structure(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("num_features", 1), ("num_classes", 2), ("signal", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"dataset.{name}={getattr(self, name)}: the least is {least}")
+        check_range("dataset.num_features", self.num_features, 1, MAX_FEATURES)
+        check_range("dataset.num_classes", self.num_classes, 2, MAX_CLASSES)
+        check_range("dataset.signal", self.signal, 0, 1e6)
+        check_range("dataset.seed", self.seed, 0, 2**63 - 1)
 
     @abstractmethod
     def read_edges(self, writer: StoreWriter) -> None:
@@ -53,6 +57,12 @@ class Structure(Dataset):
 
     def read(self, writer: StoreWriter) -> None:
         """Push the edges, then labels smooth over them and features that hint at the labels."""
+        writer.notes["made"] = ["features", "labels"]
+        if not self.generated:
+            _LOG.warning(
+                "%s: the layout has no features and labels; both are made from the structure",
+                self.name,
+            )
         self.read_edges(writer)
         indptr, indices = writer.build_topology()
         labels = smooth_labels(indptr, indices, num_classes=self.num_classes, seed=self.seed)
@@ -86,7 +96,9 @@ def smooth_labels(
                 mean[first:last] = _neighbor_mean(indptr[first : last + 1], indices, signal)
                 advance(int(indptr[last] - indptr[first]))
             signal += mean
-            signal /= signal.std()
+            deviation = signal.std()
+            if deviation > 0:  # a single vertex has none
+                signal /= deviation
     rank = np.empty(len(signal), np.int64)
     rank[np.argsort(signal, kind="stable")] = np.arange(len(signal))
     return rank * num_classes // len(signal)

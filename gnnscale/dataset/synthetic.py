@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
+from gnnscale.config import ConfigError, check_range
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.npy import row_slices
+from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure, class_centroids, class_features
+from gnnscale.graph import FEATURE_DTYPES, MAX_FEATURES
 from gnnscale.hardware import usable_cores
 from gnnscale.progress import track
 
 __all__ = ["PlantedPartition", "RMat"]
+
+#: Vertices of a generated graph, whose ids are drawn as int32, and edges drawn.
+_MAX_VERTICES = 2**31 - 1
+_MAX_EDGES = 2**40
+#: Classes of a planted partition, which keeps a matrix of all pairs.
+_MAX_COMMUNITIES = 4096
+#: Entries of a table of scores, a row for each vertex, that is made at once.
+_SCORES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +68,29 @@ class PlantedPartition(Dataset):
     seed: int = 0
 
     has_split: ClassVar[bool] = False
+    generated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = {"num_edges": 1, "num_classes": 2, "num_features": 1, "signal": 0, "seed": 0}
-        for name, low in (least | {"num_vertices": 2 * self.num_classes}).items():
-            if getattr(self, name) < low:
-                raise ConfigError(f"dataset.{name}={getattr(self, name)}: the least is {low}")
-        if not 0 <= self.within <= 1:
-            raise ConfigError(f"dataset.within={self.within}: allowed are 0 to 1")
-        if self.exponent <= 2:
-            raise ConfigError(f"dataset.exponent={self.exponent}: must be above 2")
+        check_range("dataset.num_classes", self.num_classes, 2, _MAX_COMMUNITIES)
+        check_range("dataset.num_vertices", self.num_vertices, 2 * self.num_classes, _MAX_VERTICES)
+        check_range("dataset.num_edges", self.num_edges, 1, _MAX_EDGES)
+        check_range("dataset.num_features", self.num_features, 1, MAX_FEATURES)
+        check_range("dataset.seed", self.seed, 0, 2**63 - 1)
+        check_range("dataset.within", self.within, 0, 1)
+        check_range("dataset.signal", self.signal, 0, 1e6)
+        if not 2 < self.exponent <= 1e6:
+            raise ConfigError(
+                f"dataset.exponent={self.exponent}: must be above 2 and at most 1,000,000"
+            )
+
+    def raw_files(self) -> Sequence[Path]:
+        """Return nothing: the graph is drawn."""
+        return ()
 
     def read(self, writer: StoreWriter) -> None:
         """Draw communities, weights, edges and features."""
+        self._check_room(writer)
         generator = np.random.Generator(np.random.Philox([self.seed, 0]))
         turns = np.arange(self.num_vertices, dtype=np.int32) % self.num_classes
         community = generator.permutation(turns)
@@ -83,6 +103,7 @@ class PlantedPartition(Dataset):
                 community, bounded, self.num_edges, self.within, self.seed
             )
         writer.add_edges(src, dst, source=self.name)
+        del src, dst
         writer.set_labels(community, num_classes=self.num_classes, source=self.name)
         centroids = class_centroids(
             self.num_classes, self.num_features, signal=self.signal, seed=self.seed
@@ -95,6 +116,13 @@ class PlantedPartition(Dataset):
         )
         writer.notes["attainable_accuracy"] = self._attainable(writer, bounded, centroids)
 
+    def _check_room(self, writer: StoreWriter) -> None:
+        """Refuse what does not fit: drawn edges and their copies, or a slice of the oracle's."""
+        rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
+        memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)
+        memory += 32 * self.num_classes**2 + 8 * self.num_classes * self.num_features
+        _check_space(self, writer, memory)
+
     def _attainable(
         self, writer: StoreWriter, weight: NDArray[np.float32], centroids: NDArray[np.float32]
     ) -> float:
@@ -104,16 +132,19 @@ class PlantedPartition(Dataset):
         share = np.bincount(community, weight, self.num_classes) / weight.sum()
         chance = (1 - self.within) * share + self.within * np.eye(self.num_classes)
         evidence = np.log(np.maximum(chance, 1e-300)).T.astype(np.float32)
-        features = class_features(community, centroids, seed=self.seed)
-        correct = 0
-        for part in row_slices(self.num_vertices, self.num_features * 4):
-            offsets = indptr[part.start : part.stop + 1]
-            rows = np.repeat(np.arange(part.stop - part.start), np.diff(offsets))
-            places = rows * self.num_classes + community[indices[offsets[0] : offsets[-1]]]
-            counts = np.bincount(places, minlength=(part.stop - part.start) * self.num_classes)
-            score = counts.reshape(-1, self.num_classes).astype(np.float32) @ evidence
-            score += next(features) @ centroids.T - (centroids**2).sum(axis=1) / 2
-            correct += int((score.argmax(axis=1) == community[part]).sum())
+        correct = first = 0
+        step = _SCORES // self.num_classes
+        for rows in class_features(community, centroids, seed=self.seed):
+            for start in range(0, len(rows), step):
+                score = rows[start : start + step] @ centroids.T - (centroids**2).sum(axis=1) / 2
+                part = slice(first + start, first + start + len(score))
+                offsets = indptr[part.start : part.stop + 1]
+                owner = np.repeat(np.arange(len(score)), np.diff(offsets))
+                places = owner * self.num_classes + community[indices[offsets[0] : offsets[-1]]]
+                counts = np.bincount(places, minlength=len(score) * self.num_classes)
+                score += counts.reshape(-1, self.num_classes).astype(np.float32) @ evidence
+                correct += int((score.argmax(axis=1) == community[part]).sum())
+            first += len(rows)
         return correct / self.num_vertices
 
 
@@ -149,24 +180,28 @@ class RMat(Structure):
     split: str = "published"
 
     has_split: ClassVar[bool] = True
+    generated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_range("dataset.num_vertices", self.num_vertices, 2, _MAX_VERTICES)
         pairs = self.num_vertices * (self.num_vertices - 1) // 2
-        if not 2 <= self.num_vertices < 2**31:
+        if not 1 <= self.num_edges <= min(pairs // 2, _MAX_EDGES):
             raise ConfigError(
-                f"dataset.num_vertices={self.num_vertices}: allowed are 2 to {2**31 - 1}"
+                f"dataset.num_edges={self.num_edges}: allowed are 1 to "
+                f"{min(pairs // 2, _MAX_EDGES)}, half of all pairs or 2^40"
             )
-        if not 1 <= self.num_edges <= pairs // 2:
-            raise ConfigError(
-                f"dataset.num_edges={self.num_edges}: allowed are 1 to {pairs // 2}, "
-                "half of all pairs"
-            )
-        if min(self.a, self.b, self.c) < 0 or self.a + self.b + self.c > 1:
+        probabilities = (self.a, self.b, self.c)
+        # Written so that NaN is refused too.
+        if not (all(each >= 0 for each in probabilities) and sum(probabilities) <= 1):
             raise ConfigError(
                 f"dataset.a={self.a}, b={self.b}, c={self.c}: "
                 "probabilities, with a sum of at most 1"
             )
+
+    def raw_files(self) -> Sequence[Path]:
+        """Return nothing: the graph is drawn."""
+        return ()
 
     def read(self, writer: StoreWriter) -> None:
         """Push everything that is made of the structure, and the split by popularity."""
@@ -181,6 +216,9 @@ class RMat(Structure):
 
     def read_edges(self, writer: StoreWriter) -> None:
         """Draw the edges."""
+        # Keys of the edges, sorted in a copy; ends; then labels and their order.
+        memory = 64 * self.num_vertices + 40 * self.num_edges
+        _check_space(self, writer, memory + 8 * self.num_classes * self.num_features)
         with track("drawing edges"):
             src, dst = ops.rmat_edges(
                 self.num_vertices,
@@ -193,3 +231,16 @@ class RMat(Structure):
             )
         writer.set_num_vertices(self.num_vertices, source=self.name)
         writer.add_edges(src, dst, source=self.name)
+
+
+def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
+    """Refuse, before anything is drawn, a graph that needs more than there is."""
+    row_bytes = graph.num_features * FEATURE_DTYPES[graph.feature_dtype or "float32"].itemsize
+    check_space(
+        f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "
+        f"num_features={graph.num_features}",
+        writer.path,
+        memory=memory,
+        # Offsets, labels and split; both directions of the edges, and each once more unsorted.
+        disk=graph.num_vertices * (row_bytes + 24) + 16 * graph.num_edges,
+    )

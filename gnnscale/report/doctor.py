@@ -1,20 +1,31 @@
-"""``gnnscale doctor``: what was found on this machine, and what each feature still needs."""
+"""``gnnscale doctor``: what was found on this machine, or in a graph store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gnnscale import ops
+from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.hardware import Machine, cuda_devices, find_machine, installed
 from gnnscale.plan.platform import Processor
 from gnnscale.report.live import gib
 
-__all__ = ["examine", "print_findings", "print_rates"]
+__all__ = [
+    "DoctorConfig",
+    "examine",
+    "examine_store",
+    "print_findings",
+    "print_rates",
+    "print_store",
+    "store_problem",
+]
 
 #: Distribution and module of each package that a feature may need.
 _PACKAGES = {
@@ -24,6 +35,19 @@ _PACKAGES = {
     "pyg-lib": ("pyg_lib", "pyg_lib"),
     "pyxrt": ("pyxrt", "pyxrt"),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorConfig:
+    """Options of ``gnnscale doctor``.
+
+    Attributes:
+        calibrate: measure the machine's rates for the performance model too.
+        store: a graph store of which every byte is to be checked, None for none.
+    """
+
+    calibrate: bool = False
+    store: Path | None = None
 
 
 def examine() -> dict[str, Any]:
@@ -104,6 +128,32 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
         features.add_row(each["feature"], "ready" if each["ready"] else each["needs"])
     console.print(found)
     console.print(features)
+
+
+def examine_store(path: Path) -> dict[str, Any]:
+    """Check every byte of a graph store and return plain values, fit for JSON.
+
+    Returns:
+        ``path``, and ``checks`` (``what`` was looked at, ``problem``: one line, or None).
+    """
+    return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
+
+
+def store_problem(findings: dict[str, Any]) -> str | None:
+    """Return the first problem that ``examine_store`` found, None where all is well."""
+    problems = [check["problem"] for check in findings["checks"] if check["problem"] is not None]
+    more = f" (and {len(problems) - 1} more, see doctor.json)" if len(problems) > 1 else ""
+    return f"{problems[0]}{more}" if problems else None
+
+
+def print_store(findings: dict[str, Any], console: Console) -> None:
+    """Show what ``examine_store`` returned as a table."""
+    table = Table(title=Text(f"Graph store {findings['path']}"))
+    table.add_column("checked")
+    table.add_column("found")
+    for check in findings["checks"]:
+        table.add_row(check["what"], Text(check["problem"] or "as it must be"))
+    console.print(table)
 
 
 def print_rates(processor: Processor, console: Console) -> None:

@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, typed
-from gnnscale.dataset import Dataset, Planetoid, PlantedPartition, Snap, random_split
+from gnnscale.dataset import Dataset, Planetoid, PlantedPartition, RMat, Snap, random_split
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.graph import Graph, GraphError
 
@@ -22,7 +22,7 @@ SMALL = {"num_vertices": 400, "num_edges": 2000, "num_classes": 4, "num_features
 
 
 def small(**options):
-    return PlantedPartition(name="small", **(SMALL | options))
+    return PlantedPartition(**({"name": "small"} | SMALL | options))
 
 
 def test_store_path(home):
@@ -35,6 +35,20 @@ def test_store_path(home):
     assert small(store="here/x").store_path().name == "x"
     raw = [Snap(name="a", raw=raw).store_path() for raw in ("one", "two")]
     assert raw[0] != raw[1]
+
+
+def test_home_of_nobody(monkeypatch):
+    monkeypatch.setenv("GNNSCALE_HOME", "~nobody-of-that-name/x")
+    with pytest.raises(ConfigError, match=r"GNNSCALE_HOME=~nobody-of-that-name/x: "):
+        small().open()
+
+
+@pytest.mark.parametrize("raw", ["/dev/null/x", "x" * 300, "x/" * 3000, "~nobody-of-that-name/x"])
+def test_raw_that_is_no_path(raw):
+    with pytest.raises((ConfigError, GraphError)) as error:
+        Snap(name="a", raw=raw).open()
+    assert str(error.value).startswith("dataset.raw=")
+    assert str(error.value).isprintable()
 
 
 def test_open_prepares_once(leftovers):
@@ -55,6 +69,8 @@ def test_store_of_other_options(tmp_path):
     small(store=str(tmp_path / "x")).prepare()
     with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
         small(store=str(tmp_path / "x"), self_loops="add").open()
+    with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
+        small(store=str(tmp_path / "x"), self_loops="add").prepare()
 
 
 @pytest.mark.parametrize(
@@ -66,12 +82,54 @@ def test_store_of_other_options(tmp_path):
         ({"train_fraction": 0.0}, "dataset.train_fraction=0.0"),
         ({"within": 1.5}, "dataset.within=1.5"),
         ({"exponent": 2}, "dataset.exponent=2"),
-        ({"num_vertices": 7}, "dataset.num_vertices=7: the least is 8"),
+        ({"num_vertices": 7}, "dataset.num_vertices=7: must be at least 8"),
+        ({"train_fraction": float("nan")}, "dataset.train_fraction=nan"),
+        ({"valid_fraction": float("nan")}, "dataset.train_fraction=0.3, valid_fraction=nan"),
+        ({"train_fraction": float("inf")}, "dataset.train_fraction=inf"),
+        ({"split_seed": -1}, "dataset.split_seed=-1: must be at least 0"),
+        ({"split_seed": 2**63}, "dataset.split_seed=9223372036854775808"),
+        ({"raw": "my.npz"}, "dataset.raw=my.npz: PlantedPartition generates its graph and reads"),
+        ({"raw": ""}, "dataset.raw=: not a path"),
+        ({"name": "../../esc"}, r"dataset.name=../../esc: must be a name, not a path"),
+        ({"name": "/etc"}, "dataset.name=/etc: must be a name"),
+        ({"name": ""}, "dataset.name=: must be a name"),
+        ({"name": "."}, "dataset.name=.: must be a name"),
+        ({"name": "a..b"}, "dataset.name=a..b: must be a name"),
+        ({"name": "a b"}, "dataset.name=a b: must be a name"),
+        ({"name": "a\n"}, r"dataset.name=a: must be a name"),
+        ({"name": "a\0"}, r"dataset.name=a\\x00: must be a name"),
+        ({"name": "ä"}, "dataset.name=ä: must be a name"),
+        ({"name": "x" * 101}, "dataset.name=x+ ... x+: must be a name"),
     ],
 )
 def test_bad_options(options, message):
     with pytest.raises(ConfigError, match=message):
         small(**options)
+
+
+@pytest.mark.parametrize("name", ["cora", "ogbn-papers100M", "roman_empire", "web-Google.2+x"])
+def test_names(name):
+    assert small(name=name).store_path().name.startswith(name)
+
+
+def test_split_that_leaves_a_part_empty():
+    with pytest.raises(ConfigError, match=r"of 8 labelled vertices 0 train, 1 validate and 7"):
+        small(num_vertices=8, num_classes=2, train_fraction=0.01, valid_fraction=0.1).open()
+
+
+def test_made_features_are_told_of(tmp_path, caplog):
+    (tmp_path / "ring.txt").write_text("".join(f"{v} {(v + 1) % 20}\n" for v in range(20)))
+    dataset = Snap(name="ring", raw=str(tmp_path), num_classes=2)
+    for _ in range(2):
+        caplog.clear()
+        dataset.open()
+        (record,) = [each for each in caplog.records if "made" in each.getMessage()]
+        assert record.levelname == "WARNING"
+        assert record.getMessage().startswith("ring: ")
+    caplog.clear()
+    rmat = RMat(name="r", num_vertices=100, num_edges=400, num_classes=2)
+    assert rmat.open().path == rmat.open().path
+    assert "made" not in caplog.text
 
 
 def test_raw_is_needed_or_missing():

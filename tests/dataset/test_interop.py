@@ -90,16 +90,109 @@ def test_from_dgl():
         ({"edges": (SRC - 1, DST)}, "graph: edge sources: vertex id -1 is negative"),
         ({"edges": (SRC[1:], DST)}, "graph: 3 edge sources, 4 destinations"),
         ({"edges": (SRC * 1.0, DST)}, "graph: edge sources: vertex ids are float64"),
+        ({"edges": (SRC * np.nan, DST)}, "graph: edge sources: vertex ids are float64"),
+        ({"edges": (SRC, DST > 0)}, "graph: edge destinations are a mask"),
+        ({"edges": (SRC[:, None], DST)}, r"graph: edge sources are \[4, 1\], allowed is one axis"),
+        ({"edges": (np.array(1), DST)}, r"graph: edge sources are \[\], allowed is one axis"),
+        ({"edges": (SRC, SRC, SRC)}, "graph: edges have 3 rows"),
+        ({"edges": (SRC.astype(object), DST)}, "graph: edge sources: vertex ids are object"),
+        ({"edges": (SRC.astype(str), DST)}, "graph: edge sources: vertex ids are <U"),
+        ({"edges": ([2**70], [0])}, "graph: edge sources: vertex ids are object"),
+        ({"edges": ([[0], [0, 1]], DST)}, "graph: edge sources: not an array"),
+        ({"edges": (SRC.astype(np.uint64) + 2**63, DST)}, "vertex id 9223372036854775810 is out"),
         ({"features": X.astype(np.float64)}, "features are float64"),
+        ({"features": X.astype(">f4")}, "features are >f4"),
+        ({"features": X.astype(object)}, "features are object"),
+        ({"features": X.astype(np.uint16)}, "features are uint16"),
         ({"features": X[:, 0]}, "features are \\[3\\]"),
+        ({"features": X[:0]}, r"features are \[0, 2\]"),
+        ({"features": np.zeros((3, 65_537), np.uint8)}, r"features are \[3, 65537\]"),
+        ({"features": X[None]}, r"features are \[1, 3, 2\]"),
         ({"features": np.full((3, 2), np.nan, np.float32)}, "feature 0 of vertex 0 is nan"),
         ({"features": torch.full((3, 2), torch.inf).bfloat16()}, "features must be finite"),
+        ({"features": torch.eye(3).to_sparse()}, "features: torch.sparse_coo on cpu, allowed is"),
+        ({"features": torch.ones((3, 2), device="meta")}, "features: torch.strided on meta"),
         ({"labels": np.array([0, 1])}, "labels: 2 labels for 3 vertices"),
         ({"labels": np.array([0.0, 1, 1])}, "labels are float64"),
+        ({"labels": np.array([0, np.nan, 1])}, "labels are float64"),
+        ({"labels": np.array([[0.5, 1]] * 3)}, "labels: label 0.5 of vertex 0"),
+        ({"labels": np.zeros((3, 2, 1), int)}, r"labels are int64\[3, 2, 1\]"),
+        ({"labels": np.array(1)}, r"labels are int64\[\]"),
+        ({"labels": np.array(["a", "b", "c"])}, r"labels are <U1\[3\]"),
+        ({"labels": np.array([0, 1, None])}, r"labels are object\[3\]"),
+        ({"labels": np.array([0, 1, 2**40])}, "labels: label 1099511627776 of vertex 2"),
+        ({"labels": np.array([0, 1, 2**64 - 1], np.uint64)}, "labels: label 18446744073709551615"),
+        ({"labels": np.array([0, 1, 5]), "num_classes": 3}, "label 5 of vertex 2 is out of range"),
+        ({"labels": np.zeros((3, 2), int), "num_classes": 3}, "labels: 2 columns for 3 classes"),
+        ({"num_classes": -1}, "num_classes -1, allowed are 0 to"),
+        ({"num_classes": 2**40}, "num_classes 1099511627776, allowed are 0 to"),
+        ({"num_classes": 2.5}, "num_classes 2.5, allowed are 0 to"),
         ({"train_idx": np.array([5])}, "train split: vertex id 5 is out of range"),
+        ({"train_idx": np.array([-1])}, "train split: vertex id -1 is negative"),
+        ({"train_idx": np.array([True, False, True])}, "train split are a mask, allowed are ids"),
+        ({"valid_idx": np.array([[0, 1]])}, r"valid split are \[1, 2\], allowed is one axis"),
+        ({"test_idx": np.array([0.0])}, "test split: vertex ids are float64"),
+        ({"test_idx": 1}, r"test split are \[\], allowed is one axis"),
+        ({"test_idx": [1, 1]}, "test split: vertex 1 is in the split already"),
+        ({"train_idx": [0], "test_idx": [2, 0]}, "test split: vertex 0 is in the split already"),
         ({"metric": "mse"}, "metric 'mse', allowed are accuracy"),
     ],
 )
 def test_bad_input(arguments, message):
-    with pytest.raises(GraphError, match=message):
+    with pytest.raises(GraphError, match=message) as error:
         from_arrays(**({"edges": (SRC, DST), "features": X} | arguments))
+    assert str(error.value).startswith("graph: ")
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "features",
+    [X[::-1], X[:, ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]],
+)
+def test_strided_features_are_copied(features):
+    graph = from_arrays((SRC, DST), features)
+    assert graph.features.flags.c_contiguous
+    np.testing.assert_array_equal(graph.features, features)
+    tensor = torch.from_numpy(X).bfloat16().T.contiguous().T
+    graph = from_arrays((SRC, DST), tensor)
+    assert graph.features.tolist() == tensor.contiguous().view(torch.int16).tolist()
+
+
+def test_unaligned_and_read_only_features():
+    raw = np.zeros(25, np.uint8)
+    unaligned = raw[1:].view(np.float32).reshape(3, 2)
+    unaligned.flags.writeable = False
+    graph = from_arrays((SRC, DST), unaligned)
+    assert graph.features.flags.aligned
+
+
+def test_lists_and_other_types():
+    edges = (SRC.astype(np.uint8), DST[::-1][::-1].tolist())
+    check(from_arrays(edges, X, [0, 1, 1], train_idx=[2], valid_idx=[0], test_idx=[]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"edge_index": torch.zeros(4, dtype=torch.long)}, r"edge_index is \[4\]"),
+        ({"edge_index": torch.zeros((3, 4), dtype=torch.long)}, r"edge_index is \[3, 4\]"),
+        ({"edge_index": torch.zeros((2, 4))}, "edge sources: vertex ids are float32"),
+        ({"edge_index": torch.full((2, 4), 3)}, "edge sources: vertex id 3 is out of range"),
+        ({"y": torch.tensor([0.5, 1, 1])}, "labels: labels are float32"),
+        ({"y": torch.zeros(3).bfloat16()}, "labels 'y': not an array"),
+        ({"y": torch.zeros((3, 2, 2), dtype=torch.long)}, r"labels are int64\[3, 2, 2\]"),
+        ({"train_mask": torch.tensor([True])}, "train_mask: 1 entries for 3 vertices"),
+        ({"train_mask": torch.tensor(True)}, r"train_mask is bool\[\]"),
+        ({"val_mask": torch.zeros((3, 0), dtype=torch.bool)}, r"val_mask is bool\[3, 0\]"),
+        ({"test_mask": torch.tensor([0.0, 1, 1])}, r"test_mask is float32\[3\]"),
+        (
+            {"train_mask": torch.tensor([True] * 3), "test_mask": torch.tensor([True] * 3)},
+            "test split: vertex 0 is in the split already",
+        ),
+    ],
+)
+def test_pyg_fields_that_do_not_fit(fields, message):
+    geometric = pytest.importorskip("torch_geometric.data")
+    whole = {"x": torch.from_numpy(X), "edge_index": torch.from_numpy(np.stack([SRC, DST]))}
+    with pytest.raises(GraphError, match=f"^graph: {message}"):
+        from_pyg(geometric.Data(**(whole | fields)))

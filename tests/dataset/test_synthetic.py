@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from gnnscale.config import ConfigError
 from gnnscale.dataset import PlantedPartition, RMat
 from gnnscale.dataset.structure import class_centroids, smooth_labels
+from gnnscale.graph import GraphError
 
 
 def test_default_graph(adjacency):
@@ -23,8 +22,7 @@ def test_default_graph(adjacency):
     same = (graph.labels[owner] == graph.labels[graph.indices]).mean()
     assert same == pytest.approx(0.5 + 0.5 / 16, abs=0.01)
     assert np.diff(graph.indptr).max() > 50 * np.diff(graph.indptr).mean()
-    attainable = json.loads((graph.path / "meta.json").read_text())["attainable_accuracy"]
-    assert 0.96 < attainable < 0.985
+    assert 0.96 < graph.attainable_accuracy < 0.985
     # Features alone: the nearest centroid, known exactly, is right for a minority.
     centroids = class_centroids(16, 64, signal=1.0, seed=0)
     score = graph.features[:9999] @ centroids.T - (centroids**2).sum(axis=1) / 2
@@ -75,11 +73,95 @@ def test_rmat_has_the_split_of_ogbn_products():
 
 
 @pytest.mark.parametrize(
-    "option", [{"num_edges": 4951 // 2 + 1, "num_vertices": 100}, {"a": 0.9}, {"num_vertices": 1}]
+    "option",
+    [
+        {"num_edges": 4951 // 2 + 1, "num_vertices": 100},
+        {"num_edges": 0},
+        {"num_edges": 2**62},
+        {"a": 0.9},
+        {"a": np.nan},
+        {"a": np.inf},
+        {"a": -np.inf},
+        {"num_vertices": 1},
+        {"num_vertices": 2**31},
+        {"num_vertices": 10**30},
+        {"num_features": 65_537},
+        {"num_classes": 2**21},
+        {"signal": np.nan},
+        {"signal": np.inf},
+        {"seed": -1},
+        {"seed": 2**63},
+        {"raw": "my.npz"},
+    ],
 )
 def test_rmat_bad_options(option):
     with pytest.raises(ConfigError, match=f"dataset.{next(iter(option))}"):
         RMat(name="r", **option)
+
+
+@pytest.mark.parametrize("name", ["b", "c"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
+def test_rmat_bad_quadrants(name, value):
+    with pytest.raises(ConfigError, match=r"dataset.a=0.57, b=.*, c=.*: probabilities"):
+        RMat(name="r", **{name: value})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"exponent": np.nan},
+        {"exponent": np.inf},
+        {"exponent": 2},
+        {"signal": np.nan},
+        {"signal": np.inf},
+        {"signal": -1},
+        {"within": np.nan},
+        {"within": 1.5},
+        {"num_edges": 0},
+        {"num_edges": 2**62},
+        {"num_vertices": 31},
+        {"num_vertices": 2**31},
+        {"num_classes": 1},
+        {"num_classes": 5000},
+        {"num_features": 0},
+        {"num_features": 65_537},
+        {"seed": -1},
+        {"seed": 2**63},
+        {"raw": "my.npz"},
+    ],
+)
+def test_planted_partition_bad_options(option):
+    with pytest.raises(ConfigError, match=f"dataset.{next(iter(option))}="):
+        PlantedPartition(name="p", **option)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        PlantedPartition(name="p", num_vertices=2**31 - 1, num_edges=2**40),
+        PlantedPartition(name="p", num_vertices=2**31 - 1, num_features=65_536),
+        RMat(name="r", num_vertices=2**31 - 1, num_edges=2**40, num_features=65_536),
+    ],
+)
+def test_sizes_that_do_not_fit(dataset, leftovers):
+    """Noticed before anything is drawn."""
+    message = (
+        r"dataset.num_vertices=\d+, num_edges=\d+, num_features=\d+: needs [\d,.]+ GiB of memory, "
+        r"and [\d,.]+ \wiB are available; [\d,.]+ GiB of disk, and [\d,.]+ \wiB are free"
+    )
+    with pytest.raises(GraphError, match=message):
+        dataset.open()
+    assert leftovers(dataset.store_path()) == []
+
+
+def test_many_classes_and_short_features():
+    """The oracle's table of scores is made in slices, and says the same."""
+    dataset = PlantedPartition(
+        name="p", num_vertices=4000, num_edges=9000, num_classes=2000, num_features=1
+    )
+    graph = dataset.open()
+    assert graph.num_classes == 2000
+    assert 0 <= graph.attainable_accuracy <= 1
 
 
 def test_labels_are_smooth_over_edges():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
+import math
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -13,11 +13,22 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale import npy
+from gnnscale.dataset.checks import check_array
+from gnnscale.dataset.formats.archive import Archive
+from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.graph import GraphError
 
 __all__ = ["NpyWriter", "NpzReader", "map_npy", "row_slices"]
 
 _SLICE_BYTES = 64 << 20
+#: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
+#: of the web, sorted, take a seventeenth.
+_WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
+#: Sparse features that are written out, and edges, are read in slices.
+_ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200
+_PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
+_ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
 
 
 def row_slices(num_rows: int, row_bytes: int) -> Iterator[slice]:
@@ -75,28 +86,37 @@ class NpyWriter:
             self._file.close()
 
 
-def map_npy(path: Path) -> NDArray[Any]:
+def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> NDArray[Any]:
     """Map a .npy file read-only.
 
+    Args:
+        path: the file.
+        axes: how many the array must have; None for any number.
+        kinds: letters of the kinds of NumPy types that are allowed; None for all numbers.
+
     Raises:
-        GraphError: it is missing, truncated or holds Python objects.
+        GraphError: the file is missing, of another size than its header says, or holds anything
+            but numbers of such a form.
     """
+    file_bytes(path)
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise GraphError(f"{path}: missing") from None
-    except (OSError, ValueError, EOFError) as error:
+        array = npy.map_npy(path)
+    except (npy.NpyError, OSError, ValueError) as error:
         raise GraphError(f"{path}: not a readable .npy file ({error})") from None
+    check_array(array, axes=axes, kinds=kinds, source=path)
     return array
 
 
 class NpzReader:
-    """The arrays of a .npz file, whole or in slices of rows, so that one may exceed memory."""
+    """The arrays of a .npz file, whole or in slices of rows, so that one may exceed memory.
+
+    Sizes, axes and types are checked before anything is read. Errors are GraphErrors that name
+    the file and the array.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._readable("file"):
-            self._zip = zipfile.ZipFile(path)
+        self._archive = Archive(path)
 
     def __enter__(self) -> NpzReader:
         return self
@@ -107,79 +127,122 @@ class NpzReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._zip.close()
+        self._archive.__exit__(kind, error, trace)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        return [name.removesuffix(".npy") for name in self._archive.names]
 
     def __contains__(self, name: str) -> bool:
-        return f"{name}.npy" in self._zip.namelist()
+        return f"{name}.npy" in self._archive.names
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Read the whole array ``name``."""
-        with self._open(name) as file, self._readable(name):
-            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        return array
+    def source(self, name: str) -> str:
+        """How errors name an array."""
+        return f"{self.path}/{name}.npy"
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the array ``name``, from its header alone."""
-        with self._open(name) as file:
-            return self._header(name, file)[0]
+    def text(self, name: str) -> bytes:
+        """Return the last 16 bytes of a small array, NULs left out: how SciPy stores a word."""
+        data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
+        return data[-16:].replace(b"\0", b"")
 
-    def dtype(self, name: str) -> np.dtype[Any]:
-        """Type of the array ``name``, from its header alone."""
-        with self._open(name) as file:
-            return self._header(name, file)[1]
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> npy.NpyHeader:
+        """Return shape and type of an array, checked as in ``map_npy``."""
+        member, source = self._member(name), self.source(name)
+        with self._archive.open(member) as file:
+            try:
+                header = npy.read_header(file)
+            except npy.NpyError as error:
+                raise GraphError(f"{source}: not a readable array ({error})") from None
+        check_array(header, axes=axes, kinds=kinds, source=source)
+        found = self._archive.member_bytes(member)[0] - header.offset
+        if found != header.num_bytes:
+            raise GraphError(f"{source}: {found} bytes, its header says {header.num_bytes}")
+        return header
 
-    def rows(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield the array ``name`` in slices of its first axis."""
-        shape = self.shape(name)
-        return self._slices(name, 0, shape[0], shape[1:])
+    def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
+        """Read the whole array ``name``, which must have one axis."""
+        return self._whole(name, 1, kinds)
+
+    def matrix(self, name: str, kinds: str = "iuf") -> NDArray[Any]:
+        """Read the whole array ``name``, which must have two axes."""
+        return self._whole(name, 2, kinds)
+
+    def labels(self, name: str, num_vertices: int) -> NDArray[Any]:
+        """Read classes, ``[num_vertices]`` or a row of them for each vertex.
+
+        Where nearly all are unknown they compress to nearly nothing, hence a limit of their own.
+        """
+        return self._whole(name, (1, 2), "iuf", allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
+
+    def rows(self, name: str, kinds: str = "iuf") -> Iterator[NDArray[Any]]:
+        """Yield the matrix ``name`` in slices of its rows."""
+        header = self.header(name, axes=2, kinds=kinds)
+        needs = math.prod(header.shape) * max(4, header.dtype.itemsize)  # stored as float32
+        self._check_size(name, needs, allowance=_ROWS_ALLOWANCE, ratio=_ROWS_RATIO)
+        yield from self._slices(name, header, header.shape[0], header.shape[1:])
 
     def pairs(self, name: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
-        shape = self.shape(name)
-        if len(shape) != 2 or shape[0] != 2:
-            raise GraphError(f"{self.path}: {name} is {list(shape)}, allowed is [2, num_edges]")
-        rows = (self._slices(name, first, shape[1], ()) for first in (0, shape[1]))
-        return zip(*rows, strict=True)
+        header = self.header(name, axes=2, kinds="iu")
+        if header.shape[0] != 2:
+            raise GraphError(
+                f"{self.source(name)}: {list(header.shape)}, allowed is [2, num_edges]"
+            )
+        self._check_size(name, 16 * header.shape[1], allowance=_PAIRS_ALLOWANCE, ratio=_PAIRS_RATIO)
+        length = header.shape[1]
+        rows = (self._slices(name, header, length, (), first) for first in (0, length))
+        yield from zip(*rows, strict=True)
+
+    def _whole(
+        self, name: str, axes: int | tuple[int, ...], kinds: str, allowance: int = _WHOLE_ALLOWANCE
+    ) -> NDArray[Any]:
+        header = self.header(name, axes=axes, kinds=kinds)
+        # Ids become int64 on their way; features keep their width.
+        itemsize = 8 if header.dtype.kind in "iu" else header.dtype.itemsize
+        needs = math.prod(header.shape) * itemsize
+        self._check_size(name, needs, allowance=allowance, ratio=_WHOLE_RATIO)
+        with self._archive.open(self._member(name)) as file:
+            _read_exactly(file, header.offset, self.source(name))
+            data = _read_exactly(file, header.num_bytes, self.source(name))
+            file.read(1)
+        return np.frombuffer(data, header.dtype).reshape(header.shape)
 
     def _slices(
-        self, name: str, first: int, num_rows: int, row_shape: tuple[int, ...]
+        self,
+        name: str,
+        header: npy.NpyHeader,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        first: int = 0,
     ) -> Iterator[NDArray[Any]]:
-        with self._open(name) as file:
-            _, dtype = self._header(name, file)
-            row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
-            with self._readable(name):
-                file.seek(first * row_bytes, 1)
+        row_bytes = header.dtype.itemsize * math.prod(row_shape)
+        source = self.source(name)
+        with self._archive.open(self._member(name)) as file:
+            for part in row_slices(first * row_bytes + header.offset, 1):
+                _read_exactly(file, part.stop - part.start, source)
             for part in row_slices(num_rows, row_bytes):
-                with self._readable(name):
-                    data = file.read((part.stop - part.start) * row_bytes)
-                    rows = np.frombuffer(data, dtype).reshape(part.stop - part.start, *row_shape)
-                yield rows
+                length = part.stop - part.start
+                data = _read_exactly(file, length * row_bytes, source)
+                yield np.frombuffer(data, header.dtype).reshape(length, *row_shape)
+            if (first + num_rows) * row_bytes == header.num_bytes:
+                file.read(1)  # at the end the checksum is compared
 
-    def _open(self, name: str) -> IO[bytes]:
+    def _check_size(self, name: str, needs: int, *, allowance: int, ratio: int) -> None:
+        self._archive.check_size(
+            self._member(name), allowance=allowance, ratio=ratio, needs=needs, advice=_ADVICE
+        )
+
+    def _member(self, name: str) -> str:
         if name not in self:
-            arrays = ", ".join(Path(member).stem for member in self._zip.namelist())
-            raise GraphError(f"{self.path}: has no array {name!r}, only {arrays}")
-        with self._readable(name):
-            return self._zip.open(f"{name}.npy")
+            raise GraphError(
+                f"{self.path}: has no array {name!r}, only {', '.join(self.names) or 'none'}"
+            )
+        return f"{name}.npy"
 
-    def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        with self._readable(name):
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            else:
-                shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-            if dtype.hasobject or (fortran and len(shape) > 1):
-                raise ValueError(f"{dtype} in {'Fortran' if fortran else 'C'} order")
-        return shape, dtype
 
-    @contextmanager
-    def _readable(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise GraphError(f"{self.path}: missing") from None
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            if isinstance(error, GraphError):
-                raise
-            raise GraphError(f"{self.path}: {name} cannot be read ({error})") from None
+def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
+    data = file.read(num_bytes)
+    if len(data) != num_bytes:
+        raise GraphError(f"{source}: ends before its last element")
+    return data

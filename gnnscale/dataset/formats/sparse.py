@@ -9,23 +9,56 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.npy import row_slices
+from gnnscale.dataset.checks import check_array, check_num_features, quoted
+from gnnscale.dataset.formats.npy import NpzReader, row_slices
 from gnnscale.graph import GraphError
 
-__all__ = ["check_csr", "csr_edges", "dense_rows", "holds_bytes"]
+__all__ = [
+    "check_csr",
+    "csr_edges",
+    "dense_rows",
+    "holds_bytes",
+    "read_adjacency",
+    "sparse_matrix",
+]
 
 _SLICE_EDGES = 4 << 20
+#: A dense form of up to 1 GiB is always made; a larger one needs a byte of the file for 1,024 of
+#: its own, and a stored value for 4,096.
+_DENSE_BYTES = 1 << 30
+_DENSE_RATIO = 1024
 
 
 def check_csr(indptr: NDArray[Any], num_indices: int, source: object) -> None:
     """Raise GraphError unless ``indptr`` are offsets into ``num_indices`` entries."""
     if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
         raise GraphError(f"{source}: indptr is {indptr.dtype}{list(indptr.shape)}, not offsets")
-    if indptr[0] != 0 or indptr[-1] != num_indices or (np.diff(indptr) < 0).any():
+    # Compared, not subtracted: a difference of unsigned numbers is never negative.
+    if indptr[0] != 0 or indptr[-1] != num_indices or (indptr[1:] < indptr[:-1]).any():
         raise GraphError(
             f"{source}: indptr must rise from 0 to {num_indices}, the number of indices; "
             f"it goes from {indptr[0]} to {indptr[-1]}"
         )
+
+
+def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return ``indptr`` and ``indices`` of a square matrix as SciPy saves it, without its values.
+
+    Raises:
+        GraphError: they are no offsets or no whole numbers, or the archive says of itself that
+            its rows are not what is compressed, or that it is not square.
+    """
+    indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
+    check_csr(indptr, len(indices), npz.path)
+    if "format" in npz and not npz.text("format").endswith(b"csr"):
+        raise GraphError(f"{npz.source('format')}: the matrix is not in the format csr")
+    if f"{prefix}shape" in npz:
+        shape = npz.vector(f"{prefix}shape").tolist()
+        if shape != [len(indptr) - 1] * 2:
+            raise GraphError(
+                f"{npz.source(f'{prefix}shape')}: {shape[:4]}, needed is {[len(indptr) - 1] * 2}"
+            )
+    return indptr.astype(np.int64, copy=False), indices
 
 
 def csr_edges(
@@ -38,9 +71,67 @@ def csr_edges(
         yield rows, columns
 
 
+def sparse_matrix(
+    data: NDArray[Any],
+    indices: NDArray[Any],
+    indptr: NDArray[Any],
+    *,
+    num_columns: Any,
+    num_bytes: int,
+    source: object,
+) -> scipy.sparse.csr_matrix:
+    """Return features as a matrix whose every part was checked; repeated entries are added up.
+
+    Args:
+        data: ``[num_stored]`` numbers.
+        indices: ``[num_stored]`` columns.
+        indptr: ``[num_rows + 1]`` offsets.
+        num_columns: as the file says it, hence any value.
+        num_bytes: of the file, which limits the dense form.
+        source: named in errors.
+    """
+    for array, kinds in ((data, "biuf"), (indices, "iu"), (indptr, "iu")):
+        check_array(array, axes=1, kinds=kinds, source=f"{source}: a part of a sparse matrix")
+    check_csr(indptr, len(indices), source)
+    if type(num_columns) is not int:
+        raise GraphError(f"{source}: number of features is {quoted(num_columns)}")
+    check_num_features(num_columns, source)
+    if len(data) != len(indices):
+        raise GraphError(f"{source}: {len(data)} values at {len(indices)} places")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < num_columns:
+        worst = indices.min() if indices.min() < 0 else indices.max()
+        raise GraphError(f"{source}: not a sparse matrix, column {worst} of {num_columns} is named")
+    values = data.astype(np.float64)  # exact for what any published file has
+    parts = (values, indices.astype(np.int32), indptr.astype(np.int64))
+    matrix = scipy.sparse.csr_matrix(parts, shape=(len(indptr) - 1, num_columns))
+    matrix.sum_duplicates()
+    matrix.data = _narrowed(matrix.data, data.dtype)
+    _check_density(matrix, num_bytes, source)
+    return matrix
+
+
+def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: object) -> None:
+    """Raise GraphError where few stored values would become a vast dense matrix."""
+    num_rows, num_columns = matrix.shape
+    dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
+    allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)
+    if dense_bytes > allowed:
+        raise GraphError(
+            f"{source}: {matrix.nnz} values in a matrix of {num_rows} x {num_columns} would take "
+            f"{dense_bytes} bytes, allowed are {allowed} for so few"
+        )
+
+
 def holds_bytes(values: NDArray[Any]) -> bool:
     """Whether every value is a whole number from 0 to 255, so that uint8 holds it."""
     return bool(((values >= 0) & (values <= 255) & (values == np.floor(values))).all())
+
+
+def _narrowed(values: NDArray[np.float64], published: np.dtype[Any]) -> NDArray[Any]:
+    """Return values in the narrowest type of uint8, float32 and float64 that is sure to hold."""
+    if holds_bytes(values):
+        return values.astype(np.uint8)
+    return values.astype(np.float32) if published == np.float32 else values
 
 
 def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[NDArray[Any]]:

@@ -1,8 +1,11 @@
-"""Comma- or space-separated text in streams, parsed by Arrow."""
+"""Comma- or space-separated numbers in streams, parsed by Arrow block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import gzip
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,11 +14,21 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from gnnscale.graph import GraphError
+from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.errors import one_line, shown
+from gnnscale.graph import MAX_FEATURES, GraphError
 
-__all__ = ["csv_columns", "csv_table", "head_lines"]
+__all__ = ["csv_columns", "csv_table", "head_lines", "num_columns"]
 
 _BLOCK_BYTES = 16 << 20
+#: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
+_HEAD_BYTES = 4 << 20
+#: What text in a .gz may have beyond its size times a ratio.
+_TEXT_ALLOWANCE = 64 << 20
+#: What a table in memory may have, likewise.
+_TABLE_ALLOWANCE, _TABLE_RATIO = 256 << 20, 20
+
+_Block = tuple[int, bytes]  # number of the first line, whole lines
 
 
 def csv_columns(
@@ -25,6 +38,7 @@ def csv_columns(
     source: object,
     delimiter: str = ",",
     skip_lines: int = 0,
+    ratio: int = 20,
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the columns of a text file without a header, block by block, with bounded memory.
 
@@ -34,65 +48,198 @@ def csv_columns(
         source: named in errors.
         delimiter: one character.
         skip_lines: lines at the start that are not data.
+        ratio: how many bytes one byte of a .gz may give, beyond 64 MiB.
 
     Raises:
-        GraphError: the file is missing or truncated, or a value is not of its type.
+        GraphError: the file is missing or damaged, or a value is not of its type; names the line.
     """
-    try:
-        with _stream(file) as stream:
-            yield from _batches(stream, types, delimiter, skip_lines)
-    except FileNotFoundError:
-        raise GraphError(f"{source}: missing") from None
-    except (pa.ArrowInvalid, OSError, EOFError) as error:
-        reason = str(error).splitlines()[0]
-        raise GraphError(f"{source}: cannot be read as {'/'.join(set(types))} ({reason})") from None
+    names: list[str] = []
+    with _opened(file, source, ratio) as stream:
+        for line, block in _blocks(stream, skip_lines, source):
+            if not names:
+                names = _names(line, block, types, delimiter, source)
+            yield _parsed(line, block, names, types, delimiter, source)
+    if not names:
+        raise GraphError(f"{source}: empty, it has no line of {len(types)} numbers")
 
 
-def csv_table(file: Path | IO[bytes], types: Sequence[str], *, source: object) -> NDArray[Any]:
-    """Return a whole text file without a header as one array ``[rows, len(types)]``."""
-    blocks = [np.stack(columns, axis=1) for columns in csv_columns(file, types, source=source)]
-    return np.concatenate(blocks) if blocks else np.empty((0, len(types)), types[0])
+def csv_table(
+    file: Path, types: Sequence[str], *, source: object, max_rows: int | None = None
+) -> NDArray[Any]:
+    """Return a whole text file without a header as one array ``[rows, len(types)]``.
+
+    Args:
+        file: as in ``csv_columns``.
+        types: likewise; all are the same.
+        source: named in errors.
+        max_rows: more are refused; None where only the file's size limits them.
+    """
+    limit = _TABLE_ALLOWANCE + _TABLE_RATIO * file_bytes(file)
+    blocks: list[NDArray[Any]] = []
+    num_rows = 0
+    for columns in csv_columns(file, types, source=source):
+        num_rows += len(columns[0])
+        if max_rows is not None and num_rows > max_rows:
+            raise GraphError(f"{source}: over {max_rows} rows, which is all that there can be")
+        if num_rows * len(types) * columns[0].itemsize > limit:
+            raise GraphError(f"{source}: a table of over {limit} bytes from a smaller file")
+        blocks.append(np.stack(columns, axis=1))
+    return np.concatenate(blocks)
 
 
 def head_lines(file: Path, *, source: object) -> list[str]:
-    """Return the lines in the first 64 KiB of a text file, decompressed where it ends in .gz."""
-    try:
-        with _stream(file) as stream:
-            text: str = stream.read(1 << 16).decode(errors="replace")
-    except FileNotFoundError:
-        raise GraphError(f"{source}: missing") from None
-    except (OSError, EOFError) as error:
-        raise GraphError(f"{source}: cannot be read ({error})") from None
-    if not text:
+    """Return the lines in the first 4 MiB of a text file, decompressed where it ends in .gz.
+
+    The last one is left out where it goes on after that.
+    """
+    with _opened(file, source, ratio=20) as stream, _readable(source):
+        data: bytes = stream.read(_HEAD_BYTES)
+    whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
+    if not data:
         raise GraphError(f"{source}: empty")
-    return text.splitlines()
+    if not whole:
+        raise GraphError(f"{source}: line 1 is longer than {_HEAD_BYTES} bytes")
+    return whole.decode("utf-8", "replace").splitlines()
 
 
-def _stream(file: Path | IO[bytes]) -> Any:
+def num_columns(file: Path, *, source: object) -> int:
+    """Return how many numbers, with commas between them, are on the first line."""
+    return head_lines(file, source=source)[0].count(",") + 1
+
+
+@contextmanager
+def _opened(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
     if not isinstance(file, Path):
-        return pa.PythonFile(file, "r")
-    compression = "gzip" if file.suffix == ".gz" else None
-    return pa.input_stream(str(file), compression=compression, buffer_size=1 << 20)
+        yield file
+        return
+    size = file_bytes(file)
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise GraphError(f"{source}: cannot be read ({error.strerror})") from None
+    with stream:
+        if file.suffix != ".gz":
+            yield stream
+            return
+        with gzip.GzipFile(fileobj=stream) as unpacked:
+            yield _Limited(unpacked, _TEXT_ALLOWANCE + ratio * size, source)
 
 
-def _batches(
-    stream: Any, types: Sequence[str], delimiter: str, skip_lines: int
-) -> Iterator[list[NDArray[Any]]]:
+class _Limited:
+    """A stream that refuses to give more than ``limit`` bytes."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int, source: object) -> None:
+        self._stream = stream
+        self._limit = self._left = limit
+        self._source = source
+
+    def read(self, num_bytes: int) -> bytes:
+        data = self._stream.read(num_bytes)
+        self._left -= len(data)
+        if self._left < 0:
+            raise GraphError(
+                f"{self._source}: unpacks to over {self._limit} bytes, too many for its size; "
+                "text that is not compressed has no such limit"
+            )
+        return data
+
+
+@contextmanager
+def _readable(source: object) -> Iterator[None]:
+    """Turn whatever gzip and zlib raise on damaged input into one line."""
+    try:
+        yield
+    except GraphError:
+        raise
+    except Exception as error:
+        raise GraphError(f"{source}: cannot be read ({error or type(error).__name__})") from None
+
+
+def _blocks(stream: Any, skip_lines: int, source: object) -> Iterator[_Block]:
+    """Cut text into blocks of whole lines; the first ``skip_lines`` are left out."""
+    line, rest = 1, b""
+    while True:
+        with _readable(source):
+            data = stream.read(_BLOCK_BYTES)
+        cut = data.rfind(b"\n") + 1
+        if data and not cut:
+            rest += data
+            if len(rest) > _HEAD_BYTES:
+                raise GraphError(f"{source}: line {line} is longer than {_HEAD_BYTES} bytes")
+            continue
+        block, rest = rest + data[:cut], data[cut:]
+        while skip_lines and block:
+            skip_lines -= 1
+            block = block[block.find(b"\n") + 1 or len(block) :]
+            line += 1
+        if block.strip():
+            yield line, block
+        line += block.count(b"\n")
+        if not data:
+            return
+
+
+def _names(
+    line: int, block: bytes, types: Sequence[str], delimiter: str, source: object
+) -> list[str]:
+    """Name the columns of the first line that is not empty."""
+    text = block.lstrip(b"\r\n")
+    line += block[: len(block) - len(text)].count(b"\n")
+    count = text[: text.find(b"\n") + 1 or len(text)].count(delimiter.encode()) + 1
+    if not len(types) <= count <= MAX_FEATURES:
+        raise GraphError(
+            f"{source}: line {line} has {count} columns and cannot be read as "
+            f"{'/'.join(sorted(set(types)))}; allowed are {len(types)} to {MAX_FEATURES}"
+        )
+    return [f"f{column}" for column in range(count)]
+
+
+def _parsed(
+    line: int,
+    block: bytes,
+    names: list[str],
+    types: Sequence[str],
+    delimiter: str,
+    source: object,
+) -> list[NDArray[Any]]:
+    used = names[: len(types)]
+    kinds = {name: pa.from_numpy_dtype(kind) for name, kind in zip(used, types, strict=True)}
     csv = pyarrow.csv
-    names = [f"f{column}" for column in range(len(types))]
-    arrow_types = {
-        name: pa.from_numpy_dtype(np.dtype(kind)) for name, kind in zip(names, types, strict=True)
-    }
-    reader = csv.open_csv(
-        stream,
-        read_options=csv.ReadOptions(
-            block_size=_BLOCK_BYTES, autogenerate_column_names=True, skip_rows=skip_lines
-        ),
-        parse_options=csv.ParseOptions(delimiter=delimiter),
-        # An empty cell is an error, not a zero; NaN is for the checks to judge.
-        convert_options=csv.ConvertOptions(
-            column_types=arrow_types, include_columns=names, null_values=[]
-        ),
-    )
-    for batch in reader:
-        yield [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+    # An empty cell is an error, not a zero; NaN is for the checks to judge.
+    convert = csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
+
+    def parse(text: bytes) -> list[NDArray[Any]]:
+        table = csv.read_csv(
+            io.BytesIO(text),
+            read_options=csv.ReadOptions(block_size=len(text) + 1, column_names=names),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=convert,
+        )
+        return [column.to_numpy() for column in table.columns]
+
+    try:
+        return parse(block)
+    except Exception as error:  # a foreign parser, whose messages can be as long as the file
+        start, stop = _bad_line(block, parse)
+        number = line + block.count(b"\n", 0, start)
+        text = shown(block[start:stop].decode("utf-8", "replace"))
+        raise GraphError(
+            f"{source}: line {number} is '{text}' and cannot be read as "
+            f"{'/'.join(sorted(set(types)))} ({one_line(error, 200)})"
+        ) from None
+
+
+def _bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
+    """Return where the first line that cannot be parsed starts and ends, by bisection."""
+    start, stop = 0, len(block)
+    while True:
+        middle = (start + stop) // 2
+        cut = block.find(b"\n", middle, stop - 1) + 1 or block.rfind(b"\n", start, middle) + 1
+        if not cut:
+            return start, stop
+        try:
+            if block[start:cut].strip():
+                parse(block[start:cut])
+            start = cut
+        except Exception:  # as above
+            stop = cut

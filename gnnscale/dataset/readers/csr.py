@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from gnnscale.dataset.checks import check_num_vertices
 from gnnscale.dataset.formats.npy import NpzReader
-from gnnscale.dataset.formats.sparse import check_csr, csr_edges
+from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
+from gnnscale.graph import GraphError
 
 __all__ = ["Csr"]
+
+#: What SciPy saves beside a structure; the values of a matrix are not read.
+_ARRAYS = {"indptr", "indices", "shape", "format", "data"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Csr(Structure):
-    """File ``<name>.npz``: ``indices[indptr[v]:indptr[v+1]]`` are the out-neighbours of ``v``."""
+    """File ``<name>.npz``: ``indices[indptr[v]:indptr[v+1]]`` are the out-neighbours of ``v``.
+
+    An archive with further arrays is refused: it may have features and labels of its own.
+    """
+
+    def raw_files(self) -> list[Path]:
+        """Return the archive."""
+        return [self.raw_file(f"{self.name}.npz")]
 
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the edges, from each vertex to its out-neighbours."""
-        path = self.raw_file(f"{self.name}.npz")
+        (path,) = self.raw_files()
         with NpzReader(path) as npz:
-            indptr, indices = npz["indptr"], npz["indices"]
-        check_csr(indptr, len(indices), path)
+            others = sorted(set(npz.names) - _ARRAYS)
+            if others:
+                raise GraphError(
+                    f"{path}: has also the arrays {', '.join(others)}, which the layout csr would "
+                    "ignore, since it makes features and labels"
+                )
+            indptr, indices = read_adjacency(npz)
+        check_num_vertices(len(indptr) - 1, file_bytes(path), path)
         writer.set_num_vertices(len(indptr) - 1, source=path)
         for src, dst in csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=path)

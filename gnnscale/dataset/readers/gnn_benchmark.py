@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import scipy.sparse
 
 from gnnscale.dataset.base import Dataset
+from gnnscale.dataset.checks import check_num_vertices
 from gnnscale.dataset.formats.npy import NpzReader
-from gnnscale.dataset.formats.sparse import check_csr, csr_edges, dense_rows, holds_bytes
+from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.sparse import csr_edges, dense_rows, read_adjacency, sparse_matrix
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
@@ -32,29 +36,49 @@ class GnnBenchmark(Dataset):
         file = RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
         return Published(name=f"gnn_benchmark-{self.name}", licence="MIT", files=(file,))
 
+    def raw_files(self) -> list[Path]:
+        """Return the archive."""
+        return [self.raw_file(f"{self.name}.npz")]
+
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; row ``i`` of the adjacency matrix lists the targets of vertex ``i``."""
-        path = self.raw_file(f"{self.name}.npz")
+        (path,) = self.raw_files()
         with NpzReader(path) as npz:
-            indptr, indices = npz["adj_indptr"], npz["adj_indices"]
-            check_csr(indptr, len(indices), path)
-            writer.set_num_vertices(len(indptr) - 1, source=path)
-            for src, dst in csr_edges(indptr, indices):
-                writer.add_edges(src, dst, source=path)
-            data = npz["attr_data"]
-            try:
-                features = scipy.sparse.csr_matrix(
-                    (data, npz["attr_indices"], npz["attr_indptr"]), shape=tuple(npz["attr_shape"])
-                )
-                features.check_format(full_check=True)
-            except ValueError as error:
-                if isinstance(error, GraphError):
-                    raise
-                raise GraphError(f"{path}: attr_* is not a sparse matrix ({error})") from None
-            writer.write_features(
-                dense_rows(features),
-                num_features=features.shape[1],
-                dtype="uint8" if holds_bytes(data) else "float32",
-                source=path,
+            indptr, indices = read_adjacency(npz, "adj_")
+            labels, features = npz.vector("labels"), _read_features(npz)
+        num_vertices = len(indptr) - 1
+        if not num_vertices == len(labels) == features.shape[0]:
+            raise GraphError(
+                f"{path}: {num_vertices} vertices, {len(labels)} labels, "
+                f"{features.shape[0]} feature rows"
             )
-            writer.set_labels(npz["labels"], source=path)
+        check_num_vertices(num_vertices, file_bytes(path), path)
+        writer.set_num_vertices(num_vertices, source=path)
+        writer.set_labels(labels, source=path)
+        for src, dst in csr_edges(indptr, indices):
+            writer.add_edges(src, dst, source=path)
+        writer.write_features(
+            dense_rows(features),
+            num_features=features.shape[1],
+            dtype="uint8" if features.dtype == np.uint8 else "float32",
+            source=path,
+        )
+
+
+def _read_features(npz: NpzReader) -> scipy.sparse.csr_matrix:
+    shape = npz.vector("attr_shape").tolist()
+    data, indices, indptr = (
+        npz.vector(f"attr_{part}", kinds)
+        for part, kinds in (("data", "biuf"), ("indices", "iu"), ("indptr", "iu"))
+    )
+    source = f"{npz.path}: attr_*"
+    if len(shape) != 2 or shape[0] != len(indptr) - 1:
+        raise GraphError(f"{source}: shape is {shape[:4]}, offsets are of {len(indptr) - 1} rows")
+    return sparse_matrix(
+        data,
+        indices,
+        indptr,
+        num_columns=shape[1],
+        num_bytes=file_bytes(npz.path),
+        source=source,
+    )

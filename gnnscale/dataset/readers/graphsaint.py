@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
+from gnnscale.dataset.checks import (
+    check_num_features,
+    check_num_vertices,
+    quoted,
+    whole_numbers,
+)
+from gnnscale.dataset.formats.json_file import parse_json, vertex_keys
 from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
-from gnnscale.dataset.formats.sparse import check_csr, csr_edges
+from gnnscale.dataset.formats.plain import read_file, total_bytes
+from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph import GraphError
+from gnnscale.graph import MAX_FEATURES, GraphError
 
 __all__ = ["GraphSaint"]
+
+_FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,57 +35,78 @@ class GraphSaint(Dataset):
     Classes that are lists of zeros and ones are multi-label, judged by micro-F1.
     """
 
+    def raw_files(self) -> list[Path]:
+        """Return the four files."""
+        if not self.raw_path().is_dir():
+            raise GraphError(f"{self.raw_path()}: not a folder with {', '.join(_FILES)}")
+        return [self.raw_file(name) for name in _FILES]
+
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; row ``i`` of the adjacency matrix lists the in-neighbours of ``i``."""
-        path = self.raw_file("adj_full.npz")
-        with NpzReader(path) as npz:
-            indptr, indices = npz["indptr"], npz["indices"]
-        check_csr(indptr, len(indices), path)
+        files = self.raw_files()
+        adjacency, feature_file, class_file, role_file = files
+        with NpzReader(adjacency) as npz:
+            indptr, indices = read_adjacency(npz)
         num_vertices = len(indptr) - 1
-        writer.set_num_vertices(num_vertices, source=path)
+        check_num_vertices(num_vertices, total_bytes(files), adjacency)
+        writer.set_num_vertices(num_vertices, source=adjacency)
         for dst, src in csr_edges(indptr, indices):
-            writer.add_edges(src, dst, source=path)
-        path = self.raw_file("feats.npy")
-        features = map_npy(path)
+            writer.add_edges(src, dst, source=adjacency)
+        features = map_npy(feature_file, axes=2, kinds="biuf")
+        check_num_features(features.shape[1], feature_file)
         writer.write_features(
             (features[part] for part in row_slices(len(features), features[:1].nbytes)),
             num_features=features.shape[1],
             dtype="float16" if features.dtype == np.float16 else "float32",
-            source=path,
+            source=feature_file,
         )
-        path = self.raw_file("class_map.json")
-        labels = _read_classes(path, num_vertices)
+        labels = _read_classes(class_file, num_vertices)
         metric = "micro_f1" if labels.ndim == 2 else "accuracy"
-        writer.set_labels(labels, metric=metric, source=path)
-        path = self.raw_file("role.json")
-        role = _read_json(path)
-        missing = [part for part in ("tr", "va", "te") if part not in role]
-        if missing:
-            raise GraphError(f"{path}: has no list {missing[0]!r}")
-        writer.set_split(*(np.array(role[part]) for part in ("tr", "va", "te")), source=path)
+        writer.set_labels(labels, metric=metric, source=class_file)
+        writer.set_split(*_read_role(role_file), source=role_file)
+
+
+def _read_role(path: Path) -> list[NDArray[np.int64]]:
+    """Return the vertices to train on, to validate and to test with."""
+    role = parse_json(read_file(path), source=path)
+    missing = [part for part in ("tr", "va", "te") if part not in role]
+    if missing:
+        raise GraphError(f"{path}: has no list {missing[0]!r}")
+    return [whole_numbers(role[part], path, f"ids of {part!r}") for part in ("tr", "va", "te")]
 
 
 def _read_classes(path: Path, num_vertices: int) -> NDArray[Any]:
-    classes = _read_json(path)
-    try:
-        ids = np.array([int(id) for id in classes], np.int64)
-        values = np.array(list(classes.values()))
-    except ValueError as error:
-        raise GraphError(f"{path}: not a class or list of classes for each id ({error})") from None
+    classes = parse_json(read_file(path), source=path)
+    ids = vertex_keys(classes, source=path)
     if not np.array_equal(np.sort(ids), np.arange(num_vertices)):
         raise GraphError(f"{path}: ids must be 0 to {num_vertices - 1}, each once")
+    rows = list(classes.values())
+    values: NDArray[Any]
+    if isinstance(rows[0], list):
+        values = _multi_label(classes, path)
+    else:
+        values = whole_numbers(rows, path, "classes")
     labels = np.empty_like(values)
     labels[ids] = values
     return labels
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise GraphError(f"{path}: missing") from None
-    except ValueError as error:
-        raise GraphError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise GraphError(f"{path}: holds a {type(value).__name__}, not an object")
-    return value
+def _multi_label(classes: dict[str, Any], path: Path) -> NDArray[np.uint8]:
+    """Return lists of zeros and ones, all of one length, as rows."""
+    width = len(next(iter(classes.values())))
+    if not 1 <= width <= MAX_FEATURES:
+        raise GraphError(f"{path}: {width} classes, allowed are 1 to {MAX_FEATURES}")
+    rows = bytearray()
+    for vertex, row in classes.items():
+        if not isinstance(row, list) or len(row) != width:
+            raise GraphError(
+                f"{path}: class of vertex {vertex} is {quoted(row)}, the first has a list of "
+                f"{width} zeros and ones"
+            )
+        wrong = [value for value in row if type(value) not in (int, float) or value not in (0, 1)]
+        if wrong:
+            raise GraphError(
+                f"{path}: class of vertex {vertex} has {quoted(wrong[0])}, allowed are 0 and 1"
+            )
+        rows += bytes(map(int, row))
+    return np.frombuffer(rows, np.uint8).reshape(-1, width)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.checks import check_num_features, check_num_vertices, count_classes
+from gnnscale.dataset.formats.npy import NpzReader, row_slices
+from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
@@ -41,26 +46,56 @@ class Heterophilous(Dataset):
         file = RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
         return Published(name=f"heterophilous-{self.name}", licence="MIT", files=(file,))
 
+    def raw_files(self) -> list[Path]:
+        """Return the archive."""
+        return [self.raw_file(f"{self.name}.npz")]
+
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; each row of ``edges`` is an undirected edge."""
-        path = self.raw_file(f"{self.name}.npz")
+        (path,) = self.raw_files()
         with NpzReader(path) as npz:
-            labels, features, edges = npz["node_labels"], npz["node_features"], npz["edges"]
-            writer.set_num_vertices(len(labels), source=path)
-            if edges.ndim != 2 or edges.shape[1] != 2:
-                raise GraphError(f"{path}: edges are {list(edges.shape)}, allowed is [edges, 2]")
-            writer.add_edges(edges[:, 0], edges[:, 1], source=path)
-            writer.write_features(
-                [features], num_features=features.shape[1], dtype="float32", source=path
+            labels, features, edges = _read_graph(npz)
+            split = [self._read_part(npz, part, len(labels)) for part in ("train", "val", "test")]
+        check_num_vertices(len(labels), file_bytes(path), path)
+        writer.set_num_vertices(len(labels), source=path)
+        writer.add_edges(edges[:, 0], edges[:, 1], source=path)
+        writer.write_features(
+            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
+            num_features=features.shape[1],
+            dtype="float32",
+            source=path,
+        )
+        metric = "roc_auc" if count_classes(labels, path) == 2 else "accuracy"
+        writer.set_labels(labels, metric=metric, source=path)
+        writer.set_split(*split, source=path)
+
+    def _read_part(self, npz: NpzReader, part: str, num_vertices: int) -> NDArray[np.int64]:
+        """Return the vertices of one part of the split."""
+        masks = npz.matrix(f"{part}_masks", kinds="b")
+        if masks.shape[1] != num_vertices:
+            raise GraphError(
+                f"{npz.path}: {part}_masks are {list(masks.shape)}, "
+                f"masks are not [splits, {num_vertices}]"
             )
-            num_classes = int(labels.max(initial=-1)) + 1
-            metric = "roc_auc" if num_classes == 2 else "accuracy"
-            writer.set_labels(labels, metric=metric, source=path)
-            masks = [npz[f"{part}_masks"] for part in ("train", "val", "test")]
-        if self.mask >= min(map(len, masks)):
+        if self.mask >= len(masks):
             raise ConfigError(
-                f"dataset.mask={self.mask}: {path} has the splits 0 to {min(map(len, masks)) - 1}"
+                f"dataset.mask={self.mask}: {npz.path} has the splits 0 to {len(masks) - 1}"
             )
-        if any(mask.shape[1:] != labels.shape for mask in masks):
-            raise GraphError(f"{path}: masks are not [splits, {len(labels)}]")
-        writer.set_split(*(np.flatnonzero(mask[self.mask]) for mask in masks), source=path)
+        return np.flatnonzero(masks[self.mask])
+
+
+def _read_graph(npz: NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return labels, features and edges."""
+    labels, features, edges = (
+        npz.vector("node_labels"),
+        npz.matrix("node_features"),
+        npz.matrix("edges", kinds="iu"),
+    )
+    if edges.shape[1] != 2:
+        raise GraphError(f"{npz.source('edges')}: {list(edges.shape)}, allowed is [edges, 2]")
+    if len(features) != len(labels):
+        raise GraphError(
+            f"{npz.path}: {len(features)} feature rows for {len(labels)} vertices with a label"
+        )
+    check_num_features(features.shape[1], npz.source("node_features"))
+    return labels, features, edges

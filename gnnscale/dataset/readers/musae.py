@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, ClassVar
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.sparse import dense_rows
+from gnnscale.dataset.checks import quoted, whole_numbers
+from gnnscale.dataset.formats.archive import Archive
+from gnnscale.dataset.formats.json_file import parse_json, vertex_keys
+from gnnscale.dataset.formats.plain import read_file, total_bytes
+from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.dataset.formats.text import csv_columns
+from gnnscale.dataset.readers.musae_labels import read_labels
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
@@ -33,8 +33,12 @@ _ARCHIVES = {
     "deezer_europe": "deezer_europe",
     "twitch": "twitch",
 }
-_LABELS = ("ml_target", "page_type", "mature", "target")
-_IDS = ("new_id", "id")
+_ENDINGS = ("target.csv", "edges.csv", "features.json")
+#: What a member may unpack to, beyond a multiple of its size: numbers in text shrink to
+#: a quarter. JSON takes up to 25 times as much in memory.
+_ALLOWANCE, _RATIO = 16 << 20, 4
+_EDGE_ALLOWANCE, _EDGE_RATIO = 64 << 20, 20
+_ADVICE = "unpack the archive and name the folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,91 +64,132 @@ class Musae(Dataset):
         file = RemoteFile(url=f"{_ADDRESS}/{_ARCHIVES[self.name]}.zip", unpack=True)
         return Published(name=f"musae-{self.name}", licence="cite the paper", files=(file,))
 
+    def raw_files(self) -> list[Path]:
+        """Return the archive, or the three files of the folder."""
+        path = _only_zip(self.raw_path())
+        if not path.is_dir():
+            return [path]
+        names = [str(file.relative_to(path)) for file in _files_in(path)]
+        return [path / self._one(names, ending, path) for ending in _ENDINGS]
+
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; the target file says how many vertices there are."""
-        path = _only_zip(self.raw_path())
-        with self._open(path, "target.csv") as (file, source):
-            labels = _read_labels(file, source)
-        writer.set_num_vertices(len(labels), source=source)
-        writer.set_labels(labels, source=source)
-        with self._open(path, "edges.csv") as (file, source):
-            for src, dst in csv_columns(file, ["int64"] * 2, skip_lines=1, source=source):
-                writer.add_edges(src, dst, source=source)
-        with self._open(path, "features.json") as (file, source):
-            features = _read_features(file, len(labels), source)
+        files = self.raw_files()
+        num_bytes = total_bytes(files)
+        with ExitStack() as stack:
+            archive = stack.enter_context(Archive(files[0])) if len(files) == 1 else None
+            target, edges, features = (
+                [_File(file) for file in files]
+                if archive is None
+                else [_Member(archive, self._one(archive.names, end, files[0])) for end in _ENDINGS]
+            )
+            labels = read_labels(target.read(), source=target.source, num_bytes=num_bytes)
+            writer.set_num_vertices(len(labels), source=target.source)
+            writer.set_labels(labels, source=target.source)
+            with edges.open() as stream:
+                ends = csv_columns(stream, ["int64"] * 2, skip_lines=1, source=edges.source)
+                for src, dst in ends:
+                    writer.add_edges(src, dst, source=edges.source)
+            matrix = _read_features(features, len(labels), num_bytes)
         writer.write_features(
-            dense_rows(features), num_features=features.shape[1], dtype="uint8", source=source
+            dense_rows(matrix), num_features=matrix.shape[1], dtype="uint8", source=features.source
         )
 
-    @contextmanager
-    def _open(self, path: Path, ending: str) -> Iterator[tuple[IO[bytes], str]]:
-        """Open the one file with that ending, in the folder or the archive."""
-        try:
-            with zipfile.ZipFile(path) if path.is_file() else nullcontext() as archive:
-                names = archive.namelist() if archive else [str(file) for file in path.rglob("*")]
-                found = [name for name in names if name.endswith(ending) and self.part in name]
-                if len(found) != 1:
-                    raise GraphError(
-                        f"{path}: {len(found)} files *{self.part}*{ending}, exactly 1 is needed; "
-                        f"dataset.part={self.part!r} selects by name"
-                    )
-                with archive.open(found[0]) if archive else open(found[0], "rb") as file:
-                    yield file, f"{path}/{found[0]}" if archive else found[0]
-        except zipfile.BadZipFile as error:
-            raise GraphError(f"{path}: not a readable zip file ({error})") from None
+    def _one(self, names: list[str], ending: str, path: Path) -> str:
+        """Return the one name with that ending."""
+        found = [name for name in names if name.endswith(ending) and self.part in name]
+        if len(found) != 1:
+            raise GraphError(
+                f"{path}: {len(found)} files *{self.part}*{ending}, exactly 1 is needed; "
+                f"dataset.part={self.part!r} selects by name"
+            )
+        return found[0]
 
 
-def _read_labels(file: IO[bytes], source: str) -> NDArray[np.int64]:
-    with io.TextIOWrapper(file, "utf-8", newline="") as text:
-        table = csv.DictReader(text)
-        columns = list(table.fieldnames or [])
-        rows = list(table)
-    id_column = next((name for name in _IDS if name in columns), None)
-    column = next((name for name in _LABELS if name in columns), None)
-    if id_column is None or column is None:
-        raise GraphError(
-            f"{source}: columns are {', '.join(columns)}; needed are one of "
-            f"{', '.join(_IDS)} and one of {', '.join(_LABELS)}"
+class _File:
+    """A file of the layout in a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.source = str(path)
+
+    def open(self) -> IO[bytes]:
+        """Open it; the caller reads it in blocks."""
+        return self._path.open("rb")
+
+    def read(self) -> bytes:
+        """Return its content."""
+        return read_file(self._path)
+
+
+class _Member:
+    """A file of the layout in an archive."""
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self._archive = archive
+        self._name = name
+        self.source = f"{archive.path}/{name}"
+
+    def open(self) -> IO[bytes]:
+        """Open it; the caller reads it in blocks."""
+        self._archive.check_size(
+            self._name, allowance=_EDGE_ALLOWANCE, ratio=_EDGE_RATIO, advice=_ADVICE
         )
-    try:
-        ids = np.array([int(row[id_column]) for row in rows], np.int64)
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"{source}: ids must be whole numbers ({error})") from None
-    if not np.array_equal(np.sort(ids), np.arange(len(ids))):
-        raise GraphError(f"{source}: ids must be 0 to {len(ids) - 1}, each once")
-    values = [row[column] for row in rows]
-    labels = np.empty(len(ids), np.int64)
-    try:
-        labels[ids] = np.array([int(value) for value in values], np.int64)
-    except (TypeError, ValueError):
-        _, labels[ids] = np.unique(np.array(values), return_inverse=True)
-    return labels
+        return self._archive.open(self._name)
+
+    def read(self) -> bytes:
+        """Return its content."""
+        return self._archive.read(self._name, allowance=_ALLOWANCE, ratio=_RATIO, advice=_ADVICE)
 
 
-def _read_features(file: IO[bytes], num_vertices: int, source: str) -> scipy.sparse.csr_matrix:
-    try:
-        lists = {int(id): columns for id, columns in json.load(file).items()}
-        rows = np.repeat(np.array(list(lists)), [len(columns) for columns in lists.values()])
-        columns = np.array([column for each in lists.values() for column in each])
-        if columns.dtype.kind != "i":
-            raise ValueError(f"they are {columns.dtype}")
-        matrix = scipy.sparse.coo_matrix((np.ones(len(rows), np.uint8), (rows, columns)))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise GraphError(f"{source}: not lists of column numbers ({error})") from None
-    if matrix.shape[0] > num_vertices:
+def _read_features(
+    file: _File | _Member, num_vertices: int, num_bytes: int
+) -> scipy.sparse.csr_matrix:
+    lists = parse_json(file.read(), source=file.source)
+    ids = vertex_keys(lists, source=file.source)
+    if len(ids) and ids.max() >= num_vertices:
         raise GraphError(
-            f"{source}: vertex id {matrix.shape[0] - 1} is out of range, "
+            f"{file.source}: vertex id {ids.max()} is out of range, "
             f"the graph has {num_vertices} vertices"
         )
-    matrix.resize(num_vertices, matrix.shape[1])
-    features = matrix.tocsr()
-    features.data[:] = 1  # a column listed twice is still one
-    return features
+    for vertex, columns in lists.items():
+        if not isinstance(columns, list):
+            raise GraphError(
+                f"{file.source}: features of vertex {vertex} are {quoted(columns)}, "
+                "not lists of column numbers"
+            )
+    what = "not lists of column numbers: columns"
+    columns = whole_numbers(list(chain.from_iterable(lists.values())), file.source, what)
+    if not len(columns) or columns.min() < 0:
+        raise GraphError(
+            f"{file.source}: not lists of column numbers, the smallest of {len(columns)} is "
+            f"{columns.min(initial=0)}"
+        )
+    degrees = np.zeros(num_vertices, np.int64)
+    degrees[ids] = list(map(len, lists.values()))
+    rows = np.repeat(ids, degrees[ids])
+    order = np.argsort(rows, kind="stable")
+    matrix = sparse_matrix(
+        np.ones(len(columns), np.uint8),
+        columns[order],
+        np.concatenate([[0], np.cumsum(degrees)]),
+        num_columns=int(columns.max()) + 1,
+        num_bytes=num_bytes,
+        source=file.source,
+    )
+    matrix.data = np.ones(len(matrix.data), np.uint8)  # a column listed twice is still one
+    return matrix
+
+
+def _files_in(path: Path) -> list[Path]:
+    """Return the files in a folder and in two levels of folders below it."""
+    levels = ("*", "*/*", "*/*/*")
+    return sorted(file for level in levels for file in path.glob(level) if file.is_file())
 
 
 def _only_zip(path: Path) -> Path:
     """Return the one zip in the folder ``path`` where that is all there is of the layout."""
-    if path.is_dir() and not any(path.rglob("*target.csv")):
+    if path.is_dir() and not any(file.name.endswith(_ENDINGS[0]) for file in _files_in(path)):
         zips = sorted(path.glob("*.zip"))
         if len(zips) == 1:
             return zips[0]

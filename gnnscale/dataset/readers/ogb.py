@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
+from gnnscale.dataset.checks import check_num_features, check_num_vertices, class_labels
 from gnnscale.dataset.formats.npy import NpzReader
-from gnnscale.dataset.formats.text import csv_columns, csv_table, head_lines
+from gnnscale.dataset.formats.plain import file_bytes, total_bytes
+from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
@@ -25,6 +26,8 @@ _ARCHIVES = {
     "ogbn-products": ("products", "Amazon licence"),
     "ogbn-papers100M": ("papers100M-bin", "ODC-BY"),
 }
+_BINARY = ("data.npz", "node-label.npz")
+_TEXT = ("num-node-list.csv.gz", "edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +47,36 @@ class Ogb(Dataset):
         file = RemoteFile(url=f"{_ADDRESS}/{archive}.zip", unpack=True)
         return Published(name=self.name, licence=licence, files=(file,))
 
+    def raw_files(self) -> list[Path]:
+        """Return the files of the graph, and those of the split where it is read."""
+        raw = self._root() / "raw"
+        names = _BINARY if (raw / _BINARY[0]).exists() else _TEXT
+        files = [raw / name for name in names]
+        if self.split == "published":
+            files += _split_files(raw.parent / "split")
+        for file in files:
+            file_bytes(file)
+        return files
+
     def read(self, writer: StoreWriter) -> None:
         """Push the graph, as csv or binary, whichever is there."""
-        root = self._root()
-        if (root / "raw" / "data.npz").exists():
-            labels = _read_binary(writer, root / "raw")
+        files = self.raw_files()
+        num_bytes = total_bytes(files)
+        if files[0].name == _BINARY[0]:
+            _read_binary(writer, files[0], files[1], num_bytes)
         else:
-            labels = _read_text(writer, root / "raw")
-        source = root / "raw" / "node-label"
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            writer.set_labels(_classes(labels[:, 0], source), source=source)
-        else:
-            writer.set_labels(labels, metric="roc_auc", source=source)
+            _read_text(writer, files[0].parent, num_bytes)
         if self.split == "published":
-            parts, folder = _read_split(root / "split")
-            writer.set_split(*parts, source=folder)
+            parts = (
+                csv_table(file, ["int64"], source=file, max_rows=writer.num_vertices)[:, 0]
+                for file in files[-3:]
+            )
+            writer.set_split(*parts, source=files[-1].parent)
 
     def _root(self) -> Path:
         path = self.raw_path()
+        if not path.is_dir():
+            raise GraphError(f"{path}: not a folder with raw/ and split/")
         folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
         for folder in folders:
             if (folder / "raw").is_dir():
@@ -69,62 +84,66 @@ class Ogb(Dataset):
         raise GraphError(f"{path}: has no folder raw/")
 
 
-def _read_text(writer: StoreWriter, raw: Path) -> NDArray[Any]:
-    sizes = raw / "num-node-list.csv.gz"
-    count = csv_table(sizes, ["int64"], source=sizes)
+def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
+    sizes, edge_file, feature_file, label_file = (raw / name for name in _TEXT)
+    count = csv_table(sizes, ["int64"], source=sizes, max_rows=1 << 20)
     if count.shape != (1, 1):
         raise GraphError(f"{sizes}: {len(count)} graphs, exactly 1 is needed")
-    writer.set_num_vertices(int(count[0, 0]), source=sizes)
-    edges = raw / "edge.csv.gz"
-    for src, dst in csv_columns(edges, ["int64"] * 2, source=edges):
-        writer.add_edges(src, dst, source=edges)
-    feature_file = raw / "node-feat.csv.gz"
-    width = head_lines(feature_file, source=feature_file)[0].count(",") + 1
-    columns = csv_columns(feature_file, ["float32"] * width, source=feature_file)
+    num_vertices = int(count[0, 0])
+    check_num_vertices(num_vertices, num_bytes, sizes)
+    width = num_columns(label_file, source=label_file)
+    labels = csv_table(label_file, ["float64"] * width, source=label_file, max_rows=num_vertices)
+    _set_graph(writer, labels, num_vertices, label_file)
+    for src, dst in csv_columns(edge_file, ["int64"] * 2, source=edge_file):
+        writer.add_edges(src, dst, source=edge_file)
+    width = num_columns(feature_file, source=feature_file)
+    # Rows of zeros compress well, unlike edges.
+    columns = csv_columns(feature_file, ["float32"] * width, source=feature_file, ratio=200)
     writer.write_features(
         (np.stack(block, axis=1) for block in columns),
         num_features=width,
         dtype="float32",
         source=feature_file,
     )
-    label_file = raw / "node-label.csv.gz"
-    width = head_lines(label_file, source=label_file)[0].count(",") + 1
-    return csv_table(label_file, ["float64"] * width, source=label_file)
 
 
-def _read_binary(writer: StoreWriter, raw: Path) -> NDArray[Any]:
-    path = raw / "data.npz"
+def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: int) -> None:
     with NpzReader(path) as npz:
-        writer.set_num_vertices(int(npz["num_nodes_list"].sum()), source=path)
+        sizes = npz.vector("num_nodes_list")
+        if len(sizes) != 1:
+            raise GraphError(f"{path}: {len(sizes)} graphs, exactly 1 is needed")
+        num_vertices = int(sizes[0])
+        check_num_vertices(num_vertices, num_bytes, path)
+        header = npz.header("node_feat", axes=2, kinds="f")
+        if header.shape[0] != num_vertices:
+            raise GraphError(f"{path}: {header.shape[0]} feature rows for {num_vertices} vertices")
+        check_num_features(header.shape[1], npz.source("node_feat"))
+        with NpzReader(label_file) as label_npz:
+            labels = label_npz.labels("node_label", num_vertices)
+        _set_graph(writer, labels, num_vertices, label_file)
         for src, dst in npz.pairs("edge_index"):
             writer.add_edges(src, dst, source=path)
-        dtype = "float16" if npz.dtype("node_feat") == np.float16 else "float32"
         writer.write_features(
-            npz.rows("node_feat"),
-            num_features=npz.shape("node_feat")[1],
-            dtype=dtype,
+            npz.rows("node_feat", "f"),
+            num_features=header.shape[1],
+            dtype="float16" if header.dtype == np.float16 else "float32",
             source=path,
         )
-    with NpzReader(raw / "node-label.npz") as npz:
-        labels = npz["node_label"]
-    return labels.reshape(len(labels), -1)
 
 
-def _classes(column: NDArray[Any], source: object) -> NDArray[np.int64]:
-    """Turn classes published as floating point, NaN where unknown, into integers."""
-    known = ~np.isnan(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
-    labels = np.full(len(column), -1, np.int64)
-    labels[known] = column[known].astype(np.int64)
-    wrong = known & (labels != column)
-    if wrong.any() or (labels[known] < 0).any():
-        vertex = int(np.flatnonzero(wrong | (known & (labels < 0)))[0])
-        raise GraphError(f"{source}: label {column[vertex]} of vertex {vertex} is not a class")
-    return labels
+def _set_graph(writer: StoreWriter, labels: NDArray[Any], num_vertices: int, source: Path) -> None:
+    """Set the number of vertices, once the labels agree, and the labels."""
+    if len(labels) != num_vertices:
+        raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
+    writer.set_num_vertices(num_vertices, source=source)
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        writer.set_labels(labels, metric="roc_auc", source=source)
+    else:
+        writer.set_labels(class_labels(labels.reshape(-1), source), source=source)
 
 
-def _read_split(folder: Path) -> tuple[Iterator[NDArray[Any]], Path]:
+def _split_files(folder: Path) -> list[Path]:
     schemes = sorted(child for child in folder.glob("*") if child.is_dir())
     if len(schemes) != 1:
         raise GraphError(f"{folder}: {len(schemes)} splitting schemes, exactly 1 is needed")
-    files = (schemes[0] / f"{part}.csv.gz" for part in ("train", "valid", "test"))
-    return (csv_table(file, ["int64"], source=file)[:, 0] for file in files), schemes[0]
+    return [schemes[0] / f"{part}.csv.gz" for part in ("train", "valid", "test")]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
-from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,14 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.sparse import dense_rows, holds_bytes
+from gnnscale.dataset.checks import quoted, whole_numbers
+from gnnscale.dataset.formats.pickled import array_of, load_pickle, sparse_fields
+from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.dataset.formats.text import csv_table
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph import GraphError
+from gnnscale.graph import MAX_FEATURES, GraphError
 
 __all__ = ["Planetoid"]
 
@@ -34,7 +36,6 @@ _SHA256 = {
 }
 _PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 _NUM_VALID = 500
-_BYTE = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,20 +51,19 @@ class Planetoid(Dataset):
         files = [RemoteFile(url=f"{_ADDRESS}/{name}", sha256=_SHA256.get(name)) for name in names]
         return Published(name=f"planetoid-{self.name}", licence="MIT", files=tuple(files))
 
+    def raw_files(self) -> list[Path]:
+        """Return the files that are read; ``x`` repeats the start of ``allx``."""
+        return [self._file(part) for part in _PARTS if part != "x"]
+
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; training vertices come first in the files, test vertices last."""
-        index_file = self._file("test.index")
-        test = csv_table(index_file, ["int64"], source=index_file)[:, 0]
-        y, ally, ty = (self._load(part, np.ndarray) for part in ("y", "ally", "ty"))
         allx, tx = self._matrix("allx"), self._matrix("tx")
-        num_known, num_tested = allx.shape[0], len(test)
-        if not (len(ally) == num_known and len(ty) == tx.shape[0] == num_tested > 0):
-            raise GraphError(
-                f"{index_file}: {num_tested} test vertices, {tx.shape[0]} feature rows, "
-                f"{len(ty)} labels; {num_known} other feature rows, {len(ally)} labels"
-            )
-        num_vertices = max(num_known, int(test.max()) + 1)
-        writer.set_num_vertices(num_vertices, source=index_file)
+        ally, ty = self._one_hot("ally"), self._one_hot("ty")
+        num_train = len(self._one_hot("y"))
+        test = self._read_test(allx, tx, ally, ty)
+        num_known = allx.shape[0]
+        num_vertices = int(test.max()) + 1
+        writer.set_num_vertices(num_vertices, source=self._file("test.index"))
         self._add_edges(writer)
 
         order = np.concatenate([np.arange(num_known), test])
@@ -74,86 +74,88 @@ class Planetoid(Dataset):
         writer.write_features(
             dense_rows(features),
             num_features=features.shape[1],
-            dtype="uint8" if holds_bytes(features.data) else "float32",
+            dtype="uint8" if features.dtype == np.uint8 else "float32",
             source=self._file("allx"),
         )
         one_hot = np.concatenate([ally, ty])
         labels = np.full(num_vertices, -1, np.int64)
         labels[order] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
         writer.set_labels(labels, num_classes=one_hot.shape[1], source=self._file("ally"))
-        train, valid = np.split(np.arange(len(y) + _NUM_VALID), [len(y)])
-        writer.set_split(train, valid, test, source=index_file)
+        train, valid = np.split(np.arange(num_train + _NUM_VALID), [num_train])
+        writer.set_split(train, valid, test, source=self._file("test.index"))
+
+    def _read_test(
+        self,
+        allx: scipy.sparse.csr_matrix,
+        tx: scipy.sparse.csr_matrix,
+        ally: NDArray[Any],
+        ty: NDArray[Any],
+    ) -> NDArray[np.int64]:
+        """Return the test vertices, of which ids must go with what the other files hold."""
+        file = self._file("test.index")
+        num_known, num_tested = allx.shape[0], tx.shape[0]
+        test: NDArray[np.int64] = csv_table(file, ["int64"], source=file)[:, 0]
+        if not (len(ally) == num_known and len(ty) == num_tested == len(test) > 0):
+            raise GraphError(
+                f"{file}: {len(test)} test vertices, {num_tested} feature rows, "
+                f"{len(ty)} labels; {num_known} other feature rows, {len(ally)} labels"
+            )
+        if allx.shape[1] != tx.shape[1] or ally.shape[1] != ty.shape[1]:
+            raise GraphError(
+                f"{file}: {allx.shape[1]} and {tx.shape[1]} features, "
+                f"{ally.shape[1]} and {ty.shape[1]} classes in the files of known and test vertices"
+            )
+        if len(np.unique(test)) != num_tested:
+            raise GraphError(f"{file}: a test vertex is named twice")
+        # The test range of CiteSeer skips 15 ids of 1,015.
+        low, high = int(test.min()), int(test.max())
+        most = 2 * (num_known + num_tested)
+        if not num_known <= low <= high < most:
+            raise GraphError(
+                f"{file}: test vertices are {low} to {high}, allowed are {num_known}, the number "
+                f"of other vertices, to {most - 1}, twice the number of all"
+            )
+        return test
 
     def _add_edges(self, writer: StoreWriter) -> None:
         file = self._file("graph")
-        adjacency = self._load("graph", dict)
-        try:
-            degrees = [len(ids) for ids in adjacency.values()]
-            src = np.repeat(np.array(list(adjacency)), degrees)
-            dst = np.array([id for ids in adjacency.values() for id in ids])
-        except (TypeError, ValueError) as error:
-            raise GraphError(f"{file}: not lists of neighbours ({error})") from None
-        writer.add_edges(src, dst, source=file)
+        adjacency = load_pickle(file)
+        if not isinstance(adjacency, dict):
+            raise GraphError(f"{file}: holds {quoted(adjacency)}, not a dict")
+        for neighbors in adjacency.values():
+            if not isinstance(neighbors, list):
+                raise GraphError(f"{file}: holds {quoted(neighbors)}, not lists of neighbours")
+        degrees = list(map(len, adjacency.values()))
+        # A pickle can use one list many times.
+        if sum(degrees) > file_bytes(file):
+            raise GraphError(f"{file}: lists of {sum(degrees)} neighbours, more than its bytes")
+        src = np.repeat(whole_numbers(list(adjacency), file, "vertex ids"), degrees)
+        neighbors = list(chain.from_iterable(adjacency.values()))
+        writer.add_edges(src, whole_numbers(neighbors, file, "vertex ids"), source=file)
 
     def _file(self, part: str) -> Path:
         return self.raw_file(f"ind.{self.name}.{part}")
 
-    def _load(self, part: str, kind: type[Any]) -> Any:
+    def _one_hot(self, part: str) -> NDArray[Any]:
+        """Return classes as rows of zeros and a one."""
         file = self._file(part)
-        value: Any = _unpickle(file)
-        if not isinstance(value, kind) or getattr(value, "dtype", _BYTE).hasobject:
-            raise GraphError(f"{file}: holds a {type(value).__name__}, not a {kind.__name__}")
-        return value
+        rows = array_of(load_pickle(file), axes=2, kinds="biuf", source=file)
+        if not 1 <= rows.shape[1] <= MAX_FEATURES:
+            raise GraphError(f"{file}: {rows.shape[1]} classes, allowed are 1 to {MAX_FEATURES}")
+        if not ((rows == 0) | (rows == 1)).all():
+            raise GraphError(f"{file}: classes must be rows of zeros and ones")
+        return rows
 
     def _matrix(self, part: str) -> scipy.sparse.csr_matrix:
-        state = self._load(part, _CsrState).__dict__
-        try:
-            entries = (state["data"], state["indices"], state["indptr"])
-            matrix = scipy.sparse.csr_matrix(entries, shape=state["_shape"])
-            matrix.check_format(full_check=True)
-        except (KeyError, TypeError, ValueError) as error:
-            raise GraphError(f"{self._file(part)}: not a sparse matrix ({error})") from None
-        return matrix
-
-
-class _CsrState:
-    """Stands in for scipy's matrix while unpickling, so that its fields can be checked first."""
-
-
-def _reconstruct(kind: type, shape: tuple[int, ...], code: bytes | str) -> NDArray[Any]:
-    """Make the empty array that unpickling then fills, as NumPy's function of that name does."""
-    if kind is not np.ndarray:
-        raise pickle.UnpicklingError(f"array of {kind}")
-    return np.empty(0, np.int8)
-
-
-#: All that the published files name. Nothing here runs code that a file brings.
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("scipy.sparse.csr", "csr_matrix"): _CsrState,
-    ("scipy.sparse._csr", "csr_matrix"): _CsrState,
-    ("collections", "defaultdict"): defaultdict,
-    ("__builtin__", "list"): list,
-    ("builtins", "list"): list,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Admits the few names that the published files use."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"refused: it names {module}.{name}") from None
-
-
-def _unpickle(file: Path) -> Any:
-    with file.open("rb") as stream:
-        try:
-            return _Unpickler(stream, encoding="latin1").load()
-        except Exception as error:  # a damaged pickle can raise anything
-            raise GraphError(f"{file}: not a Planetoid file ({error})") from None
+        file = self._file(part)
+        fields = sparse_fields(load_pickle(file), source=file)
+        data, indices, indptr = (
+            array_of(fields.get(name), axes=1, kinds=kinds, source=f"{file}: {name}")
+            for name, kinds in (("data", "biuf"), ("indices", "iu"), ("indptr", "iu"))
+        )
+        shape = fields.get("_shape")
+        if not (isinstance(shape, tuple) and len(shape) == 2 and shape[0] == len(indptr) - 1):
+            raise GraphError(f"{file}: not a sparse matrix, its shape and offsets differ")
+        return sparse_matrix(
+            data, indices, indptr, num_columns=shape[1], num_bytes=file_bytes(file), source=file
+        )

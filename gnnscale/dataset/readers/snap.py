@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from gnnscale.graph import GraphError
 
 __all__ = ["Snap"]
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Snap(Structure):
@@ -28,7 +31,8 @@ class Snap(Structure):
 
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the edges; a line ``a b`` is an edge from a to b."""
-        file = self._file()
+        (file,) = self.raw_files()
+        self._say_columns(file)
         ids = _distinct(_read(file), file)
         writer.set_num_vertices(len(ids), source=file)
         # Without gaps, an id is its own place.
@@ -37,18 +41,32 @@ class Snap(Structure):
             src, dst = ends if contiguous else (np.searchsorted(ids, end) for end in ends)
             writer.add_edges(src, dst, source=file)
 
-    def _file(self) -> Path:
+    def raw_files(self) -> list[Path]:
+        """Return the edge list."""
         path = self.raw_path()
         if path.is_file():
-            return path
+            return [path]
         for file in (path / f"{self.name}.txt", path / f"{self.name}.txt.gz"):
             if file.exists():
-                return file
+                return [file]
         raise GraphError(f"{path}: has neither {self.name}.txt nor {self.name}.txt.gz")
+
+    def _say_columns(self, file: Path) -> None:
+        edge, delimiter, _ = _first_edge(file)
+        if edge.strip().count(delimiter) > 1:
+            _LOG.info("%s: columns after the first two are not read", file)
 
 
 def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
     """Yield slices of the two columns."""
+    _, delimiter, num_comments = _first_edge(file)
+    return csv_columns(
+        file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments
+    )
+
+
+def _first_edge(file: Path) -> tuple[str, str, int]:
+    """Return the first line that is no comment, what stands between its numbers, and its place."""
     lines = head_lines(file, source=file)
     num_comments = next(
         (number for number, line in enumerate(lines) if not line.startswith("#")), len(lines)
@@ -57,9 +75,7 @@ def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
         raise GraphError(f"{file}: has no edges")
     edge = lines[num_comments]
     delimiter = next((mark for mark in "\t ," if mark in edge.strip()), "\t")
-    return csv_columns(
-        file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments
-    )
+    return edge, delimiter, num_comments
 
 
 def _distinct(edges: Iterator[list[NDArray[Any]]], file: Path) -> NDArray[np.int64]:

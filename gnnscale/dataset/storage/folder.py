@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,20 +18,21 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path | None]:
+def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iterator[Path | None]:
     """Fill a temporary sibling of ``path`` in the ``with`` block, then rename it to ``path``.
 
     The sibling is locked while it is filled. A second process waits for the first, and what a
     killed process left is cleared. Where the block is left by an exception, Ctrl-C included,
-    nothing stays behind.
+    nothing stays behind. An empty directory counts as none.
 
     Args:
         path: the directory to make.
-        replace: fill it anew where it exists.
+        replace: says whether to fill it anew where it exists; None for no. It is asked again
+            once the sibling is locked, since another process may just have done so.
 
     Yields:
         The temporary directory; or None where ``path`` exists, possibly by another process's
-        work while this one waited, and ``replace`` is false.
+        work while this one waited, and is not to be replaced.
 
     Raises:
         GraphError: the directory cannot be written, for instance because the disk is full.
@@ -39,16 +40,16 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path | None]:
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not replace:
+        if _stays(path, replace):
             yield None
             return
         lock = _lock(partial)
         try:
-            if path.exists() and not replace:
-                shutil.rmtree(partial, ignore_errors=True)
-                yield None
-                return
             try:
+                if _stays(path, replace):
+                    shutil.rmtree(partial, ignore_errors=True)
+                    yield None
+                    return
                 yield partial
                 _publish(partial, path)
             except BaseException:
@@ -66,21 +67,38 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path | None]:
         raise GraphError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
+def _stays(path: Path, replace: Callable[[], bool] | None) -> bool:
+    """Whether ``path`` exists and is to be left as it is."""
+    if not path.exists():
+        return False
+    if not path.is_dir():
+        raise GraphError(f"{path}: is no directory")
+    return any(path.iterdir()) and (replace is None or not replace())
+
+
 def _lock(partial: Path) -> int:
     """Make ``partial`` an empty directory that this process holds."""
     while True:
         partial.mkdir(exist_ok=True)
         try:
-            lock = os.open(partial, os.O_RDONLY)
+            # Not through a link, which somebody else may have laid: the directory is emptied.
+            lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:  # another process has just renamed or removed it
             continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Whoever held it before has renamed or removed it, or was killed and left it here.
         if _is_at(partial, lock):
-            for entry in partial.iterdir():
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            _empty(partial)
             return lock
         os.close(lock)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def _is_at(path: Path, opened: int) -> bool:
@@ -96,5 +114,10 @@ def _publish(partial: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
         path.rename(old)
-    partial.rename(path)
+    try:
+        partial.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
     shutil.rmtree(old, ignore_errors=True)

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.dataset.checks import (
     check_features,
     check_ids,
+    check_num_features,
     check_split,
     checked_labels,
     count_classes,
 )
-from gnnscale.dataset.formats.npy import NpyWriter, map_npy, row_slices
+from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.storage.identity import RawFile
+from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.topology import SELF_LOOPS, EdgeSpool
-from gnnscale.graph import FEATURE_DTYPES, FORMAT_VERSION, METRICS, GraphError, vertex_dtype
+from gnnscale.graph import (
+    FEATURE_DTYPES,
+    FORMAT_VERSION,
+    MAX_CLASSES,
+    METRICS,
+    GraphError,
+    vertex_dtype,
+)
 from gnnscale.progress import track
 
-__all__ = ["StoreOptions", "StoreWriter", "verify_store"]
+__all__ = ["StoreOptions", "StoreWriter"]
 
 SPLITS = ("train", "valid", "test")
 
@@ -54,8 +63,7 @@ class StoreOptions:
         check_choice("dataset.self_loops", self.self_loops, SELF_LOOPS)
         if self.feature_dtype is not None:
             check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
-        if self.memory_bytes < 1:
-            raise ConfigError(f"dataset.memory_bytes={self.memory_bytes}: the least is 1")
+        check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
         if self.normalize_features and self.feature_dtype == "uint8":
             raise ConfigError("dataset.feature_dtype=uint8: normalised features are fractions")
 
@@ -99,6 +107,8 @@ class StoreWriter:
         """Fix the number of vertices; needed before anything else."""
         if num_vertices < 1:
             raise GraphError(f"{source}: {num_vertices} vertices, at least 1 is needed")
+        # Degrees, and the offsets while they are added up.
+        check_space(f"{source}: {num_vertices} vertices", self.path, memory=32 * num_vertices)
         self._spool = EdgeSpool(
             self.path,
             num_vertices=num_vertices,
@@ -140,18 +150,32 @@ class StoreWriter:
                 another.
             source: named in errors.
         """
+        check_num_features(num_features, source)
         if self._options.normalize_features and dtype == "uint8":
             dtype = "float32"
         dtype = self._options.feature_dtype or dtype
+        rows_bytes = self.num_vertices * num_features * FEATURE_DTYPES[dtype].itemsize
+        what = f"{source}: {num_features} features of {self.num_vertices} vertices"
+        check_space(what, self.path, disk=rows_bytes)
         writer = NpyWriter(self.path / "features.npy", FEATURE_DTYPES[dtype], (num_features,))
         first = 0
         try:
             with track("writing features", self.num_vertices, "vertices") as advance:
                 for rows in chunks:
+                    if rows.shape[1:] != (num_features,):
+                        raise GraphError(
+                            f"{source}: features from vertex {first} on are {list(rows.shape)}, "
+                            f"not {num_features} a row"
+                        )
+                    if first + len(rows) > self.num_vertices:  # not after a disk full of them
+                        raise GraphError(
+                            f"{source}: {first + len(rows)} feature rows for {self.num_vertices} "
+                            "vertices"
+                        )
                     check_features(rows, first, source)
                     if self._options.normalize_features:
                         rows = _row_normalized(rows)
-                    writer.append(_encoded(rows, dtype, first, source))
+                    writer.append(self._encoded(rows, dtype, first, source))
                     first += len(rows)
                     advance(len(rows))
             if first != self.num_vertices:
@@ -178,6 +202,8 @@ class StoreWriter:
             num_classes = count_classes(labels, source)
         if num_classes < 1:
             raise GraphError(f"{source}: no vertex has a label")
+        if num_classes > MAX_CLASSES:
+            raise GraphError(f"{source}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
         self._labels = checked_labels(
             labels, num_vertices=self.num_vertices, num_classes=num_classes, source=source
         )
@@ -190,8 +216,16 @@ class StoreWriter:
         """Set the vertex ids to train on, to choose the epoch by, and to report."""
         self._split = (dict(zip(SPLITS, (train, valid, test), strict=True)), source)
 
-    def finish(self, *, name: str, source: str, options: Mapping[str, Any]) -> None:
+    def finish(
+        self, *, name: str, source: str, options: Mapping[str, Any], raw: Sequence[RawFile] = ()
+    ) -> None:
         """Write what is missing, and ``meta.json`` last.
+
+        Args:
+            name: what reports call the graph.
+            source: what it was made of.
+            options: how.
+            raw: the published files.
 
         Raises:
             GraphError: features, labels or split were not given, or the split is not allowed.
@@ -216,6 +250,7 @@ class StoreWriter:
             "metric": self._metric,
             "source": source,
             "options": dict(options),
+            "raw": [asdict(file) for file in raw],
             "arrays": self._arrays,
             **self.notes,
         }
@@ -233,6 +268,20 @@ class StoreWriter:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
         return self._spool
 
+    def _encoded(self, rows: NDArray[Any], dtype: str, first: int, source: object) -> NDArray[Any]:
+        """Return ``rows`` in the storage type ``dtype``; refuse values that it cannot hold."""
+        encoded, held = _converted(rows, dtype)
+        if held.all():
+            return encoded
+        row, column = np.argwhere(~held)[0]
+        reason = (
+            f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
+            f"{dtype} cannot hold it"
+        )
+        if self._options.feature_dtype is not None:
+            raise ConfigError(f"dataset.feature_dtype={dtype}: {reason}")
+        raise GraphError(reason)
+
     def _write(self, name: str, array: NDArray[Any]) -> None:
         writer = NpyWriter(self.path / f"{name}.npy", array.dtype, array.shape[1:])
         try:
@@ -242,44 +291,21 @@ class StoreWriter:
             writer.abandon()
 
 
-def verify_store(path: Path) -> None:
-    """Read every array of a graph store again and compare it with its checksum.
-
-    Raises:
-        GraphError: names the first file that differs.
-    """
-    meta = json.loads((path / "meta.json").read_text())
-    for name, entry in meta["arrays"].items():
-        array = map_npy(path / f"{name}.npy")
-        crc32 = 0
-        for part in row_slices(len(array), array[:1].nbytes):
-            crc32 = zlib.crc32(np.ascontiguousarray(array[part]).tobytes(), crc32)
-        if crc32 != entry["crc32"]:
-            raise GraphError(f"{path / name}.npy: checksum {crc32}, expected {entry['crc32']}")
-
-
 def _row_normalized(rows: NDArray[Any]) -> NDArray[np.float32]:
-    rows = rows.astype(np.float32)
-    sums = rows.sum(axis=1, keepdims=True)
-    np.divide(rows, sums, out=rows, where=sums != 0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
+        rows = rows.astype(np.float32)
+        sums = rows.sum(axis=1, keepdims=True)
+        np.divide(rows, sums, out=rows, where=sums != 0)
     return rows
 
 
-def _encoded(rows: NDArray[Any], dtype: str, first: int, source: object) -> NDArray[Any]:
-    """Return ``rows`` in the storage type ``dtype``; refuse values that it cannot hold."""
-    if dtype == "bfloat16":
-        # Round to the nearest even, as hardware does.
-        bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
-        encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-        held = (encoded & 0x7F80) != 0x7F80  # exponent of infinity
-    else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
-        held = encoded == rows if dtype == "uint8" else np.isfinite(encoded)
-    if not held.all():
-        row, column = np.argwhere(~held)[0]
-        raise GraphError(
-            f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
-            f"{dtype} cannot hold it"
-        )
-    return encoded
+def _converted(rows: NDArray[Any], dtype: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return ``rows`` in the storage type ``dtype``, and which values it can hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == "bfloat16":
+            # Round to the nearest even, as hardware does.
+            bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+            encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            return encoded, (encoded & 0x7F80) != 0x7F80  # exponent of infinity
+        encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
+        return encoded, encoded == rows if dtype == "uint8" else np.isfinite(encoded)

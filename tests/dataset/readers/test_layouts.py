@@ -57,9 +57,15 @@ def test_graphsaint_multilabel(tmp_path):
     ("files", "message"),
     [
         ({"class_map": {"0": 1, "1": 1, "2": 0}}, "class_map.json: ids must be 0 to 3"),
-        ({"class_map": {"0": [1], "1": [1, 0], "2": [0], "3": [0]}}, "class_map.json: not a class"),
+        (
+            {"class_map": {"0": [1], "1": [1, 0], "2": [0], "3": [0]}},
+            "class_map.json: class of vertex 1 is a list",
+        ),
         ({"class_map": [1, 2]}, "class_map.json: holds a list"),
-        ({"class_map": {"0": 1, "1": 1, "2": 0, "3": "x"}}, "class_map.json: labels are <U"),
+        (
+            {"class_map": {"0": 1, "1": 1, "2": 0, "3": "x"}},
+            "class_map.json: classes must be whole numbers",
+        ),
         ({"role": {"tr": [0], "va": [1]}}, "role.json: has no list 'te'"),
         ({"role": {"tr": [0], "va": [1], "te": []}}, "role.json: the test split is empty"),
         ({"feats": np.full((4, 2), np.nan)}, "feats.npy: feature 0 of vertex 0 is nan"),
@@ -111,7 +117,7 @@ class Malicious:
 
 def test_mag240m_split_runs_no_code(mag240m, capsys):
     torch.save({"train": Malicious()}, mag240m / "mag240m_kddcup2021" / "split_dict.pt")
-    with pytest.raises(GraphError, match=r"split_dict.pt: not a split of train"):
+    with pytest.raises(GraphError, match=r"data.pkl: .*it names builtins.print"):
         Mag240m(name="mag240m", raw=str(mag240m)).prepare()
     assert capsys.readouterr().out == ""
 
@@ -150,13 +156,13 @@ def test_snap_extra_columns_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0\t1\n1.5\t2\n", "cannot be read as int64"),
-        ("0\t1\n1\tx\n", "cannot be read as int64"),
-        ("0\t1\n1\n", "cannot be read as int64"),
+        ("0\t1\n1.5\t2\n", "line 2 is .* cannot be read as int64"),
+        ("0\t1\n1\tx\n", "line 2 is .* cannot be read as int64"),
+        ("0\t1\n1\n", "line 2 is .* cannot be read as int64"),
         ("0\t1\n-4\t2\n", "vertex id -4 is negative"),
         ("# nothing\n", "has no edges"),
         ("", "empty"),
-        ("0\t99999999999999999999\n", "cannot be read as int64"),
+        ("0\t99999999999999999999\n", "line 1 is .* cannot be read as int64"),
     ],
 )
 def test_snap_bad_input(tmp_path, text, message):
@@ -170,18 +176,18 @@ def test_snap_bad_input(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("indptr", "indices", "message"),
     [
-        ([0, 2, 1, 3], [0, 1, 2], "indptr must rise from 0 to 3"),
-        ([0, 1, 2], [0, 1, 2], "indptr must rise from 0 to 3"),
-        ([1, 2, 3], [0, 1, 2], "indptr must rise from 0 to 3"),
-        ([0.0, 3.0], [0, 1, 2], "indptr is float64"),
-        ([0, 2, 3], [0, 1, 2], "vertex id 2 is out of range, the graph has 2 vertices"),
-        ([0, 2, 3], [0, 1, -1], "vertex id -1 is negative"),
-        ([0, 2, 3], [0.0, 1.0, 1.0], "vertex ids are float64"),
+        ([0, 2, 1, 3], [0, 1, 2], " indptr must rise from 0 to 3"),
+        ([0, 1, 2], [0, 1, 2], " indptr must rise from 0 to 3"),
+        ([1, 2, 3], [0, 1, 2], " indptr must rise from 0 to 3"),
+        ([0.0, 3.0], [0, 1, 2], "indptr.npy: float64"),
+        ([0, 2, 3], [0, 1, 2], " vertex id 2 is out of range, the graph has 2 vertices"),
+        ([0, 2, 3], [0, 1, -1], " vertex id -1 is negative"),
+        ([0, 2, 3], [0.0, 1.0, 1.0], "indices.npy: float64"),
     ],
 )
 def test_csr_bad_input(tmp_path, indptr, indices, message):
     np.savez(tmp_path / "web.npz", indptr=np.array(indptr), indices=np.array(indices))
-    with pytest.raises(GraphError, match=rf"web.npz: {message}"):
+    with pytest.raises(GraphError, match=rf"web.npz.{message}"):
         Csr(name="web", raw=str(tmp_path)).prepare()
 
 
@@ -228,7 +234,7 @@ def test_musae_words_and_new_ids(tmp_path):
         ("musae_DE_features.json", '{"0": [1.5]}', "not lists of column numbers"),
         ("musae_DE_features.json", '{"0": [-1]}', "not lists of column numbers"),
         ("musae_DE_features.json", '{"7": [1]}', "vertex id 7 is out of range"),
-        ("musae_DE_features.json", '{"0": [1', "not lists of column numbers"),
+        ("musae_DE_features.json", '{"0": [1', "cannot be read as JSON"),
         ("musae_DE_target.csv", "id,colour\n0,red\n", "columns are id, colour; needed are"),
         ("musae_DE_target.csv", "id,target\n0,1\n2,1\n", "ids must be 0 to 1, each once"),
         ("musae_DE_target.csv", "id,target\nx,1\n", "ids must be whole numbers"),
@@ -248,7 +254,7 @@ def test_musae_bad_input(tmp_path, name, text, message):
     ("change", "message"),
     [
         ({"edges": np.zeros((3, 3), int)}, "allowed is \\[edges, 2\\]"),
-        ({"edges": np.array([[0.5, 1]])}, "vertex ids are float64"),
+        ({"edges": np.array([[0.5, 1]])}, "float64.1, 2., needed are whole numbers"),
         ({"train_masks": np.ones((1, 9), bool)}, "masks are not \\[splits, 3\\]"),
         ({"val_masks": np.zeros((1, 3), bool)}, "the valid split is empty"),
         ({"val_masks": np.array([[True, False, False]])}, "overlapping splits, vertex 0"),
@@ -264,5 +270,5 @@ def test_heterophilous_bad_input(tmp_path, change, message):
         "test_masks": np.array([[False, False, True]]),
     }
     np.savez(tmp_path / "toy.npz", **(arrays | change))
-    with pytest.raises(GraphError, match=rf"toy.npz: .*{message}"):
+    with pytest.raises(GraphError, match=rf"toy.npz.*{message}"):
         Heterophilous(name="toy", raw=str(tmp_path)).prepare()

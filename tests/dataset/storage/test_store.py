@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnnscale.config import ConfigError
 from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.dataset.storage.store import StoreOptions, StoreWriter, verify_store
+from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph, GraphError
 
 SPLIT = (np.array([2]), np.array([0]), np.array([1]))
@@ -232,8 +233,70 @@ def test_edges_before_vertices(tmp_path):
 def test_values_that_the_type_cannot_hold(tmp_path, value, dtype):
     features = np.ones((3, 2), np.float32)
     features[2, 1] = value
-    with pytest.raises(GraphError, match=f"feature 1 of vertex 2 is .*, {dtype} cannot hold it"):
+    with pytest.raises(ConfigError) as error:
         write(tmp_path / "store", features=features, options=StoreOptions(feature_dtype=dtype))
+    assert str(error.value).startswith(
+        f"dataset.feature_dtype={dtype}: raw: feature 1 of vertex 2 is "
+    )
+    assert str(error.value).endswith(f", {dtype} cannot hold it")
+
+
+def test_published_values_that_the_layouts_type_cannot_hold(tmp_path):
+    features = np.full((3, 2), 1e300)
+    with pytest.raises(GraphError, match=r"raw: feature 0 of vertex 0 is 1e\+300, float32 cannot"):
+        write(tmp_path / "store", features=features)
+
+
+def test_normalized_features_that_overflow(tmp_path):
+    features = np.array([[3e38, 3e38], [0, 0], [1, -1]], np.float32)
+    options = StoreOptions(normalize_features=True)
+    graph = write(tmp_path / "store", features=features, options=options)
+    assert graph.features.tolist() == [[0, 0], [0, 0], [1, -1]]
+
+
+@pytest.mark.parametrize("num_features", [0, 65_537])
+def test_rows_that_are_too_long(tmp_path, num_features):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        with pytest.raises(GraphError, match=f"raw: {num_features} features, allowed are 1 to"):
+            writer.write_features([], num_features=num_features, dtype="float32", source="raw")
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 1), (3,), (3, 2, 1)])
+def test_rows_of_another_length(tmp_path, shape):
+    with pytest.raises(GraphError, match=r"raw: features"):
+        write(tmp_path / "store", features=np.ones(shape, np.float32))
+
+
+def test_features_that_the_disk_cannot_hold(tmp_path, monkeypatch):
+    """Noticed before anything is written."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(1000, source="raw")
+        with pytest.raises(GraphError) as error:
+            writer.write_features([], num_features=65_536, dtype="float32", source="raw")
+        assert str(error.value) == (
+            "raw: 65536 features of 1000 vertices: needs 250.0 MiB of disk, and 1.0 MiB are free"
+        )
+    assert not (tmp_path / "features.npy").exists()
+
+
+def test_vertices_that_memory_cannot_hold(tmp_path):
+    message = r"raw: \d+ vertices: needs .* GiB of memory, and .* GiB are available"
+    with (
+        StoreWriter(tmp_path, StoreOptions()) as writer,
+        pytest.raises(GraphError, match=message),
+    ):
+        writer.set_num_vertices(10**15, source="raw")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_classes_than_a_model_can_have(tmp_path):
+    with pytest.raises(GraphError, match=r"raw: label 1099511627776 of vertex 2"):
+        write(tmp_path / "store", labels=np.array([0, 1, 2**40]))
+    with pytest.raises(GraphError, match=r"raw: 1048577 classes, allowed are up to 1048576"):
+        write(tmp_path / "other", num_classes=2**20 + 1)
 
 
 @pytest.mark.parametrize(
@@ -243,22 +306,12 @@ def test_values_that_the_type_cannot_hold(tmp_path, value, dtype):
         ({"feature_dtype": "float64"}, "dataset.feature_dtype=float64: allowed are float32"),
         ({"feature_dtype": "uint8", "normalize_features": True}, "dataset.feature_dtype=uint8"),
         ({"memory_bytes": 0}, "dataset.memory_bytes=0"),
+        ({"memory_bytes": 2**60}, "dataset.memory_bytes=1152921504606846976"),
     ],
 )
 def test_bad_options(option, message):
     with pytest.raises(ConfigError, match=message):
         StoreOptions(**option)
-
-
-def test_checksums(tmp_path):
-    path = tmp_path / "store"
-    write(path)
-    verify_store(path)
-    with (path / "features.npy").open("r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"\x7f")
-    with pytest.raises(GraphError, match=r"features.npy: checksum"):
-        verify_store(path)
 
 
 def test_meta(tmp_path):
@@ -269,6 +322,7 @@ def test_meta(tmp_path):
     assert meta["num_features"] == 2
     assert meta["arrays"]["indptr"]["dtype"] == "int64"
     assert meta["source"] == "raw"
+    assert meta["raw"] == []
 
 
 @pytest.fixture

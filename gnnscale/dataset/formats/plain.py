@@ -1,0 +1,54 @@
+"""Regular files: their sizes, and their bytes as a whole."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from gnnscale.graph import GraphError
+
+__all__ = ["file_bytes", "read_file", "total_bytes"]
+
+_MAX_BYTES = 2 << 30
+
+
+def file_bytes(path: Path) -> int:
+    """Return the size of a regular file.
+
+    Raises:
+        GraphError: it is missing, or a folder, a pipe or a device, which might never end.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise GraphError(f"{path}: missing") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise GraphError(f"{path}: not a regular file")
+    return found.st_size
+
+
+def total_bytes(paths: list[Path]) -> int:
+    """Return the sum of the sizes of regular files."""
+    return sum(map(file_bytes, paths))
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file that has to fit in memory as a whole.
+
+    Raises:
+        GraphError: it cannot be read, or has more than 2 GiB.
+    """
+    size = file_bytes(path)
+    if size > _MAX_BYTES:
+        raise GraphError(f"{path}: {size} bytes, allowed are {_MAX_BYTES}")
+    try:
+        with path.open("rb") as stream:
+            return stream.read(size)  # not read(): the file may grow for ever
+    except OSError as error:
+        raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,129 @@
+"""Everything that a graph store must be, looked at in slices: slow, complete, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.dataset.formats.npy import row_slices
+from gnnscale.errors import one_line
+from gnnscale.graph import Graph, GraphError
+from gnnscale.graph_files import ARRAYS, StoreMeta, read_meta
+from gnnscale.progress import track
+
+__all__ = ["Check", "verify_store"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        what: the file, and what of it.
+        problem: one line on the first thing that is wrong, None where all is well.
+    """
+
+    what: str
+    problem: str | None
+
+
+def verify_store(path: Path) -> list[Check]:
+    """Read every byte of a graph store, and say of each of its files whether it is as it must be.
+
+    What ``Graph.open`` checks comes first; a store that cannot be opened is looked at no further.
+    Then come the checksums of all arrays, the order and range of the neighbours, and whether all
+    features are finite.
+    """
+    opens = "meta.json, sizes, types, offsets, labels and split"
+    try:
+        meta, graph = read_meta(path), Graph.open(path)
+    except GraphError as error:
+        return [Check(what=opens, problem=str(error))]
+    checks = [Check(what=opens, problem=None)]
+    total = sum(entry.bytes for entry in meta.arrays.values())
+    with track(f"checking {path.name}", total, "bytes") as advance:
+        for name in ARRAYS:
+            checks += _array_checks(path, meta, graph, name, advance)
+    return checks
+
+
+def _array_checks(
+    path: Path, meta: StoreMeta, graph: Graph, name: str, advance: Callable[[int], None]
+) -> Iterator[Check]:
+    """Read one array once, for its checksum and for what its values must be."""
+    file, array = path / f"{name}.npy", getattr(graph, name)
+    problem, crc32 = None, 0
+    for rows in _read_rows(file, array, advance):
+        crc32 = zlib.crc32(rows[1].reshape(-1).view(np.uint8).data, crc32)
+        if problem is None and name == "indices":
+            problem = _neighbor_problem(*rows, graph)
+        elif problem is None and name == "features":
+            problem = _feature_problem(*rows, graph.feature_dtype)
+    expected = meta.arrays[name].crc32
+    differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
+    yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
+    what = {"indices": "neighbours in range and sorted", "features": "all finite"}.get(name)
+    if what is not None:
+        problem = problem and one_line(f"{file}: {problem}")
+        yield Check(what=f"{name}.npy: {what}", problem=problem)
+
+
+def _read_rows(
+    file: Path, array: NDArray[Any], advance: Callable[[int], None]
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield slices of a mapped array, and the number of their first row.
+
+    They are read: mapped pages would count as memory of this process.
+    """
+    row_bytes = array[:1].nbytes
+    with file.open("rb") as stream:
+        stream.seek(file.stat().st_size - array.nbytes)
+        for part in row_slices(len(array), row_bytes):
+            shape = (part.stop - part.start, *array.shape[1:])
+            rows = np.fromfile(stream, array.dtype, math.prod(shape))
+            if rows.size != math.prod(shape):
+                raise GraphError(f"{file}: was changed while it was read")
+            yield part.start, rows.reshape(shape)
+            advance(rows.nbytes)
+
+
+def _neighbor_problem(first: int, ids: NDArray[np.integer], graph: Graph) -> str | None:
+    """Return what is wrong with the neighbours ``ids``, of which ``first`` is the first's place."""
+    if ids.min() < 0 or ids.max() >= graph.num_vertices:
+        place = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
+        return (
+            f"neighbour {ids[place]} of vertex {_owner(first + place, graph)} is out of range, "
+            f"the graph has {graph.num_vertices} vertices"
+        )
+    before = graph.indices[first - 1 : first] if first else ids[:0]
+    # Where a neighbour is smaller than the one before it, the list of another vertex begins.
+    falls = np.flatnonzero(np.diff(np.concatenate([before, ids])) < 0) + first + 1 - len(before)
+    starts = graph.indptr[np.searchsorted(graph.indptr, falls)]
+    if (starts != falls).any():
+        place = int(falls[(starts != falls).argmax()])
+        return f"the neighbours of vertex {_owner(place, graph)} are not sorted"
+    return None
+
+
+def _owner(place: int, graph: Graph) -> int:
+    """Return the vertex whose neighbours the entry at ``place`` belongs to."""
+    return int(np.searchsorted(graph.indptr, place, side="right")) - 1
+
+
+def _feature_problem(first: int, rows: NDArray[Any], dtype: str) -> str | None:
+    """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
+    if dtype == "uint8":
+        return None
+    # bfloat16 is carried by uint16: its exponent has all bits set where it is not finite.
+    finite = (rows & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(rows)
+    if finite.all():
+        return None
+    row, column = np.argwhere(~finite)[0]
+    return f"feature {column} of vertex {first + row} is not finite"

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import io
+import re
+import stat
+import struct
+import warnings
+import zipfile
+
+import pytest
+
+from gnnscale.dataset.formats import archive as module
+from gnnscale.dataset.formats.archive import Archive, extract_all
+from gnnscale.graph import GraphError
+
+_LIMITS = {"allowance": 1000, "ratio": 4, "advice": "unpack it"}
+
+
+def packed(members, method=zipfile.ZIP_DEFLATED):
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # two members of one name
+        with zipfile.ZipFile(buffer, "w", method) as archive:
+            for name, content in members:
+                archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(data):
+        path = tmp_path / "x.zip"
+        path.write_bytes(data)
+        return path
+
+    return to_file
+
+
+def set_field(data, offset, central_offset, form, value):
+    """Set a field of every header, both before the data and in the directory."""
+    data = bytearray(data)
+    for mark, place in ((b"PK\x03\x04", offset), (b"PK\x01\x02", central_offset)):
+        for match in re.finditer(re.escape(mark), bytes(data)):
+            struct.pack_into(form, data, match.start() + place, value)
+    return bytes(data)
+
+
+def test_read(write):
+    with Archive(write(packed([("a/b.txt", b"content"), ("c", b"")]))) as archive:
+        assert archive.names == ["a/b.txt", "c"]
+        assert archive.read("a/b.txt", **_LIMITS) == b"content"
+        assert archive.read("c", **_LIMITS) == b""
+
+
+@pytest.mark.parametrize("flag", [0x1, 0x41])
+def test_encrypted(write, flag):
+    data = set_field(packed([("a", b"secret")]), 6, 8, "<H", flag)
+    with Archive(write(data)) as archive, pytest.raises(GraphError, match=r"x.zip/a: encrypted"):
+        archive.open("a")
+
+
+@pytest.mark.parametrize("method", [1, 9, 12, 14, 93, 95, 99])
+def test_methods(write, method):
+    data = set_field(packed([("a", b"text")]), 8, 10, "<H", method)
+    with (
+        Archive(write(data)) as archive,
+        pytest.raises(GraphError, match=rf"x.zip/a: compressed by method {method}, allowed"),
+    ):
+        archive.open("a")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_real_members_of_other_methods(write, method):
+    with (
+        Archive(write(packed([("a", b"text")], method))) as archive,
+        pytest.raises(GraphError, match=r"x.zip/a: compressed by method"),
+    ):
+        archive.read("a", **_LIMITS)
+
+
+def test_bad_deflate(write):
+    data = bytearray(packed([("a", bytes(range(256)) * 9)]))
+    data[35:60] = b"\xff" * 25
+    with (
+        Archive(write(bytes(data))) as archive,
+        pytest.raises(GraphError, match=r"x.zip/a: cannot be read \(.*invalid"),
+    ):
+        archive.read("a", allowance=9999, ratio=1, advice="")
+
+
+def test_bad_checksum(write):
+    data = set_field(packed([("a", b"content")]), 14, 16, "<I", 7)
+    with (
+        Archive(write(data)) as archive,
+        pytest.raises(GraphError, match=r"cannot be read \(Bad CRC"),
+    ):
+        archive.read("a", **_LIMITS)
+
+
+def test_bomb(write):
+    """The size that the directory tells is checked, and nothing beyond it is unpacked."""
+    bomb = packed([("a", bytes(10 << 20))])
+    with (
+        Archive(write(bomb)) as archive,
+        pytest.raises(GraphError, match=r"x.zip/a: 10485760 bytes from \d+ .*unpack it"),
+    ):
+        archive.read("a", **_LIMITS)
+    with (
+        Archive(write(set_field(bomb, 22, 24, "<I", 500))) as archive,
+        pytest.raises(GraphError, match=r"x.zip/a: cannot be read"),
+    ):
+        archive.read("a", **_LIMITS)
+
+
+def test_size_beyond_the_file(write):
+    data = set_field(packed([("a", b"content")], zipfile.ZIP_STORED), 18, 20, "<I", 900)
+    with (
+        Archive(write(set_field(data, 22, 24, "<I", 900))) as archive,
+        pytest.raises(GraphError, match=r"x.zip/a: cannot be read"),
+    ):
+        archive.read("a", **_LIMITS)
+
+
+def test_several_members_of_one_name(write):
+    with pytest.raises(GraphError, match=r"x.zip: several members have one name"):
+        Archive(write(packed([("a", b"1"), ("a", b"2")])))
+
+
+def test_too_many_members(write, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_MEMBERS", 5)
+    with pytest.raises(GraphError, match=r"x.zip: 6 members, allowed are 5"):
+        Archive(write(packed([(f"{name}", b"") for name in range(6)])))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"PK\x05\x06" + b"\xff" * 18])
+def test_no_archive(write, content):
+    with pytest.raises(GraphError, match=r"x.zip: cannot be read"):
+        Archive(write(content))
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(GraphError, match=r"x.zip: missing"):
+        Archive(tmp_path / "x.zip")
+    with pytest.raises(GraphError, match=r"not a regular file"):
+        Archive(tmp_path)
+
+
+# Unpacking
+
+
+def test_extract(write, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    extract_all(write(packed([("a/", b""), ("a/b", b"1"), ("c/d/e", b"2")])), folder)
+    assert (folder / "a" / "b").read_bytes() == b"1"
+    assert (folder / "c" / "d" / "e").read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "a/../../b", "..", "a\\..\\b"])
+def test_extract_stays_in_the_folder(write, tmp_path, name):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(GraphError, match=r"leads out of the folder"):
+        extract_all(write(packed([("good", b""), (name, b"x")])), folder)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
+def test_extract_makes_no_links(write, tmp_path, kind):
+    info = zipfile.ZipInfo("link")
+    info.external_attr = (kind | 0o777) << 16
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(GraphError, match=r"member 'link' is a link or a device"):
+        extract_all(write(packed([(info, b"/etc/passwd")])), folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_extract_limits_what_is_unpacked(write, tmp_path):
+    data = set_field(packed([("a", b"text")]), 22, 24, "<I", 3 << 30)
+    with pytest.raises(GraphError, match=r"x.zip: unpacks to 3221225472 bytes, allowed are"):
+        extract_all(write(data), tmp_path)
+
+
+def test_extract_looks_at_the_disk(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 3}))
+    with pytest.raises(GraphError, match=r"x.zip: unpacks to 4 bytes, 3 are free"):
+        extract_all(write(packed([("a", b"text")])), tmp_path)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import re
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from gnnscale.dataset.formats import npy
+from gnnscale.dataset.formats.npy import NpyWriter, NpzReader, map_npy
+from gnnscale.graph import GraphError
+
+
+@pytest.fixture
+def small_slices(monkeypatch):
+    monkeypatch.setattr(npy, "_SLICE_BYTES", 64)
+
+
+def test_writer(tmp_path):
+    writer = NpyWriter(tmp_path / "x.npy", np.dtype(np.float16), (2,))
+    for rows in (np.ones((3, 2)), np.empty((0, 2)), np.zeros((100_000, 2))):
+        writer.append(rows)
+    entry = writer.close()
+    array = np.load(tmp_path / "x.npy")
+    assert array.shape == (100_003, 2)
+    assert array[2].tolist() == [1, 1]
+    assert entry["shape"] == [100_003, 2]
+    assert entry["bytes"] == (tmp_path / "x.npy").stat().st_size
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_slices(tmp_path, small_slices, save):
+    pairs, rows = np.arange(200).reshape(2, 100), np.arange(60.0).reshape(20, 3)
+    save(tmp_path / "x.npz", pairs=pairs, rows=rows)
+    with NpzReader(tmp_path / "x.npz") as npz:
+        slices = list(npz.pairs("pairs"))
+        assert len(slices) > 10
+        np.testing.assert_array_equal(np.concatenate(slices, axis=1), pairs)
+        slices = list(npz.rows("rows"))
+        assert len(slices) == 10
+        np.testing.assert_array_equal(np.concatenate(slices), rows)
+        np.testing.assert_array_equal(npz.matrix("rows"), rows)
+        assert npz.header("rows", axes=2, kinds="f").shape == (20, 3)
+        assert npz.names == ["pairs", "rows"]
+        assert "rows" in npz
+        assert "row" not in npz
+        with pytest.raises(
+            GraphError, match=r"rows.npy: float64\[20, 3\], needed are whole numbers"
+        ):
+            list(npz.pairs("rows"))
+
+
+def test_what_arrays_are_refused(tmp_path):
+    arrays = {
+        "objects": np.array([{}]),
+        "fortran": np.asfortranarray(np.ones((3, 2))),
+        "records": np.zeros(3, [("a", int)]),
+        "text": np.array(["a", "b"]),
+        "point": np.array(3),
+        "cube": np.zeros((1, 2, 3), int),
+        "flags": np.zeros(3, bool),
+        "pairs": np.zeros((3, 2), int),
+    }
+    np.savez(tmp_path / "x.npz", **arrays)
+    cases = {
+        "objects": "not a readable array",
+        "fortran": "not a readable array (fortran_order is True",
+        "records": "not a readable array",
+        "text": "not a readable array",
+        "point": "int64[] has 0 axes, needed are 1",
+        "cube": "int64[1, 2, 3] has 3 axes, needed are 1",
+        "flags": "bool[3], needed are whole numbers",
+        "pairs": "int64[3, 2] has 2 axes, needed are 1",
+        "none": "has no array 'none', only objects",
+    }
+    with NpzReader(tmp_path / "x.npz") as npz:
+        for name, message in cases.items():
+            with pytest.raises(GraphError) as error:
+                npz.vector(name)
+            assert message in str(error.value)
+            assert "x.npz" in str(error.value)
+        with pytest.raises(GraphError, match=r"pairs.npy: \[3, 2\], allowed is \[2, num_edges\]"):
+            list(npz.pairs("pairs"))
+
+
+def with_header(descr="'<i8'", fortran="False", shape="(4,)", data=bytes(32)):
+    """Return a .npy file with any header."""
+    text = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        with_header(descr="'<i8', "),
+        with_header(descr="{'<i8'}"),
+        with_header(descr="'|O'"),
+        with_header(descr="[('a', '<i8')]"),
+        with_header(shape="(4"),
+        with_header(shape="4"),
+        with_header(shape="(-4,)"),
+        with_header(shape="(True,)"),
+        with_header(shape="(1.5,)"),
+        with_header(shape="(1000000000000,)"),
+        with_header(shape="(99999999999999999999,)"),
+        with_header(shape="(" * 3000),
+        with_header(fortran="{}"),
+        with_header(data=bytes(31)),
+        with_header(data=bytes(33)),
+    ],
+)
+def test_headers_that_lie(tmp_path, content):
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(GraphError, match=r"x.npy: not a readable .npy file"):
+        map_npy(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    with NpzReader(tmp_path / "x.npz") as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: "):
+        npz.vector("a")
+
+
+def test_the_good_header_is_read(tmp_path):
+    (tmp_path / "x.npy").write_bytes(with_header())
+    assert map_npy(tmp_path / "x.npy", axes=1, kinds="iu").tolist() == [0] * 4
+    with pytest.raises(GraphError, match=r"x.npy: int64\[4\], needed are floating point"):
+        map_npy(tmp_path / "x.npy", axes=1, kinds="f")
+
+
+def test_damaged_member(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.random.default_rng(0).integers(9, size=(1000, 10)))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: cannot be read"):
+        list(npz.rows("a"))
+
+
+def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
+    """The content is right, and the archive says that it should be other content."""
+    for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
+        path = tmp_path / "x.npz"
+        np.savez(path, a=np.arange(5), b=np.arange(6).reshape(2, 3))
+        data = path.read_bytes()
+        for place in [match.start() for match in re.finditer(b"PK\x01\x02", data)]:
+            data = data[: place + 16] + bytes(4) + data[place + 20 :]
+        path.write_bytes(data)
+        with NpzReader(path) as npz, pytest.raises(GraphError, match=r"cannot be read \(Bad CRC"):
+            read(npz)
+
+
+def test_zeros_that_unpack_to_too_much(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.zeros(9 << 20, np.int8))
+    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
+        npz.vector("a")
+    np.savez_compressed(path, a=np.zeros((2, 17 << 20), np.int8))
+    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
+        list(npz.pairs("a"))
+
+
+def test_labels_that_are_nearly_all_unknown(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.zeros((17 << 20, 1), np.float32))
+    with NpzReader(path) as npz:
+        assert npz.labels("a", 17 << 20).shape == (17 << 20, 1)
+        with pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
+            npz.labels("a", 100)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
+def test_files_that_are_no_arrays(tmp_path, content):
+    for name in ("x.npy", "x.npz"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(GraphError, match=r"x.npy: not a readable .npy file"):
+        map_npy(tmp_path / "x.npy")
+    with pytest.raises(GraphError, match=r"x.npz: cannot be read"):
+        NpzReader(tmp_path / "x.npz")
