@@ -279,12 +279,9 @@ def prepare_home(home: Path) -> None:
 
 def difference(left: Path, right: Path) -> float:
     """Return the largest absolute difference between the last weights of two runs."""
-    import torch
+    from gnnscale.runtime.checkpoint import LAST, load_checkpoint
 
-    weights = [
-        torch.load(run / "checkpoints" / "last.pt", weights_only=True)["model"]
-        for run in (left, right)
-    ]
+    weights = [load_checkpoint(run / LAST)["model"] for run in (left, right)]
     return max(float((weights[0][key] - other).abs().max()) for key, other in weights[1].items())
 
 
@@ -440,7 +437,7 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -
 def kill_in(plan: Plan, stage: str, rank: int) -> Outcome:
     """Kill -9 a worker as soon as one of its threads is in a stage of training."""
     run = plan.start(f"kill-in-{stage}-{rank}")
-    run.wait_for((run.directory / "checkpoints" / "last.pt").exists)
+    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
     run.watch()
     worker = run.workers()[rank]
     functions = " ".join(name for name, what in DOING.items() if what == stage)
@@ -458,7 +455,7 @@ def kill_in(plan: Plan, stage: str, rank: int) -> Outcome:
 def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -> Outcome:
     """Send a signal to the process that the user started."""
     run = plan.start(name.replace(" ", "-"))
-    run.wait_for((run.directory / "checkpoints" / "last.pt").exists)
+    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
     time.sleep(chance.random())
     run.watch()
     outcome = Outcome(plan=plan.name, fault=name, directory=run.directory)

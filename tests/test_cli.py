@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.cli.command import COMMANDS, HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE
+from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
+from gnnscale.cli.command import COMMANDS
+from gnnscale.runtime.checkpoint import load_checkpoint
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -133,7 +135,7 @@ def test_every_flag_of_hydra_is_known() -> None:
     from hydra._internal.utils import get_args_parser
 
     flags = {flag for action in get_args_parser()._actions for flag in action.option_strings}
-    assert flags == {*HYDRA_FLAGS, *HYDRA_FLAGS_WITH_VALUE}
+    assert flags == {*HYDRA_FLAGS, *HYDRA_FLAGS_WITH_VALUE, *REFUSED_FLAGS}
 
 
 def test_completion(gnnscale: Command) -> None:
@@ -169,8 +171,8 @@ def test_train_then_evaluate(gnnscale: Command, tmp_path: Path) -> None:
     assert "epoch 2/2" in (directory / "train.log").read_text()
     assert len((directory / "metrics.jsonl").read_text().splitlines()) == 2
     assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == [
-        "best.pt",
-        "last.pt",
+        "best.safetensors",
+        "last.safetensors",
     ]
     file = path_written(gnnscale("evaluate", f"run={directory}"))
     assert file == directory / "evaluation.json"
@@ -213,7 +215,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def weights(directory: Path) -> dict[str, Any]:
-    content = torch.load(directory / "checkpoints" / "last.pt", weights_only=True)
+    content = load_checkpoint(directory / "checkpoints" / "last.safetensors")
     return dict(content["model"])
 
 
@@ -224,7 +226,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
     whole = path_written(gnnscale("train", *options))
     part = tmp_path / "part"
     process = start(tmp_path, environment, "train", *options, f"hydra.run.dir={part}")
-    wait_for(lambda: (part / "checkpoints" / "last.pt").exists())
+    wait_for(lambda: (part / "checkpoints" / "last.safetensors").exists())
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (part / "summary.json").exists()
@@ -254,7 +256,7 @@ def test_a_run_goes_on_with_other_devices(gnnscale: Command) -> None:
 def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
     run = tmp_path / "run"
     process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"hydra.run.dir={run}")
-    wait_for(lambda: (run / "checkpoints" / "last.pt").exists())
+    wait_for(lambda: (run / "checkpoints" / "last.safetensors").exists())
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -307,7 +309,7 @@ def test_a_disk_that_takes_no_more_is_one_line(
     )
     assert answer.returncode == 1
     *_, line = answer.stderr.splitlines()
-    assert f"worker cpu:0: {run}/checkpoints/last.pt: File too large" in line
+    assert f"worker cpu:0: {run}/checkpoints/last.safetensors: File too large" in line
     assert "Traceback" not in answer.stderr
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["best.pt"]
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["best.safetensors"]
     assert json.loads((run / "summary.json").read_text())["status"] == "failed"

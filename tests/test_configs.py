@@ -16,9 +16,11 @@ from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.platform import PlatformConfig
+from gnnscale.plan.simulator import SimulateConfig
+from gnnscale.report.doctor import DoctorConfig
 from gnnscale.runtime.optimizer import OptimizerConfig
 from gnnscale.runtime.records import StepRecord, TrainResult
-from gnnscale.runtime.settings import EvaluateConfig, RuntimeConfig, TrainConfig
+from gnnscale.runtime.settings import EvaluateConfig, PrepareConfig, RuntimeConfig, TrainConfig
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
 
@@ -73,9 +75,9 @@ def test_every_option_is_instantiated(group: str, name: str) -> None:
 def test_commands_are_instantiated() -> None:
     assert typed(compose("train"), TrainConfig).resume is None
     assert typed(compose("evaluate", ["run=x"]), EvaluateConfig).run == Path("x")
-    assert compose("prepare").force is False
-    assert compose("doctor") == {"calibrate": False}
-    assert "hydra" not in compose("simulate")
+    assert typed(compose("prepare"), PrepareConfig).force is False
+    assert typed(compose("doctor"), DoctorConfig).calibrate is False
+    assert typed(compose("simulate"), SimulateConfig).dataset is None
 
 
 def composed(experiment: str, *overrides: str) -> DictConfig:

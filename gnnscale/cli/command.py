@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import metadata, resources
+import warnings
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gnnscale.cli import tasks
-from gnnscale.cli.errors import explain
+from gnnscale.cli.arguments import check_flags, flags_first
+from gnnscale.cli.completion import complete
+from gnnscale.cli.errors import explain, explain_hydra
+from gnnscale.cli.leftovers import remove_leftovers
+from gnnscale.cli.staging import CONFIGS, translate
 from gnnscale.config import ConfigError, nearest
+from gnnscale.errors import one_line, shown
 from gnnscale.hardware import torchrun_rank, usable_cores
 
 if TYPE_CHECKING:
@@ -49,23 +52,12 @@ gnnscale --shell-completion install=bash
 gnnscale --version
 """
 
-_CONFIGS = "pkg://gnnscale.configs"
-#: Flags of Hydra's own parser, without and with a value; anything else with dashes is a mistake.
-HYDRA_FLAGS = (
-    *("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r"),
-    *("--multirun", "-m", "--shell-completion", "-sc"),
-)
-HYDRA_FLAGS_WITH_VALUE = (
-    *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn"),
-    *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
-)
-
 
 def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
     arguments = sys.argv[1:]
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
-        return _complete(arguments)
+        return complete(arguments, COMMANDS, _run)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE.format(commands=_command_list()), end="")
         return 0 if arguments else 2
@@ -75,7 +67,8 @@ def main() -> int:
     command = arguments[0]
     if command not in COMMANDS:
         known = f"; commands are {', '.join(COMMANDS)}"
-        print(f"{command}: unknown command{nearest(command, COMMANDS) or known}", file=sys.stderr)
+        guess = nearest(command[:100], COMMANDS) or known
+        print(f"{shown(command)}: unknown command{guess}", file=sys.stderr)
         return 2
     status = _run(command, arguments[1:])
     if torchrun_rank() is not None:
@@ -104,16 +97,19 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     # A shell starts background jobs with SIGINT ignored; whoever sends one means it.
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        with _translated(command, arguments) as (translated, staging):
+        with tempfile.TemporaryDirectory(prefix="gnnscale-") as staging:
+            translated = flags_first(translate(command, arguments, Path(staging)))
+            check_flags(translated)
             _hydra(command, translated, staging)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
+        remove_leftovers()
         message = explain(error)
         if message is None:
             raise
-        print(message, file=sys.stderr)
+        print(one_line(message), file=sys.stderr)
         return 1
     return 0
 
@@ -124,6 +120,12 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
+    """Let Hydra compose the options and run the command's task.
+
+    Raises:
+        ConfigError: Hydra does not take the options.
+        Exception: what the task raises.
+    """
     import hydra
     from omegaconf import OmegaConf
 
@@ -139,169 +141,23 @@ def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
         except Exception as error:
             failures.append(error)
             if sweep:
-                print(explain(error) or traceback.format_exc(), file=sys.stderr)
+                message = explain(error)
+                print(one_line(message) if message else traceback.format_exc(), file=sys.stderr)
 
     if torchrun_rank():
         # Only the first of torchrun's processes writes; the others need no run directory.
         arguments = [*arguments, f"hydra.run.dir='{staging}'", "hydra.output_subdir=null"]
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
-    # Hydra then lets its own exceptions through, which _run explains.
+    # Hydra then lets its own exceptions through.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = ["gnnscale", *arguments]
-    hydra.main(version_base="1.3", config_path=_CONFIGS, config_name=command)(job)()
+    warnings.filterwarnings("ignore", module=r"hydra\.")
+    try:
+        hydra.main(version_base="1.3", config_path=CONFIGS, config_name=command)(job)()
+    # What the job raises is caught above; this is Hydra, composing whatever was typed.
+    except Exception as error:
+        raise ConfigError(explain_hydra(error)) from error
     if failures and sweep:
         raise SystemExit(1)
     if failures:
         raise failures[0]
-
-
-@contextmanager
-def _translated(command: str, arguments: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-    """Turn ``config=`` and ``resume=`` into what Hydra knows, for as long as the command runs.
-
-    Yields:
-        The arguments, and a directory that goes away at the end.
-    """
-    with tempfile.TemporaryDirectory(prefix="gnnscale-") as staging:
-        translated: list[str] = []
-        resumes = command == "train" and any(map(_resumes, arguments))
-        for argument in arguments:
-            name, equals, value = argument.partition("=")
-            if command == "doctor" and argument == "--calibrate":
-                translated.append("calibrate=true")
-                continue
-            _check_flag(argument, command)
-            if command == "train" and name == "config" and equals:
-                names = [_experiment(each, Path(staging)) for each in value.split(",")]
-                translated.append(f"experiment={','.join(names)}")
-            elif command == "train" and _resumes(argument):
-                translated += _resume(Path(value), arguments)
-            elif resumes and name == "device_plan" and not value.startswith("{"):
-                translated += _device_plan(value)
-            else:
-                translated.append(argument)
-        if any((Path(staging) / "experiment").glob("*")):
-            translated += ["--config-dir", staging]
-        yield _flags_first(translated), staging
-
-
-def _flags_first(arguments: Sequence[str]) -> list[str]:
-    """Move flags before options; Hydra's parser takes options in one piece only."""
-    flags: list[str] = []
-    options: list[str] = []
-    awaits_value = False
-    for argument in arguments:
-        is_flag = argument.startswith("-")
-        (flags if is_flag or (awaits_value and "=" not in argument) else options).append(argument)
-        awaits_value = argument in HYDRA_FLAGS_WITH_VALUE
-    return [*flags, *options]
-
-
-def _check_flag(argument: str, command: str) -> None:
-    if not argument.startswith("-") or argument in HYDRA_FLAGS:
-        return
-    name, equals, _ = argument.partition("=")
-    if name in HYDRA_FLAGS_WITH_VALUE:
-        return
-    if equals:
-        raise ConfigError(f"{argument}: options have no dashes, as in {argument.lstrip('-')}")
-    raise ConfigError(f"{argument}: unknown flag, see gnnscale {command} --help")
-
-
-def _experiment(name: str, staging: Path) -> str:
-    """Return the experiment that ``config=name`` means, copying a user's own file to staging."""
-    known = _experiments()
-    if name in known:
-        return name
-    file = Path(name)
-    if file.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"config={name}: no such experiment{nearest(name, known)}")
-    if not file.is_file():
-        raise ConfigError(f"config={name}: no such file")
-    text = _yaml(file)
-    if not re.search(r"^#\s*@package\b", text, flags=re.MULTILINE):
-        text = f"# @package _global_\n{text}"
-    staged = "file_" + re.sub(r"\W", "_", file.stem)
-    (staging / "experiment").mkdir(exist_ok=True)
-    (staging / "experiment" / f"{staged}.yaml").write_text(text)
-    return staged
-
-
-def _yaml(file: Path) -> str:
-    """Return the text of a YAML file, after a look at whether it is one."""
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        text = file.read_text()
-        yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise ConfigError(f"{file}: not valid YAML in line {line} ({error.problem})") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file}: cannot be read as YAML ({error})") from None
-    return text
-
-
-def _experiments() -> list[str]:
-    folder = resources.files("gnnscale.configs") / "experiment"
-    names = [entry.name for entry in folder.iterdir()]
-    return sorted(name[: -len(".yaml")] for name in names if name.endswith(".yaml"))
-
-
-def _resume(directory: Path, arguments: Sequence[str]) -> list[str]:
-    """Make the options that a run was started with the defaults of this one, in its directory."""
-    if {"-m", "--multirun"} & set(arguments):
-        raise ConfigError(f"resume={directory}: cannot be part of a sweep")
-    if not (directory / "config.yaml").is_file():
-        raise ConfigError(f"resume={directory}: not a run directory, it has no config.yaml")
-    quoted = "'" + str(directory.resolve()).replace("'", "\\'") + "'"
-    return [
-        *("--config-path", str(directory.resolve()), "--config-name", "config"),
-        f"hydra.searchpath=[{_CONFIGS}]",
-        "hydra/job_logging=gnnscale",
-        "hydra.job.name=train",
-        f"hydra.run.dir={quoted}",
-        f"resume={quoted}",
-    ]
-
-
-def _resumes(argument: str) -> bool:
-    return argument.startswith("resume=") and argument not in ("resume=", "resume=null")
-
-
-def _device_plan(name: str) -> list[str]:
-    """Make the device plan that ``name`` means options; a resumed run has no groups to choose from.
-
-    It is the only group of a run that may change.
-    """
-    import yaml
-
-    folder = resources.files("gnnscale.configs") / "device_plan"
-    known = sorted(each.name[: -len(".yaml")] for each in folder.iterdir())
-    if name not in known:
-        raise ConfigError(f"device_plan={name}: no such device plan{nearest(name, known)}")
-    values = yaml.safe_load((folder / f"{name}.yaml").read_text())
-    # JSON is what Hydra's grammar reads, but for its quoted keys.
-    return [
-        f"device_plan.{key}=" + re.sub(r'"(\w+)":', r"\1:", json.dumps(value))
-        for key, value in values.items()
-        if key != "_target_"
-    ]
-
-
-def _complete(arguments: Sequence[str]) -> int:
-    """Complete ``gnnscale COMMAND OPTION``; Hydra completes options, given their command."""
-    line = os.environ.get("COMP_LINE", "")
-    if not arguments[1:2] or not arguments[1].startswith("query="):
-        return _run("train", arguments)
-    words = line.split()
-    command = words[1] if len(words) > 1 else ""
-    if command not in COMMANDS or (len(words) == 2 and not line.endswith(" ")):
-        print(" ".join(name for name in COMMANDS if name.startswith(command)))
-        return 0
-    last = "" if line.endswith(" ") else words[-1]
-    if command == "train" and last.startswith("config="):
-        print(" ".join(f"config={name}" for name in _experiments()))
-        return 0
-    os.environ["COMP_LINE"] = line.replace(command, "", 1)
-    return _run(command, arguments)

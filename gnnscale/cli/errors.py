@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import errno
 from collections.abc import Iterator
 from typing import Any
 
-from gnnscale.config import ConfigError, unknown_option
-from gnnscale.graph import GraphError
+from gnnscale.config import unknown_option
+from gnnscale.errors import UserError, shown
 
-__all__ = ["explain"]
-
-#: What a full or protected disk answers.
-_OS_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG)
+__all__ = ["explain", "explain_hydra"]
 
 #: Of gnnscale.runtime, which imports torch and is not to be imported for this.
 _WORKER_ERRORS = ("WorkerError", "PeerLostError")
@@ -21,25 +17,43 @@ _WORKER_ERRORS = ("WorkerError", "PeerLostError")
 
 def explain(error: BaseException) -> str | None:
     """Return one line for an error that the user can mend, None for one of the program's."""
-    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        # What the system refuses: a full disk, a folder that is a file, a name that is too long.
+        return f"{error.filename or 'output'}: {error.strerror}"
+    return None
+
+
+def explain_hydra(error: Exception) -> str:
+    """Return one line for whatever Hydra raises while it composes and starts a command."""
+    from hydra.errors import MissingConfigException
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-    cause = error.__cause__
-    if isinstance(error, (ConfigError, GraphError)) or type(error).__name__ in _WORKER_ERRORS:
-        return str(error)
-    if isinstance(error, OSError) and error.errno in _OS_ERRORS:
-        return f"{error.filename or 'output'}: {error.strerror}"
+    known = explain(error)
+    if known is not None:
+        return known
     if isinstance(error, MissingConfigException):
         return _explain_missing(error)
-    if isinstance(error, OverrideParseException):
-        return f"{error.override}: cannot be read as an option, write option=value"
+    if isinstance(error, RecursionError):
+        return "the options refer to each other in a circle, or are nested too deeply"
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError):
+        return explain(cause) or str(cause)
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
-        return unknown_option(str(cause.full_key), _options(cause))
-    if isinstance(error, (HydraException, OmegaConfBaseException)):
-        reason = str(cause or error).strip().splitlines()[0]
-        key = getattr(cause or error, "full_key", None)
-        return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
-    return None
+        return unknown_option(shown(cause.full_key), _options(cause))
+    if isinstance(cause, OmegaConfBaseException):
+        # The lines behind the first one tell the key and its type once more.
+        lines = str(cause).strip().splitlines()[:1]
+    else:
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    reason = " ".join(lines) or type(cause).__name__
+    if isinstance(cause, LookupError):
+        reason = f"{type(cause).__name__}: {reason}"
+    key = getattr(cause, "full_key", None)
+    return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
 
 
 def _explain_missing(error: Any) -> str:
@@ -63,6 +77,8 @@ def _options(error: Any) -> list[str]:
     from omegaconf import OmegaConf
 
     plain: Any = OmegaConf.to_container(node, resolve=False)
+    if not isinstance(plain, dict):
+        return []
     plain.pop("hydra", None)
     return list(_dotted(plain, ""))
 

@@ -27,10 +27,10 @@ __all__ = ["TASKS", "in_sweep"]
 
 def prepare(options: DictConfig) -> None:
     """Turn raw files into a graph store."""
-    from gnnscale.dataset import Dataset
+    from gnnscale.runtime.settings import PrepareConfig
 
-    dataset = typed(options.dataset, Dataset, group="dataset")  # type: ignore[type-abstract]
-    print(dataset.prepare(force=bool(options.force)))
+    config = typed(options, PrepareConfig)
+    print(config.dataset.prepare(force=config.force))
 
 
 def train(options: DictConfig) -> None:
@@ -97,21 +97,34 @@ def evaluate(options: DictConfig) -> None:
 
 
 def doctor(options: DictConfig) -> None:
-    """Show what was found on this machine, and write it to ``doctor.json``."""
+    """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
+
+    Raises:
+        GraphError: the store is damaged.
+    """
     let_idle_threads_sleep()
 
     from rich.console import Console
 
-    from gnnscale.report.doctor import examine, print_findings
+    from gnnscale.graph import GraphError
+    from gnnscale.report import doctor as report
     from gnnscale.report.summary import write_json
 
-    findings = examine()
-    print_findings(findings, Console())
+    config = typed(options, report.DoctorConfig)
+    findings = report.examine()
+    report.print_findings(findings, Console())
+    problem = None
+    if config.store is not None:
+        findings["store"] = report.examine_store(config.store)
+        report.print_store(findings["store"], Console())
+        problem = report.store_problem(findings["store"])
     file = _output_directory() / "doctor.json"
     write_json(file, findings)
-    if options.calibrate:
+    if config.calibrate:
         file = _calibrate(Console())
     print(file)
+    if problem is not None:
+        raise GraphError(problem)
 
 
 def _calibrate(console: Console) -> Path:
@@ -128,20 +141,14 @@ def _calibrate(console: Console) -> Path:
 
 def simulate(options: DictConfig) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
-    from omegaconf import OmegaConf
     from rich.console import Console
 
-    from gnnscale.dataset import Dataset
     from gnnscale.plan.simulator import SimulateConfig
     from gnnscale.plan.simulator import simulate as run_simulation
     from gnnscale.report.simulate import describe, draw, print_scaling
     from gnnscale.report.summary import write_json, write_text
 
-    dataset = None
-    if options.get("dataset") is not None:
-        dataset = typed(options.dataset, Dataset, group="dataset")  # type: ignore[type-abstract]
-    others = OmegaConf.masked_copy(options, [str(key) for key in options if key != "dataset"])
-    scaling = run_simulation(typed(others, SimulateConfig), dataset)
+    scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
     directory = _output_directory()
     write_json(directory / "simulation.json", describe(scaling))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
+from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.model.activation import activation
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.sampler import Block, MiniBatch
 
 __all__ = ["GNN", "Inputs", "ModelConfig"]
 
+#: Sizes beyond which weights fit no machine, and gradients no number format.
+_MAX_HIDDEN = 1 << 16
+_MAX_LAYERS = 64
 _NORMS = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
@@ -115,7 +119,7 @@ class GNN(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(ABC):
     """Base of the configuration group ``model``.
 
     Attributes:
@@ -131,18 +135,15 @@ class ModelConfig:
     norm: str = "none"
 
     def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise ConfigError(f"model.hidden={self.hidden}: must be at least 1")
-        if self.num_layers < 1:
-            raise ConfigError(f"model.num_layers={self.num_layers}: must be at least 1")
+        check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
+        check_range("model.num_layers", self.num_layers, 1, _MAX_LAYERS)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
-        if self.norm not in _NORMS:
-            raise ConfigError(f"model.norm={self.norm}: must be one of {', '.join(_NORMS)}")
+        check_choice("model.norm", self.norm, _NORMS)
 
+    @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer of this architecture."""
-        raise NotImplementedError
 
     def build(self, *, num_features: int, num_classes: int) -> GNN:
         """Build the model; weights come from torch's global generator."""

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import ConfigError, check_choice, typed
+from gnnscale.config import MAX_COUNT, ConfigError, check_choice, check_range, typed
+from gnnscale.errors import shown
 
-__all__ = ["KINDS", "Cpu", "Device", "DevicePlanConfig", "Emulated", "parse_devices"]
+__all__ = [
+    "KINDS",
+    "MAX_DEVICES",
+    "Cpu",
+    "Device",
+    "DevicePlanConfig",
+    "Emulated",
+    "parse_devices",
+]
+
+#: Devices of a plan or a platform.
+MAX_DEVICES = 1024
+#: Files are called after devices, so that a name holds no folder.
+_NAME = re.compile(r"[\w.:+()-][\w.:+() -]{0,62}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +44,12 @@ class Device:
     samples_on_device: ClassVar[bool] = False
 
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None and (not _NAME.fullmatch(self.name) or set(self.name) == {"."}):
+            raise ConfigError(
+                f"name={shown(self.name)}: must be at most 63 letters, digits, spaces and .:+()-_"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +92,7 @@ class Emulated(Device):
     pipelined: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for option in ("macs_per_s", "memory_bandwidth", "memory_bytes"):
             if not getattr(self, option) > 0:
                 raise ConfigError(f"{option}={getattr(self, option)}: must be above 0")
@@ -106,13 +128,14 @@ def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
     """
     if not entries:
         raise ConfigError(f"{option}=[]: at least one device is needed")
+    check_range(f"number of {option}", len(entries), 1, MAX_DEVICES)
     return tuple(_parse(entry, f"{option}.{i}", i) for i, entry in enumerate(entries))
 
 
 def _parse(entry: Any, option: str, position: int) -> Device:
     options = {"kind": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or "kind" not in options:
-        raise ConfigError(f"{option}={entry}: a kind of device, or options with a kind")
+        raise ConfigError(f"{option}={shown(entry)}: a kind of device, or options with a kind")
     kind = str(options["kind"])
     check_choice(f"{option}.kind", kind, KINDS)
     rest = {key: value for key, value in options.items() if key != "kind"}
@@ -151,8 +174,10 @@ class DevicePlanConfig:
                 f"device_plan.split={list(self.split)}: one number for each of "
                 f"{len(devices)} devices is needed"
             )
-        if min(self.split) < 0:
-            raise ConfigError(f"device_plan.split={list(self.split)}: none may be below 0")
+        if not all(0 <= count <= MAX_COUNT for count in self.split):
+            raise ConfigError(
+                f"device_plan.split={list(self.split)}: none may be below 0 or above {MAX_COUNT:,}"
+            )
 
     def parsed(self) -> tuple[Device, ...]:
         """Return the devices."""

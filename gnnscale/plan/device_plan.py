@@ -6,16 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from gnnscale.config import ConfigError, check_choice
-from gnnscale.plan.device import Device
+from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.plan.device import MAX_DEVICES, Device
 
-__all__ = ["PREFETCH", "STAGES", "DevicePlan", "DeviceShare", "Threads", "apportion", "within"]
+__all__ = [
+    "MAX_THREADS",
+    "PREFETCH",
+    "STAGES",
+    "DevicePlan",
+    "DeviceShare",
+    "Threads",
+    "apportion",
+    "within",
+]
 
 #: The four pipeline stages of HyScale-GNN, section III-B.
 STAGES = ("sample", "load", "transfer", "propagate")
 #: How far stages run ahead: not at all; as one stage before propagation; load and transfer
 #: separately (two-stage feature prefetching, HyScale-GNN section IV-B).
 PREFETCH = ("none", "one_stage", "two_stage")
+#: Threads beyond which no machine has cores.
+MAX_THREADS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +39,7 @@ class Threads:
 
     def __post_init__(self) -> None:
         for stage, least in (("sample", 1), ("load", 1), ("propagate", 0)):
-            if getattr(self, stage) < least:
-                raise ConfigError(f"threads.{stage}={getattr(self, stage)}: at least {least}")
+            check_range(f"threads.{stage}", getattr(self, stage), least, MAX_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +64,8 @@ class DeviceShare:
 
     def __post_init__(self) -> None:
         check_choice("prefetch", self.prefetch, PREFETCH)
-        if self.num_seeds < 0:
-            raise ConfigError(f"num_seeds={self.num_seeds}: must be at least 0")
+        check_range("num_seeds", self.num_seeds, 0)
+        check_range("machine", self.machine, 0, MAX_DEVICES)
 
     @property
     def host_threads(self) -> int:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.config import ConfigError, check_range, typed
 from gnnscale.hardware import home
-from gnnscale.plan.device import Cpu, Device, Emulated, parse_devices
+from gnnscale.options_file import check_references, read_yaml
+from gnnscale.plan.device import MAX_DEVICES, Cpu, Device, Emulated, parse_devices
+from gnnscale.plan.device_plan import MAX_THREADS
 
 __all__ = [
     "Platform",
@@ -77,6 +80,9 @@ class Processor:
         sync_bandwidth: bytes per second of an all-reduce between worker processes.
     """
 
+    #: What the equations leave out takes no time, at an infinite rate.
+    allows_infinite: ClassVar[bool] = True
+
     name: str
     cores: int
     cache_bytes: int
@@ -104,6 +110,7 @@ class Processor:
         threads = self.threads
         if not threads or threads[0] < 1 or sorted(set(threads)) != threads:
             raise ConfigError(f"processor.threads={threads}: must be ascending numbers from 1 on")
+        check_range("processor.cores", self.cores, 1, MAX_THREADS)
         if threads[-1] != self.cores:
             raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
         for name in _PER_THREADS:
@@ -171,12 +178,12 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlatformConfig:
+class PlatformConfig(ABC):
     """Base of the configuration group ``platform``."""
 
+    @abstractmethod
     def open(self) -> Platform:
         """Return the platform that is meant."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +203,7 @@ class Platform(PlatformConfig):
     num_accelerators: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_accelerators < 0:
-            raise ConfigError(
-                f"platform.num_accelerators={self.num_accelerators}: must be at least 0"
-            )
+        check_range("platform.num_accelerators", self.num_accelerators, 0, MAX_DEVICES)
         if self.accelerator is None and self.num_accelerators:
             raise ConfigError("platform.accelerator=null: num_accelerators is above 0")
         self.devices(self.num_accelerators)
@@ -257,20 +261,14 @@ class ThisMachine(PlatformConfig):
         """
         file = self.file or platform_file()
         try:
-            content = yaml.safe_load(file.read_text())
+            content = read_yaml(file)
+            check_references(file, content, allowed=False)
         except FileNotFoundError:
             raise ConfigError(
                 f"{file}: no figures of this machine; run gnnscale doctor calibrate=true"
             ) from None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(f"{file}: cannot be read as YAML ({reason})") from None
         try:
-            if not isinstance(content, dict):
-                raise ConfigError("not a mapping")
-            node = OmegaConf.create(content)
-            assert isinstance(node, DictConfig)
-            return typed(node, Platform)
+            return typed(OmegaConf.create(content), Platform)
         except ConfigError as error:
             raise ConfigError(
                 f"{file}: {error}; run gnnscale doctor calibrate=true again"

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
+from gnnscale.errors import shown
 from gnnscale.metrics import StageTimes, mteps
 from gnnscale.model import ModelConfig
 from gnnscale.plan.device_plan import PREFETCH, DevicePlan
@@ -21,6 +22,12 @@ from gnnscale.plan.workload import Workload, measure_workload
 from gnnscale.sampler import NeighborSampling, SamplerConfig
 
 __all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
+
+#: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
+#: together are still a count.
+_MAX_ACCELERATORS = 256
+_MAX_RESULTS = 256
+_MAX_BATCH = (2**31 - 1) // (_MAX_ACCELERATORS + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,7 @@ class SimulateConfig:
         hybrid: whether the processor trains too, and takes a share of the mini-batch.
         fused: whether the processor aggregates features while it loads them.
         prefetch: one of ``PREFETCH``, or ``auto``.
+        dataset: a graph to sample, None for the sizes of ``graph``.
     """
 
     seed: int
@@ -50,15 +58,21 @@ class SimulateConfig:
     hybrid: bool
     fused: bool
     prefetch: str
+    dataset: Dataset | None = None
 
     def __post_init__(self) -> None:
         check_choice("graph", self.graph, PUBLISHED)
         check_choice("prefetch", self.prefetch, ("auto", *PREFETCH))
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size={self.batch_size}: must be at least 1")
-        if not self.accelerators or min(self.accelerators) < 0:
+        check_range("seed", self.seed, 0, MAX_SEED)
+        check_range("batch_size", self.batch_size, 1, _MAX_BATCH)
+        counts = self.accelerators
+        if (
+            not 1 <= len(counts) <= _MAX_RESULTS
+            or not 0 <= min(counts) <= max(counts) <= _MAX_ACCELERATORS
+        ):
             raise ConfigError(
-                f"accelerators={list(self.accelerators)}: numbers from 0 on are needed"
+                f"accelerators={shown(list(counts))}: numbers from 0 on are needed, "
+                f"up to {_MAX_RESULTS}, none above {_MAX_ACCELERATORS}"
             )
         if self.sampler.num_layers != self.model.num_layers:
             raise ConfigError(
@@ -109,12 +123,8 @@ class Scaling:
         return self.results[0].epoch_s / result.epoch_s
 
 
-def simulate(config: SimulateConfig, dataset: Dataset | None) -> Scaling:
+def simulate(config: SimulateConfig) -> Scaling:
     """Predict epochs on ``config.platform`` for each number of accelerators.
-
-    Args:
-        config: the platform, the model, and what to vary.
-        dataset: a graph to sample, None for the sizes of ``config.graph``.
 
     Raises:
         ConfigError: the platform has no accelerators, or no figures, or the sampler is not one
@@ -127,7 +137,7 @@ def simulate(config: SimulateConfig, dataset: Dataset | None) -> Scaling:
             f"accelerators={list(config.accelerators)}: {platform.name} has none; "
             "allowed is [0], or another platform"
         )
-    name, num_train, workload = _workload(config, dataset, platform)
+    name, num_train, workload = _workload(config, platform)
     results = tuple(
         _simulated(config, platform, workload, count, num_train) for count in config.accelerators
     )
@@ -136,13 +146,11 @@ def simulate(config: SimulateConfig, dataset: Dataset | None) -> Scaling:
     )
 
 
-def _workload(
-    config: SimulateConfig, dataset: Dataset | None, platform: Platform
-) -> tuple[str, int, Workload]:
+def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Workload]:
     """Return the graph's name, its training vertices, and the workload of a mini-batch."""
     largest = config.batch_size
     torch.manual_seed(config.seed)
-    if dataset is None:
+    if config.dataset is None:
         if not isinstance(config.sampler, NeighborSampling):
             raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
         graph = PUBLISHED[config.graph]
@@ -154,7 +162,7 @@ def _workload(
             fused=config.fused,
         )
         return config.graph, graph.num_train, workload
-    opened = dataset.open()
+    opened = config.dataset.open()
     model = config.model.build(num_features=opened.num_features, num_classes=opened.num_classes)
     workload = measure_workload(
         opened,

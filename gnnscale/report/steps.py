@@ -33,6 +33,8 @@ STEPS_FILE = "steps.jsonl"
 STAGE_NAMES = (*STAGES, "sync")
 
 _FLUSH_EVERY_S = 1.0
+#: Characters of a line that could be one of a run.
+_MAX_LINE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,14 +183,54 @@ def _nan(value: float | None) -> float:
 
 
 def _parsed(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of ``file`` that hold a step; those cut off or damaged are left out."""
     if not file.exists():
         return
-    with file.open() as lines:
-        for line in lines:
+    with file.open(errors="replace") as lines:
+        while line := lines.readline(_MAX_LINE):
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
+                values = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
+            if _is_step(values):
+                yield values
+
+
+def _is_step(values: Any) -> bool:
+    """Whether a line holds what ``_line`` writes."""
+    if not isinstance(values, dict) or not isinstance(values.get("devices"), list):
+        return False
+    return (
+        all(_is_count(values.get(name)) for name in ("global_step", "epoch"))
+        and _is_seconds(values.get("seconds"))
+        and _is_seconds(values.get("loss", ""), absent=True)
+        and isinstance(values.get("decision", ""), (str, type(None)))
+        and "decision" in values
+        and all(map(_is_device, values["devices"]))
+    )
+
+
+def _is_device(values: Any) -> bool:
+    if not isinstance(values, dict) or not _is_count(values.get("seeds")):
+        return False
+    threads, seconds = values.get("threads"), values.get("stage_s")
+    return (
+        isinstance(threads, list)
+        and isinstance(seconds, list)
+        and (len(threads), len(seconds)) == (3, len(STAGE_NAMES))
+        and all(map(_is_count, threads))
+        and all(_is_seconds(each, absent=True) for each in seconds)
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_seconds(value: Any, *, absent: bool = False) -> bool:
+    if value is None:
+        return absent
+    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def _keep_before(file: Path, step: int) -> None:
@@ -197,7 +239,8 @@ def _keep_before(file: Path, step: int) -> None:
         return
     temporary = file.with_name(f".{file.name}.tmp")
     try:
-        with temporary.open("w") as kept:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("x") as kept:
             for values in _parsed(file):
                 if values["global_step"] < step:
                     kept.write(json.dumps(values, separators=(",", ":")) + "\n")

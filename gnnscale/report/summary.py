@@ -123,7 +123,9 @@ def write_text(file: Path, text: str) -> None:
     """Write ``text`` to ``file``, whole or not at all."""
     temporary = file.with_name(f".{file.name}.tmp")
     try:
-        temporary.write_text(text)
+        temporary.unlink(missing_ok=True)
+        with temporary.open("x", encoding="utf-8") as stream:
+            stream.write(text)
         os.replace(temporary, file)
     except OSError as error:
         temporary.unlink(missing_ok=True)

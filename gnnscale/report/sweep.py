@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from gnnscale.config import ConfigError
+from gnnscale.options_file import load_yaml, read_regular
 from gnnscale.report.bars import Bar, bar_chart
 from gnnscale.report.summary import SUMMARY_FILE, write_json, write_text
 
@@ -26,6 +29,7 @@ _FIGURES = (
     *("epoch_time_s", "mteps", "speed_up"),
 )
 _FILE_WIDTH = 160
+_MAX_SUMMARY_BYTES = 16 << 20
 #: Options that change how a run is executed: sweeping them compares times. A name before a dot
 #: stands for its whole group.
 _EXECUTION = ("experiment", "config", "device_plan", "runtime", "num_threads")
@@ -67,15 +71,14 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     """
     found = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
-        overrides = OmegaConf.load(file.parent / ".hydra" / "overrides.yaml")
-        options = dict(str(override).split("=", 1) for override in overrides)
-        number = OmegaConf.load(file.parent / ".hydra" / "hydra.yaml").hydra.job.num
-        found.append((int(number), options, file))
+        numbered = _job(file.parent)
+        if numbered is not None:
+            found.append((*numbered, file))
     found.sort(key=lambda job: job[0])
     varied = _varied([options for _, options, _ in found])
-    jobs = []
+    jobs: list[dict[str, Any]] = []
     for number, options, file in found:
-        summary = json.loads(file.read_text())
+        summary = _summary(file)
         jobs.append(
             {
                 "job": number,
@@ -92,6 +95,41 @@ def collect(directory: Path) -> list[dict[str, Any]]:
             mine = job["epoch_time_s"]
             job["speed_up"] = first / mine if first and mine else None
     return jobs
+
+
+def _job(directory: Path) -> tuple[int, dict[str, str]] | None:
+    """Return the number and the options of the job in ``directory``; None where it is none."""
+    try:
+        overrides = load_yaml(directory / ".hydra" / "overrides.yaml")
+        number = load_yaml(directory / ".hydra" / "hydra.yaml")["hydra"]["job"]["num"]
+        pairs = (str(override).partition("=") for override in overrides)
+        return int(number), {name: value for name, _, value in pairs}
+    # Whatever else lies in the folder of a sweep.
+    except (OSError, ConfigError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _summary(file: Path) -> dict[str, Any]:
+    """Return what ``summary.json`` holds; a file that holds something else is a failed job's."""
+    try:
+        summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
+        mean = (summary.get("epoch_time_s") or {}).get("median")
+        emulated = [each["emulated"] for each in summary.get("devices", ())]
+        figures = [summary.get(name) for name in (*_FIGURES[1:5], "mteps")]
+        plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
+        if plain and all(type(each) is bool for each in emulated):
+            return dict(summary)
+    except (
+        OSError,
+        ConfigError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ):
+        pass
+    return {"status": "failed", "error": f"{file}: not the summary of a run"}
 
 
 def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -161,7 +199,7 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
     figures = [*("status", "epochs", "best epoch"), f"valid {metric}", f"test {metric}"]
     figures += ["s/epoch", "MTEPS", *(["speed-up"] if compared else [])]
     for heading in ("job", *options, *figures):
-        table.add_column(heading, justify="left" if heading == "status" else "right")
+        table.add_column(escape(heading), justify="left" if heading == "status" else "right")
     for job in jobs:
         values = [job[name] for name in _FIGURES if compared or name != "speed_up"]
         table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
@@ -177,11 +215,12 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
             f"{label + ': ' if label else ''}test {metric} {mean:.4f}{spread} "
             f"over {group['num_seeds']} seeds",
             highlight=False,
+            markup=False,
         )
 
 
 def _cells(values: Iterable[Any]) -> list[str]:
     return [
-        "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+        "-" if value is None else f"{value:.4f}" if isinstance(value, float) else escape(str(value))
         for value in values
     ]

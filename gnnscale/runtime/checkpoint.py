@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import io
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import torch
+from torch import nn
 
 from gnnscale.config import ConfigError, differences
+from gnnscale.errors import one_line, shown
+from gnnscale.options_file import read_regular
+from gnnscale.runtime.tensor_file import TensorFileError, pack, unpack
 
 __all__ = [
     "BEST",
     "FORMAT_VERSION",
     "LAST",
     "check_same_run",
+    "has_checkpoint",
     "load_checkpoint",
+    "max_bytes",
+    "read_checkpoint",
     "remove_unfinished",
     "save_checkpoint",
 ]
 
 #: Bumped when the contents of a checkpoint change their meaning.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: Everything after the last finished epoch, relative to the run directory.
-LAST = Path("checkpoints") / "last.pt"
+LAST = Path("checkpoints") / "last.safetensors"
 #: The weights with the best validation metric, relative to the run directory.
-BEST = Path("checkpoints") / "best.pt"
+BEST = Path("checkpoints") / "best.safetensors"
 
 #: Options that may differ between a run and its resumption: they change how long it goes on, or
 #: where it finds things, not what it computes.
@@ -45,6 +51,8 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "runtime.prefetch",
     "runtime.prefetch_depth",
 )
+#: Bytes of a checkpoint beside its tensors; the history grows with the epochs.
+_MAX_VALUES_BYTES = 1 << 30
 
 
 def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
@@ -53,14 +61,14 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     Raises:
         OSError: the disk is full or the directory not writable; ``file`` is as it was before.
     """
-    buffer = io.BytesIO()
-    torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
+    packed = pack({"format_version": FORMAT_VERSION, **content})
     file.parent.mkdir(parents=True, exist_ok=True)
     # One fixed name, so that what a killed run left behind is overwritten by the next.
     temporary = _unfinished(file)
     try:
-        with temporary.open("wb") as stream:
-            stream.write(buffer.getbuffer())
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as stream:
+            stream.write(packed)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, file)
@@ -82,35 +90,80 @@ def _unfinished(file: Path) -> Path:
     return file.with_name(f".{file.name}.tmp")
 
 
-def load_checkpoint(file: Path, content: bytes | None = None) -> dict[str, Any]:
-    """Read a checkpoint; a file that cannot be trusted runs no code.
+def max_bytes(model: nn.Module) -> int:
+    """Return how large a checkpoint of ``model`` may be: weights twice, two moments, a history."""
+    tensors = model.state_dict().values()
+    num_bytes: int = sum(each.numel() * each.element_size() for each in tensors)
+    return 8 * num_bytes + _MAX_VALUES_BYTES
+
+
+def has_checkpoint(file: Path) -> bool:
+    """Return whether there is a checkpoint.
+
+    Raises:
+        ConfigError: there is one, of a release that wrote another format.
+    """
+    older = file.with_suffix(".pt")
+    if not os.path.lexists(file) and os.path.lexists(older):
+        raise ConfigError(f"{older}: of an older release; this one reads {file.name}")
+    return os.path.lexists(file)
+
+
+def read_checkpoint(file: Path, *, limit: int) -> bytes:
+    """Return the bytes of a checkpoint, of which nothing is known yet.
+
+    Raises:
+        ConfigError: the file is missing, no regular file, cannot be read, or is larger than
+            ``limit`` bytes.
+    """
+    try:
+        return read_regular(file, limit=limit)
+    except FileNotFoundError:
+        has_checkpoint(file)
+        raise ConfigError(f"{file}: no such checkpoint") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: not a readable checkpoint ({error.strerror})") from None
+
+
+def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
+    """Return what a checkpoint holds; a file that cannot be trusted runs no code.
 
     Args:
         file: named in errors.
-        content: its bytes, where they have been read already.
+        content: its bytes; None for a file of one's own, which is read however large.
 
     Raises:
-        ConfigError: the file is missing, truncated, no checkpoint, or of another version.
+        ConfigError: the bytes are truncated, no checkpoint, or of another version.
     """
+    if content is None:
+        content = read_checkpoint(file, limit=sys.maxsize)
     try:
-        source = file if content is None else io.BytesIO(content)
-        saved = torch.load(source, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ConfigError(f"{file}: no such checkpoint") from None
-    # torch raises whatever its zip reader and unpickler happen to meet.
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        saved = unpack(content)
+    except TensorFileError as error:
+        reason = one_line(error, 200)
         raise ConfigError(f"{file}: not a readable checkpoint, truncated? ({reason})") from None
     version = saved.get("format_version") if isinstance(saved, dict) else None
-    if version != FORMAT_VERSION:
+    if version != FORMAT_VERSION or not isinstance(saved, dict):
         raise ConfigError(
-            f"{file}: checkpoint format {version!r}, this release reads {FORMAT_VERSION}"
+            f"{file}: checkpoint format {shown(version)}, this release reads {FORMAT_VERSION}"
         )
-    return dict(saved)
+    return saved
+
+
+class Saved(Protocol):
+    """The part of a checkpoint by which it recognises its run."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The run's options as plain values."""
+
+    @property
+    def graph(self) -> Mapping[str, Any]:
+        """Name and sizes of its graph."""
 
 
 def check_same_run(
-    file: Path, saved: Mapping[str, Any], *, config: Mapping[str, Any], graph: Mapping[str, Any]
+    file: Path, saved: Saved, *, config: Mapping[str, Any], graph: Mapping[str, Any]
 ) -> None:
     """Refuse to resume under other options, or on another graph, than the checkpoint's.
 
@@ -127,7 +180,12 @@ def check_same_run(
     if config.get("optimizer", {}).get("schedule") == "cosine":
         # The cosine runs over all epochs; with another number of them every step would differ.
         free = tuple(option for option in free if option != "epochs")
-    for option, new, old in differences(config, saved["config"], ignore=free):
-        raise ConfigError(f"resume: {option} is {new}, but {file} was written with {old}")
-    for what, new, old in differences(graph, saved["graph"]):
-        raise ConfigError(f"resume: the graph's {what} is {new}, but {file} was written with {old}")
+    for option, new, old in differences(config, saved.config, ignore=free):
+        raise ConfigError(
+            f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
+        )
+    for what, new, old in differences(graph, saved.graph):
+        raise ConfigError(
+            f"resume: the graph's {shown(what)} is {shown(new)}, "
+            f"but {file} was written with {shown(old)}"
+        )

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
+from omegaconf import OmegaConf
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
+from gnnscale.errors import shown
 from gnnscale.graph import Graph
 from gnnscale.metrics import score
 from gnnscale.model import GNN
 from gnnscale.progress import track
+from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 from gnnscale.runtime.batches import labelled
-from gnnscale.runtime.checkpoint import BEST, load_checkpoint
+from gnnscale.runtime.checkpoint import (
+    BEST,
+    has_checkpoint,
+    load_checkpoint,
+    max_bytes,
+    read_checkpoint,
+)
 from gnnscale.runtime.inference import layerwise_inference
+from gnnscale.runtime.saved_run import check_weights
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 
 __all__ = ["Evaluation", "ceiling", "evaluate", "load_run", "measure", "predict"]
@@ -100,10 +106,7 @@ def measure(
 
 def ceiling(graph: Graph) -> float | None:
     """Return the best test metric that the graph's generator allows, None where not known."""
-    if graph.path is None:
-        return None
-    value = json.loads((graph.path / "meta.json").read_text()).get("attainable_accuracy")
-    return None if value is None else float(value)
+    return graph.attainable_accuracy
 
 
 def load_run(run: Path) -> TrainConfig:
@@ -112,20 +115,15 @@ def load_run(run: Path) -> TrainConfig:
     Raises:
         ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid.
     """
-    file = run / "config.yaml"
+    file = run / CONFIG_FILE
+    known = {field.name for field in fields(TrainConfig)}
+    options = OmegaConf.create(read_run(run, known, option="run"))
     try:
-        node = OmegaConf.load(file)
-    except FileNotFoundError:
-        raise ConfigError(f"run={run}: not a run directory, it has no config.yaml") from None
-    except (OSError, YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{file}: cannot be read as YAML ({reason})") from None
-    if not isinstance(node, DictConfig):
-        raise ConfigError(f"{file}: holds no options")
-    try:
-        return typed(node, TrainConfig)
+        config = typed(options, TrainConfig)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
+    check_store_of_run(file, config.dataset.store)
+    return config
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
@@ -142,15 +140,17 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         num_threads=config.num_threads,
         runtime=replace(run.runtime, inference=inference),
     )
-    content = load_checkpoint(config.run / BEST)
+    file = config.run / BEST
+    if not has_checkpoint(file):
+        raise ConfigError(f"{file}: no such checkpoint")
     torch.set_num_threads(config.num_threads)
     graph = run.dataset.open()
     model = run.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    try:
-        model.load_state_dict(content["model"])
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise ConfigError(f"{config.run / BEST}: not weights of this model ({reason})") from None
+    best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
+    epoch = best.get("epoch")
+    if type(epoch) is not int:
+        raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
+    model.load_state_dict(check_weights(file, best.get("model"), model))
     splits = [labelled(graph, split) for split in ("train", "valid", "test")]
     train, valid, test = measure(model, graph, splits, run)
     return Evaluation(
@@ -158,7 +158,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         model=type(run.model).__name__,
         metric=graph.metric,
         inference=run.runtime.inference,
-        epoch=content["epoch"],
+        epoch=epoch,
         train_metric=train,
         valid_metric=valid,
         test_metric=test,

@@ -203,6 +203,7 @@ def _error(failed: Sequence[_Worker], directory: Path) -> Exception:
     if failure.trace:
         file = directory / f"worker-{cause.name.replace(':', '-')}.log"
         try:
+            file.unlink(missing_ok=True)
             file.write_text(failure.trace)
             note = f"; traceback in {file}"
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.config import ConfigError, check_choice, check_range
 
 __all__ = ["SCHEDULES", "Adam", "OptimizerConfig", "Sgd"]
 
@@ -18,7 +19,7 @@ SCHEDULES = ("constant", "cosine", "step", "plateau")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(ABC):
     """What every update rule has.
 
     Attributes:
@@ -46,16 +47,20 @@ class OptimizerConfig:
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must be at least 0")
         check_choice("optimizer.schedule", self.schedule, SCHEDULES)
-        if self.schedule_epochs < 1:
-            raise ConfigError(f"optimizer.schedule_epochs={self.schedule_epochs}: at least 1")
+        check_range("optimizer.schedule_epochs", self.schedule_epochs, 1)
         if not 0 < self.schedule_factor < 1:
             raise ConfigError(
                 f"optimizer.schedule_factor={self.schedule_factor}: must be above 0 and below 1"
             )
 
+    @property
+    @abstractmethod
+    def state_names(self) -> frozenset[str]:
+        """What the optimizer keeps of every parameter: ``step``, and tensors of its shape."""
+
+    @abstractmethod
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return an optimizer of the model's parameters."""
-        raise NotImplementedError
 
     def learning_rate(self, epoch: int, *, epochs: int, metrics: Sequence[float]) -> float:
         """Return the learning rate of ``epoch``.
@@ -92,6 +97,11 @@ class OptimizerConfig:
 class Adam(OptimizerConfig):
     """Adam (Kingma and Ba, 2015)."""
 
+    @property
+    def state_names(self) -> frozenset[str]:
+        """Steps taken, and both moments of the gradient."""
+        return frozenset({"step", "exp_avg", "exp_avg_sq"})
+
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.Adam`` over the model's parameters."""
         return torch.optim.Adam(self._groups(model), lr=self.lr, fused=True)
@@ -107,6 +117,11 @@ class Sgd(OptimizerConfig):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"optimizer.momentum={self.momentum}: must be in [0, 1)")
+
+    @property
+    def state_names(self) -> frozenset[str]:
+        """The velocity, where there is momentum."""
+        return frozenset({"momentum_buffer"} if self.momentum else ())
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.SGD`` over the model's parameters."""

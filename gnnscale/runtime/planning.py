@@ -10,7 +10,7 @@ from typing import Any
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
-from gnnscale.plan import Device, DevicePlan, DeviceShare, Threads
+from gnnscale.plan import Device, DevicePlan, DeviceShare
 from gnnscale.plan.calibrate import estimate
 from gnnscale.plan.correct import correct
 from gnnscale.plan.perf_model import Prediction
@@ -19,6 +19,7 @@ from gnnscale.plan.platform import Platform, ThisMachine, platform_file
 from gnnscale.plan.predict import Correction
 from gnnscale.plan.workload import measure_workload
 from gnnscale.runtime.group import Group
+from gnnscale.runtime.plain_records import fields_from
 from gnnscale.runtime.rehearsal import Rehearsed
 from gnnscale.runtime.settings import TrainConfig
 
@@ -151,13 +152,20 @@ def plan_values(plan: DevicePlan) -> list[dict[str, Any]]:
 
 
 def plan_from(devices: Sequence[Device], values: Sequence[dict[str, Any]]) -> DevicePlan:
-    """Rebuild a plan from ``plan_values``."""
+    """Rebuild a plan from ``plan_values``.
+
+    Raises:
+        ValueError: they are not those of a plan for ``devices``.
+    """
+    if len(values) != len(devices):
+        raise ValueError(f"a plan for {len(values)} devices, there are {len(devices)}")
+    shares = (
+        fields_from(DeviceShare, each, where=f"plan.{i}", without=("device",))
+        for i, each in enumerate(values)
+    )
     return DevicePlan(
         shares=tuple(
-            DeviceShare(
-                device=device,
-                **(dict(each) | {"threads": Threads(**each["threads"])}),
-            )
-            for device, each in zip(devices, values, strict=True)
+            DeviceShare(device=device, **share)
+            for device, share in zip(devices, shares, strict=True)
         )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gnnscale.metrics import StageTimes
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf_model import Prediction
+from gnnscale.runtime.plain_records import record_from
 
 __all__ = [
     "SPAN",
@@ -145,11 +146,12 @@ class EpochRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EpochRecord:
-        """Rebuild a record from ``asdict``, ignoring keys of another release."""
-        names = {field.name for field in fields(cls)}
-        known = {key: value for key, value in values.items() if key in names}
-        known["devices"] = tuple(DeviceEpoch(**each) for each in known.get("devices", ()))
-        return cls(**known)
+        """Rebuild a record from ``asdict``, ignoring keys of another release.
+
+        Raises:
+            ValueError: a field is missing or has another type.
+        """
+        return record_from(cls, values, where="history")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, fit for JSON."""

@@ -33,7 +33,9 @@ from gnnscale.runtime.checkpoint import (
     BEST,
     LAST,
     check_same_run,
-    load_checkpoint,
+    has_checkpoint,
+    max_bytes,
+    read_checkpoint,
     save_checkpoint,
 )
 from gnnscale.runtime.evaluate import ceiling, measure
@@ -43,6 +45,7 @@ from gnnscale.runtime.planning import Planning, plan_from, plan_values
 from gnnscale.runtime.rebalancing import Rebalancer
 from gnnscale.runtime.records import EpochRecord, Observer, TrainResult, best_epoch, waited
 from gnnscale.runtime.rehearsal import Rehearsed, rehearse
+from gnnscale.runtime.saved_run import SavedRun, optimizer_state, restore_optimizer
 from gnnscale.runtime.schedule import Schedule, Work
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.stages import Stages, measured, pipeline
@@ -188,13 +191,11 @@ class Run:
         if self.group.leads:
             self.observer.started(self.result())
 
-    def _make_plan(self, saved: dict[str, Any] | None) -> None:
+    def _make_plan(self, saved: SavedRun | None) -> None:
         """Let the process that leads plan, or go on with the checkpoint's plan; rehearse it."""
         begin = time.perf_counter()
         devices = self.config.device_plan.parsed()
-        known = None
-        if saved is not None and _plan_options(saved["config"]) == _plan_options(self.options):
-            known = saved.get("plan")
+        known = None if saved is None else saved.plan_under(self.options)
         planning = None
         if self.group.leads:
             planning = Planning(
@@ -416,40 +417,52 @@ class Run:
                 "step": self.step,
                 "model": self.model.state_dict(),
                 "best_model": self.best_weights,
-                "optimizer": self.optimizer.state_dict(),
+                "optimizer": optimizer_state(self.optimizer),
                 "torch_rng": torch.get_rng_state(),
                 "history": [record.to_dict() for record in self.history],
                 "plan": plan_values(self.schedule.plan_of(self.step)),
                 "config": self.options,
-                "graph": self._graph_sizes(),
+                "graph": self._graph_identity(),
             },
         )
 
-    def _resume(self) -> dict[str, Any] | None:
+    def _resume(self) -> SavedRun | None:
         """Take over the checkpoint that the leading process reads, and return it."""
         file = self.directory / LAST
         content = b""
-        if self.group.leads and file.exists():
-            content = file.read_bytes()
-            saved = load_checkpoint(file, content)
-            check_same_run(file, saved, config=self.options, graph=self._graph_sizes())
+        if self.group.leads and has_checkpoint(file):
+            content = read_checkpoint(file, limit=max_bytes(self.model))
+            self._saved(file, content)
         content = self.group.broadcast(content if self.group.leads else None)
         if not content:
             if self.group.leads:
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
-        saved = load_checkpoint(file, content)
-        self.epoch, self.step = saved["epoch"], saved["step"]
-        self.history = [EpochRecord.from_dict(values) for values in saved["history"]]
-        self.best_weights = saved["best_model"]
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        torch.set_rng_state(saved["torch_rng"])
+        saved = self._saved(file, content)
+        self.epoch, self.step = saved.epoch, saved.step
+        self.history = saved.history
+        self.best_weights = saved.best_model
+        self.model.load_state_dict(saved.model)
+        restore_optimizer(self.optimizer, saved.optimizer)
+        torch.set_rng_state(saved.torch_rng)
         if self.group.leads:
             log.info(f"{file}: resuming after epoch {self.epoch} of {self.config.epochs}")
         return saved
 
-    def _graph_sizes(self) -> dict[str, Any]:
+    def _saved(self, file: Path, content: bytes) -> SavedRun:
+        """Read a checkpoint, and make sure that it is one of this run.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        names = self.config.optimizer.state_names
+        saved = SavedRun.load(file, content)
+        check_same_run(file, saved, config=self.options, graph=self._graph_identity())
+        saved.check_tensors(file, self.model, self.optimizer, names)
+        saved.check_progress(file, self.config, self.options, num_train=len(self.train_idx))
+        return saved
+
+    def _graph_identity(self) -> dict[str, Any]:
         graph = self.graph
         return {
             "name": graph.name,
@@ -458,13 +471,8 @@ class Run:
             "num_features": graph.num_features,
             "num_classes": graph.num_classes,
             "num_train": len(graph.train_idx),
+            "content": graph.content,
         }
-
-
-def _plan_options(options: dict[str, Any]) -> tuple[Any, ...]:
-    """The options that a plan follows from: a run that is resumed with others plans anew."""
-    prefetch = options.get("runtime", {}).get("prefetch")
-    return options.get("device_plan"), options.get("num_threads"), prefetch
 
 
 def _open_graph(config: TrainConfig, group: Group) -> Graph:

@@ -1,23 +1,46 @@
-"""The options of a run: ``train.yaml`` and ``evaluate.yaml`` as typed, checked records."""
+"""The options of commands: ``prepare``, ``train`` and ``evaluate`` as typed, checked records."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.model import ModelConfig
-from gnnscale.plan import PREFETCH, DevicePlanConfig
+from gnnscale.plan import MAX_THREADS, PREFETCH, DevicePlanConfig
 from gnnscale.runtime.optimizer import OptimizerConfig
 from gnnscale.sampler import SamplerConfig
 
-__all__ = ["COMPUTE_DTYPES", "INFERENCE", "EvaluateConfig", "RuntimeConfig", "TrainConfig"]
+__all__ = [
+    "COMPUTE_DTYPES",
+    "INFERENCE",
+    "EvaluateConfig",
+    "PrepareConfig",
+    "RuntimeConfig",
+    "TrainConfig",
+]
 
 #: Types in which matrix products may be computed; bfloat16 is lossy and never the default.
 COMPUTE_DTYPES = ("float32", "bfloat16")
 #: Evaluation over all neighbours, layer by layer, or over those the sampler picks.
 INFERENCE = ("exact", "sampled")
+
+_MAX_PREFETCH_DEPTH = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """A graph store to make.
+
+    Attributes:
+        dataset: what it is made of.
+        force: make it again where it exists.
+    """
+
+    dataset: Dataset
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +54,8 @@ class RuntimeConfig:
         eval_every: validate after every so many epochs, and after the last.
         patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
-        checkpoint: write ``checkpoints/last.pt`` after each epoch, ``best.pt`` after a better one.
+        checkpoint: write ``checkpoints/last.safetensors`` after each epoch, ``best.safetensors``
+            after a better one.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: most mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
@@ -53,14 +77,14 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
         check_choice("runtime.inference", self.inference, INFERENCE)
-        _at_least("runtime.eval_every", self.eval_every, 1)
+        check_range("runtime.eval_every", self.eval_every, 1)
         if self.patience is not None:
-            _at_least("runtime.patience", self.patience, 1)
+            check_range("runtime.patience", self.patience, 1)
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
-        _at_least("runtime.prefetch_depth", self.prefetch_depth, 1)
+        check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
         if self.port is not None and not 0 < self.port < 65536:
             raise ConfigError(f"runtime.port={self.port}: must be from 1 to 65535, or null")
-        if self.clip_norm is not None and not self.clip_norm > 0:
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
 
 
@@ -89,11 +113,10 @@ class TrainConfig:
     resume: Path | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed={self.seed}: must be at least 0 and below 2^63")
-        _at_least("epochs", self.epochs, 1)
-        _at_least("batch_size", self.batch_size, 1)
-        _at_least("num_threads", self.num_threads, 1)
+        check_range("seed", self.seed, 0, MAX_SEED)
+        check_range("epochs", self.epochs, 1)
+        check_range("batch_size", self.batch_size, 1)
+        check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         split = self.device_plan.split
         if split is not None and sum(split) != self.batch_size:
             raise ConfigError(
@@ -122,11 +145,6 @@ class EvaluateConfig:
     inference: str | None = None
 
     def __post_init__(self) -> None:
-        _at_least("num_threads", self.num_threads, 1)
+        check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         if self.inference is not None:
             check_choice("inference", self.inference, INFERENCE)
-
-
-def _at_least(option: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"{option}={value}: must be at least {least}")

@@ -147,7 +147,7 @@ def test_no_seeds_no_logits(
         ({"num_layers": 0}, r"model\.num_layers=0: must be at least 1"),
         ({"dropout": 1.0}, r"model\.dropout=1\.0: must be at least 0 and below 1"),
         ({"dropout": -0.1}, r"model\.dropout=-0\.1: must be"),
-        ({"norm": "batches"}, r"model\.norm=batches: must be one of none, batch, layer"),
+        ({"norm": "batches"}, r"model\.norm=batches: allowed are none, batch, layer"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:

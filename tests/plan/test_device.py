@@ -50,7 +50,10 @@ def test_what_computes_where_the_features_lie() -> None:
         ([without("memory_bytes")], "x.0.memory_bytes: required, and not given"),
         ([ACCELERATOR | {"memory_bytes": "much"}], "x.0.memory_bytes: Value 'much'"),
         ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: must be above 0"),
-        ([ACCELERATOR | {"macs_per_s": float("nan")}], "x.0.macs_per_s=nan: must be above 0"),
+        (
+            [ACCELERATOR | {"macs_per_s": float("nan")}],
+            "x.0.macs_per_s=nan: must be a finite number",
+        ),
         ([ACCELERATOR | {"memory_bytes": -1}], "x.0.memory_bytes=-1: must be above 0"),
         ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
         ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),

@@ -86,9 +86,9 @@ def test_threads_of_stages_that_overlap_add_up(prefetch: str, expected: int) -> 
 @pytest.mark.parametrize(
     ("threads", "message"),
     [
-        ((0, 1, 1), "threads.sample=0: at least 1"),
-        ((1, 0, 1), "threads.load=0: at least 1"),
-        ((1, 1, -1), "threads.propagate=-1: at least 0"),
+        ((0, 1, 1), "threads.sample=0: must be at least 1"),
+        ((1, 0, 1), "threads.load=0: must be at least 1"),
+        ((1, 1, -1), "threads.propagate=-1: must be at least 0"),
     ],
 )
 def test_threads_that_are_refused(threads: tuple[int, int, int], message: str) -> None:

@@ -65,7 +65,7 @@ def test_workload_of_a_published_graph() -> None:
 
 
 def test_host_memory_limits_scaling_as_in_figure_9() -> None:
-    scaling = simulate(config(), None)
+    scaling = simulate(config())
     found = speedups(scaling)
     assert list(found) == [1, 2, 4, 8, 12, 16]
     assert found[8] == pytest.approx(8, rel=0.05)
@@ -76,7 +76,7 @@ def test_host_memory_limits_scaling_as_in_figure_9() -> None:
 
 
 def test_steps_of_mag240m_are_bound_by_the_link() -> None:
-    one = simulate(config("accelerators=[1]"), None).results[0]
+    one = simulate(config("accelerators=[1]")).results[0]
     size = expected_size(PUBLISHED["mag240m"], [25, 10], 1024)
     features = size.vertices[0] * 756 * 4 / 16e9
     assert features < one.predicted.step_s < 1.1 * features
@@ -87,7 +87,7 @@ def test_steps_of_mag240m_are_bound_by_the_link() -> None:
 @pytest.mark.parametrize("graph", list(PUBLISHED))
 def test_published_machines(platform: str, graph: str) -> None:
     options = config(f"platform={platform}", f"graph={graph}", "accelerators=[0,4]", "hybrid=true")
-    scaling = simulate(options, None)
+    scaling = simulate(options)
     assert isinstance(options.platform, Platform)
     assert options.platform.num_accelerators == 4
     alone, hybrid = scaling.results
@@ -101,7 +101,7 @@ def test_a_graph_that_is_here(tmp_path: Path) -> None:
     OmegaConf.update(node, "num_vertices", 2000)
     OmegaConf.update(node, "num_edges", 10_000)
     dataset = typed(node, RMat, group="dataset")
-    scaling = simulate(config("accelerators=[1,2]", "batch_size=64"), dataset)
+    scaling = simulate(replace(config("accelerators=[1,2]", "batch_size=64"), dataset=dataset))
     assert scaling.graph == "rmat"
     assert speedups(scaling)[2] > 1
 
@@ -126,19 +126,19 @@ def test_options_that_cannot_be(overrides: list[str], message: str) -> None:
 def test_a_platform_without_accelerators(platform: Any) -> None:
     options = replace(config(), platform=platform())
     with pytest.raises(ConfigError, match=r"accelerators=\[1, 2, .*\]: round has none"):
-        simulate(options, None)
-    results = simulate(replace(options, accelerators=[0]), None).results
+        simulate(options)
+    results = simulate(replace(options, accelerators=[0])).results
     assert results[0].plan.shares[0].device.kind == "cpu"
 
 
 def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
     options = replace(config(), sampler=LayerSampling(layer_sizes=[10, 10]))
     with pytest.raises(ConfigError, match="only neighbour sampling"):
-        simulate(options, None)
+        simulate(options)
 
 
 def test_the_curve_is_a_file_of_its_own() -> None:
-    scaling = simulate(config("accelerators=[1,4]"), None)
+    scaling = simulate(config("accelerators=[1,4]"))
     picture = draw(scaling)
     root = ElementTree.fromstring(picture)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gnnscale.report.steps import StepLog, read_steps
+from gnnscale.report.summary import write_json
 
 
 def write(file: Path, steps: Any) -> None:
@@ -107,3 +108,58 @@ def test_a_full_disk_is_told_with_the_file(hybrid_run: Any) -> None:
     with pytest.raises(OSError, match="/dev/full") as error:
         log.flush()
     assert error.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"global_step": "0"},
+        {"global_step": 2**63},
+        {"epoch": None},
+        {"seconds": "x"},
+        {"loss": []},
+        {"decision": 5},
+        {"devices": {}},
+        {"devices": [5, 5]},
+        {"devices": [{"seeds": 1, "threads": [1, 1], "stage_s": [None] * 5}] * 2},
+        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": [None] * 4}] * 2},
+        {"devices": [{"seeds": -1, "threads": [1, 1, 1], "stage_s": [None] * 5}] * 2},
+        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": ["x"] * 5}] * 2},
+    ],
+)
+def test_lines_that_are_no_steps_are_left_out(
+    tmp_path: Path, hybrid_run: Any, change: dict[str, Any]
+) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:2])
+    first, second = file.read_text().splitlines()
+    file.write_text(json.dumps(json.loads(first) | change) + f"\n{second}\n")
+    assert read_steps(file, num_devices=2).number.tolist() == [1]
+    write(file, [hybrid_run.steps[2]])
+    assert numbers(file) == [1, 2]
+
+
+def test_bytes_that_are_no_lines_are_left_out(tmp_path: Path, hybrid_run: Any) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:1])
+    good = file.read_bytes()
+    file.write_bytes(b"\xff\x00\n[]\n5\n" + b"[" * 100_000 + b"\n" + b"9" * 5000 + b"\n" + good)
+    assert read_steps(file, num_devices=2).number.tolist() == [0]
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(
+    tmp_path: Path, hybrid_run: Any
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".steps.jsonl.tmp").symlink_to(elsewhere)
+    (run / "steps.jsonl").symlink_to(elsewhere)
+    write(run / "steps.jsonl", hybrid_run.steps[:1])
+    (run / ".summary.json.tmp").symlink_to(elsewhere)
+    (run / "summary.json").symlink_to(elsewhere)
+    write_json(run / "summary.json", {"a": 1})
+    assert elsewhere.read_text() == "mine"
+    assert numbers(run / "steps.jsonl") == [0]
+    assert json.loads((run / "summary.json").read_text()) == {"a": 1}

@@ -149,3 +149,35 @@ def test_the_plot_has_a_bar_for_each_job(tmp_path: Path) -> None:
     assert "experiment=baseline" in texts
     assert "1.5 s, 2.00×, emulated" in texts
     assert "failed" in texts
+
+
+def test_what_else_lies_in_the_folder_of_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "told")
+    job(tmp_path, 0, ["seed=0", "~experiment", "name=${oc.env:SECRET}"], **completed(0.5))
+    job(tmp_path, 1, ["seed=1", "name=x"], **completed(0.5))
+    job(tmp_path, 2, ["seed=2"], status="completed", devices=5, epoch_time_s=[1])
+    job(tmp_path, 3, ["seed=3"], **(completed(0.5) | {"test_metric": "0.5"}))
+    (tmp_path / "1" / "summary.json").write_text("[" * 100_000)
+    for number, text in enumerate(("- !!python/name:os.system", "5", "[1", "hydra: 3")):
+        folder = tmp_path / f"other{number}"
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / "summary.json").write_text("{}")
+        for name in ("overrides.yaml", "hydra.yaml"):
+            (folder / ".hydra" / name).write_text(text)
+    jobs = collect(tmp_path)
+    assert [each["job"] for each in jobs] == [0, 1, 2, 3]
+    assert [each["status"] for each in jobs] == ["completed", "failed", "failed", "failed"]
+    # Text that OmegaConf would evaluate stays as it was typed.
+    assert jobs[0]["options"]["name"] == "${oc.env:SECRET}"
+
+
+def test_options_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, devices in enumerate(("[cpu]", "[/cpu]")):
+        options = [f"device_plan.devices={devices}", f"seed={number}"]
+        job(tmp_path, number, options, **completed(0.5))
+    SweepReport().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}}))
+    shown = capsys.readouterr().out
+    assert shown.count("[cpu]") == 2
+    assert shown.count("[/cpu]") == 2

@@ -4,33 +4,43 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from gnnscale.config import ConfigError
-from gnnscale.runtime.checkpoint import check_same_run, load_checkpoint, save_checkpoint
+from gnnscale.runtime.checkpoint import (
+    LAST,
+    check_same_run,
+    has_checkpoint,
+    load_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
+from gnnscale.runtime.tensor_file import pack
 
 CONTENT = {"epoch": 3, "model": {"w": torch.arange(4.0)}, "history": [{"loss": 0.5, "x": None}]}
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoints" / "last.pt"
+    file = tmp_path / "checkpoints" / "last.safetensors"
     save_checkpoint(file, CONTENT)
     loaded = load_checkpoint(file)
     assert loaded["epoch"] == 3
     assert loaded["history"] == CONTENT["history"]
     assert torch.equal(loaded["model"]["w"], torch.arange(4.0))
-    assert [path.name for path in file.parent.iterdir()] == ["last.pt"]
+    assert [path.name for path in file.parent.iterdir()] == ["last.safetensors"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
 def test_a_truncated_file_is_one_line(tmp_path: Path, share: float) -> None:
-    file = tmp_path / "last.pt"
+    file = tmp_path / "last.safetensors"
     save_checkpoint(file, CONTENT)
     os.truncate(file, int(file.stat().st_size * share))
-    with pytest.raises(ConfigError, match=r"last\.pt: not a readable checkpoint") as error:
+    with pytest.raises(ConfigError, match=r"last\.safetensors: not a readable checkpoint") as error:
         load_checkpoint(file)
     assert "\n" not in str(error.value)
 
@@ -44,23 +54,64 @@ def test_a_file_that_would_run_code_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save({"format_version": 1, "model": Dangerous()}, tmp_path / "zip.pt")
-    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Dangerous()))
-    for name in ("zip.pt", "plain.pt"):
-        with pytest.raises(ConfigError, match="not a readable checkpoint"):
+    torch.save({"format_version": 1, "model": Dangerous()}, tmp_path / "zip.safetensors")
+    (tmp_path / "plain.safetensors").write_bytes(pickle.dumps(Dangerous()))
+    for name in ("zip.safetensors", "plain.safetensors"):
+        with pytest.raises(ConfigError, match="not a readable checkpoint") as error:
             load_checkpoint(tmp_path / name)
+        assert "weights_only" not in str(error.value)
     assert not (tmp_path / "ran").exists()
 
 
 def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    file = tmp_path / "none.safetensors"
     with pytest.raises(ConfigError, match="no such checkpoint"):
-        load_checkpoint(tmp_path / "none.pt")
-    torch.save({"format_version": 99}, tmp_path / "future.pt")
-    with pytest.raises(ConfigError, match="checkpoint format 99, this release reads 1"):
-        load_checkpoint(tmp_path / "future.pt")
-    torch.save([1, 2], tmp_path / "list.pt")
+        load_checkpoint(file)
+    for version, shown in ((99, "99"), (None, "None"), ("x" * 10**6, "xxx ... xxx")):
+        file.write_bytes(pack({"format_version": version}))
+        with pytest.raises(ConfigError, match="this release reads 2") as error:
+            load_checkpoint(file)
+        assert shown.split()[0] in str(error.value)
+        assert len(str(error.value)) < 700
+    file.write_bytes(pack([1, 2]))
     with pytest.raises(ConfigError, match="checkpoint format None"):
-        load_checkpoint(tmp_path / "list.pt")
+        load_checkpoint(file)
+
+
+def test_a_checkpoint_of_an_older_release_is_not_passed_over(tmp_path: Path) -> None:
+    assert not has_checkpoint(tmp_path / LAST)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.pt").touch()
+    with pytest.raises(ConfigError, match=r"last\.pt: of an older release"):
+        has_checkpoint(tmp_path / LAST)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "last.safetensors"
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_checkpoint(file, limit=100)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_checkpoint(file, limit=100)
+    file.rmdir()
+    with file.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="larger than 100 bytes"):
+        read_checkpoint(file, limit=100)
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    file = tmp_path / "checkpoints" / "last.safetensors"
+    file.parent.mkdir()
+    (file.parent / f".{file.name}.tmp").symlink_to(elsewhere)
+    file.symlink_to(elsewhere)
+    save_checkpoint(file, CONTENT)
+    assert elsewhere.read_text() == "mine"
+    assert load_checkpoint(file)["epoch"] == 3
 
 
 _WRITE_UNDER_LIMIT = """
@@ -78,23 +129,28 @@ except OSError as error:
 
 
 def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
-    file = tmp_path / "last.pt"
+    file = tmp_path / "last.safetensors"
     save_checkpoint(file, CONTENT)
     command = [sys.executable, "-c", _WRITE_UNDER_LIMIT, str(file)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "File too large"
     assert load_checkpoint(file)["epoch"] == 3
-    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["last.safetensors"]
 
 
-def saved() -> dict[str, dict[str, object]]:
-    return {"config": {"seed": 0, "epochs": 3, "model": {"hidden": 8}}, "graph": {"name": "a"}}
+@dataclass
+class Saved:
+    config: dict[str, Any]
+    graph: dict[str, Any]
+
+
+OPTIONS = {"seed": 0, "epochs": 3, "model": {"hidden": 8}}
 
 
 def test_resuming_needs_the_same_options(tmp_path: Path) -> None:
     def check(**config: object) -> None:
-        options = {"seed": 0, "epochs": 3, "model": {"hidden": 8}} | config
-        check_same_run(tmp_path / "last.pt", saved(), config=options, graph={"name": "a"})
+        saved = Saved(OPTIONS, {"name": "a"})
+        check_same_run(tmp_path / "last", saved, config=OPTIONS | config, graph={"name": "a"})
 
     check()
     check(epochs=9, num_threads=4, resume="x")
@@ -104,13 +160,13 @@ def test_resuming_needs_the_same_options(tmp_path: Path) -> None:
 
 def test_a_cosine_schedule_fixes_the_epochs(tmp_path: Path) -> None:
     options = {"epochs": 3, "optimizer": {"schedule": "cosine"}}
-    content = {"config": options, "graph": {}}
-    file = tmp_path / "last.pt"
-    check_same_run(file, content, config=options, graph={})
+    file = tmp_path / "last"
+    check_same_run(file, Saved(options, {}), config=options, graph={})
     with pytest.raises(ConfigError, match=r"resume: epochs is 9, but .* with 3"):
-        check_same_run(file, content, config={**options, "epochs": 9}, graph={})
+        check_same_run(file, Saved(options, {}), config={**options, "epochs": 9}, graph={})
 
 
 def test_resuming_needs_the_same_graph(tmp_path: Path) -> None:
+    saved = Saved(OPTIONS, {"name": "a"})
     with pytest.raises(ConfigError, match=r"the graph's name is b, but .* with a"):
-        check_same_run(tmp_path / "last.pt", saved(), config=saved()["config"], graph={"name": "b"})
+        check_same_run(tmp_path / "last", saved, config=OPTIONS, graph={"name": "b"})

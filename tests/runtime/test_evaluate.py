@@ -72,7 +72,7 @@ def test_what_is_no_run(options: Compose, observer: Any, tmp_path: Path) -> None
         evaluate(EvaluateConfig(run=tmp_path / "none", num_threads=1))
     file = tmp_path / "config.yaml"
     for text, message in (
-        ("seed: [1", "cannot be read as YAML"),
+        ("seed: [1", "not valid YAML in line 2"),
         ("- 1", "holds no options"),
         ("seed: 1", "required, and not given"),
         ("dataset: {_target_: os.system}", "not a class of gnnscale"),
@@ -84,10 +84,10 @@ def test_what_is_no_run(options: Compose, observer: Any, tmp_path: Path) -> None
         assert "\n" not in str(error.value)
     finished(options, tmp_path, observer, "epochs=1")
     os.truncate(tmp_path / BEST, 100)
-    with pytest.raises(ConfigError, match=r"best\.pt: not a readable checkpoint"):
+    with pytest.raises(ConfigError, match=r"best\.safetensors: not a readable checkpoint"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
     (tmp_path / BEST).unlink()
-    with pytest.raises(ConfigError, match=r"best\.pt: no such checkpoint"):
+    with pytest.raises(ConfigError, match=r"best\.safetensors: no such checkpoint"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
 
 
@@ -96,6 +96,6 @@ def test_weights_of_another_model(options: Compose, observer: Any, tmp_path: Pat
     changed = OmegaConf.load(tmp_path / "config.yaml")
     changed.model.hidden = 16
     OmegaConf.save(changed, tmp_path / "config.yaml")
-    with pytest.raises(ConfigError, match=r"best\.pt: not weights of this model") as error:
+    with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of this model") as error:
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
     assert "\n" not in str(error.value)

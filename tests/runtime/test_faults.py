@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import torch
 
+from gnnscale.runtime.checkpoint import load_checkpoint
+
 pytestmark = pytest.mark.timeout(300)
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "inject_faults.py"
@@ -68,7 +70,7 @@ class Runs:
     def until_trained(self, directory: Path, *options: str) -> Any:
         """A run that has written its first checkpoint, and goes on."""
         run = self.start(directory, *options)
-        run.wait_for((directory / "checkpoints" / "last.pt").exists)
+        run.wait_for((directory / "checkpoints" / "last.safetensors").exists)
         run.watch()
         assert len(run.workers()) == 2
         assert run.sockets
@@ -102,7 +104,7 @@ def ended(run: Any, status: int) -> str:
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
-    content = torch.load(directory / "checkpoints" / "last.pt", weights_only=True)
+    content = load_checkpoint(directory / "checkpoints" / "last.safetensors")
     return dict(content["model"])
 
 

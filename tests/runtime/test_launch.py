@@ -161,8 +161,8 @@ def test_a_stage_that_raises_ends_the_run(
     assert set(os.listdir("/dev/shm")) == before
     # Epochs of six steps are done, and so are their checkpoints.
     assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == [
-        "best.pt",
-        "last.pt",
+        "best.safetensors",
+        "last.safetensors",
     ]
 
 

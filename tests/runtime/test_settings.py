@@ -8,6 +8,7 @@ import pytest
 from gnnscale.config import ConfigError
 from gnnscale.runtime.optimizer import Sgd
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.sampler import LayerSampling
 
 
 def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
@@ -57,6 +58,32 @@ def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
         (["+optimizer.momentun=0.9"], "optimizer.momentun: unknown option"),
         (["optimizer=sgd", "optimizer.momentum=1"], r"optimizer.momentum=1.0"),
         (["dataset._target_=os.system"], "not a class of gnnscale"),
+        (["batch_size=2147483648"], "batch_size=2147483648: must be at least 1 and at most"),
+        (["epochs=2147483648"], "epochs=2147483648: must be at least 1 and at most"),
+        (["num_threads=4097"], "num_threads=4097: must be at least 1 and at most 4,096"),
+        (["seed=9223372036854775808"], "seed=9223372036854775808: must fit into 64 bits"),
+        (["model.hidden=65537"], "model.hidden=65537: must be at least 1 and at most 65,536"),
+        (["model.num_layers=65"], "model.num_layers=65: must be at least 1 and at most 64"),
+        (["model.dropout=nan"], "model.dropout=nan: must be a finite number"),
+        (["sampler.fanouts=[2147483648,5]"], "2147483648 is not a fan-out"),
+        (["sampler.fanouts=[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"], "sampler.fanouts=17: must be"),
+        (["optimizer.lr=nan"], "optimizer.lr=nan: must be a finite number"),
+        (["optimizer.weight_decay=inf"], "optimizer.weight_decay=inf: must be a finite number"),
+        (["optimizer.schedule_epochs=2147483648"], "optimizer.schedule_epochs=2147483648: must be"),
+        (["runtime.eval_every=2147483648"], "runtime.eval_every=2147483648: must be at least 1"),
+        (["runtime.patience=2147483648"], "runtime.patience=2147483648: must be at least 1"),
+        (["runtime.prefetch_depth=1025"], "runtime.prefetch_depth=1025: must be at least 1 and at"),
+        (["runtime.clip_norm=inf"], "runtime.clip_norm=inf: must be a finite number"),
+        (["device_plan.split=[9223372036854775807]"], "none may be below 0 or above"),
+        (
+            ["device_plan.devices=[" + ",".join(["cpu"] * 1025) + "]"],
+            "number of device_plan.devices=1025: must be at least 1 and at most 1,024",
+        ),
+        (
+            ["device_plan.devices=[{kind:cpu,name:../x}]"],
+            "device_plan.devices.0.name=../x: must be",
+        ),
+        (["device_plan.devices=[{kind:cpu,name:..}]"], "device_plan.devices.0.name=..: must be"),
     ],
 )
 def test_values_that_are_not_allowed(
@@ -66,6 +93,12 @@ def test_values_that_are_not_allowed(
         settings(*overrides)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_sizes_of_layers() -> None:
+    for sizes, message in (([2**31, 5], "layer_sizes=2147483648"), ([1] * 17, "layer_sizes=17")):
+        with pytest.raises(ConfigError, match=message):
+            LayerSampling(layer_sizes=sizes)
 
 
 def test_evaluation_options() -> None:

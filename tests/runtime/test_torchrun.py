@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from gnnscale.runtime.checkpoint import load_checkpoint
+
 pytestmark = pytest.mark.timeout(300)
 
 TINY = (
@@ -70,7 +72,7 @@ def losses(directory: Path) -> list[float]:
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
-    content = torch.load(directory / "checkpoints" / "last.pt", weights_only=True)
+    content = load_checkpoint(directory / "checkpoints" / "last.safetensors")
     return dict(content["model"])
 
 

@@ -155,6 +155,10 @@ def test_resuming_with_other_options_is_refused(
     saved = load_checkpoint(tmp_path / LAST)["config"]
     with pytest.raises(ConfigError, match="the graph's num_vertices is 700"):
         train(config, tmp_path, observer, options=saved)
+    # Other data of the same sizes.
+    config = typed(options("dataset.split_seed=1", f"resume={tmp_path}"), TrainConfig)
+    with pytest.raises(ConfigError, match="the graph's content is "):
+        train(config, tmp_path, observer, options=saved)
     assert (tmp_path / LAST).read_bytes() == before
 
 
@@ -254,6 +258,9 @@ class InMemory(Dataset):
     """A graph that the test made."""
 
     graph: Graph
+
+    def raw_files(self) -> list[Path]:
+        return []
 
     def read(self, writer: StoreWriter) -> None:
         raise NotImplementedError

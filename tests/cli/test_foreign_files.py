@@ -1,0 +1,165 @@
+"""Files of others, with code in every place that YAML and Hydra offer: none of it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+TINY = {
+    "seed": 0,
+    "epochs": 1,
+    "batch_size": 64,
+    "num_threads": 1,
+    "resume": None,
+}
+RAN = "ran"
+
+
+def code(place: Path) -> dict[str, str]:
+    """What Hydra would instantiate: it makes a folder."""
+    return {"_target_": "os.mkdir", "path": str(place / RAN)}
+
+
+def texts(place: Path) -> dict[str, str]:
+    """Files that would do something, by what they try."""
+    made = place / RAN
+    hydra = {
+        "callback": {"callbacks": {"x": code(place)}},
+        "launcher": {"launcher": code(place)},
+        "sweeper": {"sweeper": code(place)},
+        "logging": {
+            "job_logging": {
+                "version": 1,
+                "handlers": {"x": {"class": "logging.FileHandler", "filename": str(made)}},
+                "root": {"handlers": ["x"]},
+            }
+        },
+        "search path": {"searchpath": [f"file://{place}"]},
+        "run dir": {"run": {"dir": str(made)}},
+    }
+    found = {what: OmegaConf.to_yaml({**TINY, "hydra": each}) for what, each in hydra.items()}
+    yaml = OmegaConf.to_yaml(TINY)
+    found |= {
+        "python object": f"{yaml}x: !!python/object/apply:os.mkdir ['{made}']\n",
+        "python object in an option": f"dataset: !!python/object/new:os.mkdir ['{made}']\n",
+        "package": "# @package hydra\n" + OmegaConf.to_yaml({"callbacks": {"x": code(place)}}),
+        "package in a comment": "# @package hydra.callbacks.x\n" + OmegaConf.to_yaml(code(place)),
+        "defaults with a package": yaml + "defaults:\n- override /optimizer@hydra: sgd\n",
+        "defaults of hydra": yaml + "defaults:\n- override /hydra/launcher: basic\n",
+        "defaults with a path": yaml + f"defaults:\n- override /model: ../../{place}\n",
+        "defaults with a file": yaml + f"defaults:\n- {place}/other\n",
+        "defaults by interpolation": yaml + "defaults:\n- override /model: ${oc.env:HOME}\n",
+        "resolver": "seed: ${oc.env:HOME}\n",
+        "resolver inside": "model:\n  hidden: ${oc.decode:${oc.env:HOME}}\n",
+        "hydra's resolver": "batch_size: ${hydra:runtime.cwd}\n",
+        "dotted key": f"hydra.run.dir: {made}\n",
+        "list": "- seed: 1\n",
+        "nothing known": "callbacks: {}\n",
+        "laughter": "seed: &a [1, 1]\nepochs: [*a, *a]\n",
+    }
+    return found
+
+
+NAMES = sorted(texts(Path("/x")))
+
+
+@pytest.fixture(scope="module")
+def answers(
+    run_lines: Callable[..., list[Any]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[tuple[str, str], Any]]:
+    place = tmp_path_factory.mktemp("place")
+    (place / "other.yaml").write_text("seed: 5\n")
+    lines: dict[tuple[str, str], list[str]] = {}
+    for name, text in texts(place).items():
+        run = place / "runs" / name.replace(" ", "_").replace("'", "")
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(text)
+        # Another option is refused as well: it is too late where anything ran before.
+        lines[name, "config"] = ["train", f"config={run}/config.yaml", "model.hidden=0"]
+        lines[name, "resume"] = ["train", f"resume={run}", "model.hidden=0"]
+        lines[name, "evaluate"] = ["evaluate", f"run={run}"]
+    return place, dict(zip(lines, run_lines(list(lines.values())), strict=True))
+
+
+@pytest.mark.parametrize("how", ["config", "resume", "evaluate"])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_runs(
+    answers: tuple[Path, dict[tuple[str, str], Any]], name: str, how: str
+) -> None:
+    place, said = answers
+    assert "config.yaml: " in said[name, how].line
+    assert sorted(path.name for path in place.iterdir()) == ["other.yaml", "runs"]
+    for run in (place / "runs").iterdir():
+        assert [path.name for path in run.iterdir()] == ["config.yaml"]
+
+
+def test_a_target_is_a_class_of_its_group(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    lines = []
+    for group in ("dataset", "model", "sampler", "optimizer", "runtime", "device_plan"):
+        run = tmp_path / "runs" / group
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, group: code(tmp_path)}))
+        lines += [["train", f"resume={run}"], ["evaluate", f"run={run}"]]
+    for answer in run_lines(lines):
+        assert answer.status == 1
+        (line,) = answer.stderr.splitlines()
+        assert "not a class of gnnscale" in line or "required, and not given" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_what_a_file_of_ones_own_may_say(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    file = tmp_path / "my run.yaml"
+    file.write_text(
+        "# @package hydra.job\n"
+        "defaults:\n- cora_gcn\n- override /optimizer: sgd\n- _self_\n"
+        "seed: 11\nbatch_size: ${seed}\nnum_threads: ${usable_cores:}\n"
+        "optimizer: {lr: 1e-3, momentum: '${optimizer.lr}'}\n"
+    )
+    other = tmp_path / "sub" / "my run.yaml"
+    other.parent.mkdir()
+    other.write_text("seed: 12\n")
+    show = ["--cfg", "job", "--resolve"]
+    answer, second = run_lines(
+        [["train", f"config={file}", *show], ["train", f"config={other}", *show]]
+    )
+    assert answer.status == 0
+    shown = OmegaConf.create(answer.stdout)
+    assert (shown.seed, shown.batch_size, shown.epochs) == (11, 11, 200)
+    assert (shown.optimizer.lr, shown.optimizer.momentum) == (1e-3, 1e-3)
+    assert "seed: 12" in second.stdout
+
+
+def test_options_of_a_run_are_composed_as_they_stand(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    run = tmp_path / "it's a run"
+    run.mkdir()
+    values = {**TINY, "dataset": {"name": "1e5", "raw": "yes"}, "model": {"hidden": 8}}
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+    line = ["train", f"resume={run}", "epochs=3", "model.hidden=16", "--cfg", "job"]
+    (answer,) = run_lines([line])
+    assert answer.status == 0, answer.stderr
+    shown = OmegaConf.create(answer.stdout)
+    assert shown == values | {"epochs": 3, "model": {"hidden": 16}, "resume": str(run)}
+    assert os.listdir(run) == ["config.yaml"]
+
+
+def test_a_store_outside_is_not_made(run_lines: Callable[..., list[Any]], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    store = tmp_path / "store"
+    values = {**TINY, "dataset": {"store": str(store)}}
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+    lines = [["train", f"resume={run}"], ["train", f"resume={run}", f"dataset.store={store}"]]
+    first, second = run_lines(lines)
+    assert f"dataset.store={store}: no such graph store" in first.line
+    assert "no such graph store" not in second.stderr

@@ -1,0 +1,145 @@
+"""Command lines that nobody means: each ends in one line that says what is wrong, and no files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from gnnscale.cli.arguments import check_overrides, check_text
+from gnnscale.config import ConfigError
+
+#: The arguments, and a part of what is said.
+ODD = [
+    ("train hydra.run.dir=/proc/x", "/proc/x: No such file or directory"),
+    ("train hydra.output_subdir=/proc/x", "/proc/x: No such file or directory"),
+    ("train -m hydra.sweep.dir=/proc/x seed=0,1", "/proc/x: No such file or directory"),
+    ("train hydra.job.name=a/b", "No such file or directory"),
+    ("train dataset=null", "dataset=null: the name of a dataset is needed, one of csr, "),
+    ("train ~dataset", "dataset: required, and not given"),
+    ("prepare ~dataset", "dataset: required, and not given"),
+    ("prepare dataset=5", "dataset=5: the name of a dataset is needed"),
+    ("train ~model._target_", "model._target_: required"),
+    ("train =", "write option=value"),
+    ("train ==", "write option=value"),
+    ("train ''", "write option=value"),
+    ("train a.b.c=", "a: unknown option"),
+    ("train +x=1", "x: unknown option"),
+    ("train ~x", "'x' does not exist"),
+    ("train [", "[: cannot be read as an option"),
+    ("train seed=[", "seed=[: cannot be read as an option"),
+    ("train 'seed=\"'", 'seed=": cannot be read as an option'),
+    ("train 'seed=${seed}'", "seed: "),
+    ("train 'seed=${oc.env:NOPE}'", "seed: KeyError raised while resolving"),
+    ("train 'seed=${nope:1}'", "seed: Unsupported interpolation type nope"),
+    ("train seed=???", "seed: required"),
+    ("train seed=99999999999999999999", "must fit into 64 bits"),
+    ("train seed=0,1", "Ambiguous value for argument 'seed=0,1'"),
+    ("train optimizer.lr=1e999", "optimizer.lr=inf: must be a finite number"),
+    ("train dataset.train_fraction=nan", "dataset.train_fraction=nan: must be a finite number"),
+    ("train dataset.exponent=nan", "dataset.exponent=nan: must be a finite number"),
+    ("train model.dropout=nan", "model.dropout=nan: must be a finite number"),
+    (
+        "train sampler.fanouts=[9223372036854775807,5] sampler.replace=true",
+        "9223372036854775807 is not a fan-out",
+    ),
+    ("train model.hidden=99999999999", "at most 65,536"),
+    ("train num_threads=1000000", "num_threads=1000000: must be at least 1 and at most 4,096"),
+    ("train model=null", "model=null: the name of a model is needed, one of gat, gcn"),
+    ("train runtime=null", "runtime=null: "),
+    ("train model={a:1}", "model.a: unknown option"),
+    ("train dataset=../train", "the name of a dataset is needed"),
+    ("train hydra/job_logging=../../x", "the name of a hydra/job_logging is needed"),
+    ("train hydra/launcher=nope", "hydra/launcher=nope: no such hydra/launcher"),
+    ("train device_plan.devices=[{kind:cpu,name:../x}]", "device_plan.devices.0.name=../x: "),
+    ("train -m seed=range(0,1000000000)", "a sweep of 1,000,000,000 jobs, allowed are 10,000"),
+    ("train -m seed=range(0,1,0.0)", "the range has no end"),
+    ("train --cfg nonsense", "invalid choice: 'nonsense'"),
+    ("train -c", "expected one argument"),
+    ("train --info nonsense", "invalid choice: 'nonsense'"),
+    ("train --package x", "--package=x: goes with --cfg alone"),
+    ("train --run --multirun", "can be specified"),
+    ("train --experimental-rerun=x.pickle", "use gnnscale train resume=DIR"),
+    ("train --config-dir /tmp", "use gnnscale train config=FILE.yaml"),
+    ("train -cn x", "use gnnscale train config=FILE.yaml"),
+    ("train ++hydra.searchpath=[/tmp]", "files of your own are config=FILE.yaml"),
+    ("train hydra={searchpath:[/tmp]}", "files of your own are config=FILE.yaml"),
+    ("train resume=.. resume=..", "given twice"),
+    ("train resume=/dev/zero", "Not a directory"),
+    ("train config=/dev/zero.yaml", "no such file"),
+    ("evaluate run=", "run=: names no file or folder"),
+    ("evaluate run=/dev/zero", "Not a directory"),
+    ("prepare force=abc", "force: Value 'abc' is not a valid bool"),
+    ("simulate accelerators=[1000000000]", "accelerators=[1000000000]: numbers from 0 on"),
+    ("simulate batch_size=9223372036854775807", "batch_size=9223372036854775807: must be"),
+    ("simulate platform=this_machine platform.file=/dev/zero", "/dev/zero: not a regular file"),
+    ("simulate platform._target_=os.system", "not a class of gnnscale"),
+    ("train hydra.callbacks=5", "hydra.callbacks"),
+    ("-sc install=nope", "No completion plugin"),
+    ("train/../x", "unknown command"),
+]
+#: Arguments that no shell would split like this.
+RAW = [
+    (["train", "seed=\udcff"], "is not UTF-8"),
+    (["train", "seed=\x1b[31m"], "seed=\\x1b[31m: holds control characters"),
+    (["train", "a\nb=1"], "a\\nb=1: holds control characters"),
+    (["train", "seed=" + "9" * 3000], "must fit into 64 bits"),
+    (["train", "x" * 1_000_000], "1,000,000 characters, allowed are 4,096"),
+    (["train", "seed=" + "[" * 1000], "seed=[[["),
+    (["train", *["seed=1"] * 3000], "18,000 characters of options"),
+    (["x" * 1_000_000], "unknown command"),
+    (["\x1b[31m"], "\\x1b[31m: unknown command"),
+    (["evaluate", "run=" + "x" * 300], "File name too long"),
+    (["train", "hydra.run.dir=" + "x" * 300], "File name too long"),
+]
+
+
+@pytest.fixture(scope="module")
+def answers(run_lines: Callable[..., list[object]]) -> list[object]:
+    return run_lines([*(shlex.split(line) for line, _ in ODD), *(line for line, _ in RAW)])
+
+
+@pytest.mark.parametrize("number", range(len(ODD) + len(RAW)))
+def test_one_line_and_nothing_left(answers: list[object], number: int) -> None:
+    part = [*ODD, *RAW][number][1]
+    assert part in answers[number].line
+
+
+def test_what_is_left_by_a_run_that_did_not_begin(
+    run_lines: Callable[..., list[object]], tmp_path: object
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    lines = [
+        ["train", "batch_size=0", f"hydra.run.dir={tmp_path}/new/run"],
+        ["train", "batch_size=0", f"hydra.run.dir={tmp_path}/mine"],
+    ]
+    for answer in run_lines(lines):
+        assert "batch_size=0: must be at least 1" in answer.line
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine" / "file").exists()
+
+
+def test_completion_says_nothing_of_half_typed_lines(
+    run_lines: Callable[..., list[object]],
+) -> None:
+    typed = (
+        "gnnscale train --config-dir /tmp seed=",
+        "gnnscale train 'a seed=",
+        "gnnscale train config=x.yaml hydra.searchpath=[/tmp] model.hi",
+        "gnnscale train resume=x ${ [ model.hi",
+    )
+    answers = run_lines([[f"COMP_LINE={text}", "-sc", "query=bash"] for text in typed])
+    for text, answer in zip(typed, answers, strict=True):
+        assert (answer.status, answer.stderr, answer.left) == (0, "", [])
+        if text.endswith("hi"):
+            assert answer.stdout.split() == ["model.hidden="]
+
+
+def test_text_and_names_are_checked_without_a_process() -> None:
+    check_text(["dataset.raw=/données/ａ b"])
+    check_overrides(["model=gcn", "seed=0,1,2", "dataset=csr,ogb", "~experiment", "+a.b=1"])
+    for argument in ("model=a/b", "model=[gcn,5]", "experiment='../x'", "hydra/sweeper=a.b"):
+        with pytest.raises(ConfigError, match="the name of a"):
+            check_overrides([argument])
