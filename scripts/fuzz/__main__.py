@@ -1,0 +1,18 @@
+"""Command line of the fuzzer.
+
+python scripts/fuzz readers --cases 10000 --jobs 2
+python scripts/fuzz ops --cases 100000 --sanitize
+python scripts/fuzz store --case 4711
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # The package is this folder; what else lies beside it is of no use here.
+    sys.path[0] = str(Path(__file__).parents[1])
+    from fuzz.cli import main
+
+    sys.exit(main(sys.argv[1:]))

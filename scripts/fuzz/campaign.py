@@ -1,0 +1,218 @@
+"""A campaign: many cases in child processes, of which any may crash, hang or eat memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .case import Outcome, Target
+from .child import Progress, fork_child
+from .crash import end_of_child
+
+__all__ = ["Campaign", "Group"]
+
+#: Cases that are kept of findings that look alike.
+_EXAMPLES = 5
+_POLL_S = 0.05
+#: Seconds in which a child that hangs may write where.
+_LAST_WORDS_S = 1.0
+
+
+@dataclass(kw_only=True)
+class Group:
+    """Findings that look alike."""
+
+    count: int = 0
+    cases: list[int] = field(default_factory=list)
+    message: str = ""
+
+
+@dataclass(kw_only=True)
+class _Slot:
+    """A place for one child at a time."""
+
+    folder: Path
+    progress: Progress
+    pid: int = 0
+    pipe: int = -1
+    numbers: range = range(0)
+    seen: int = -1
+    since: float = 0.0
+    text: bytes = b""
+
+
+class Campaign:
+    """Runs cases of a target and writes what comes of them into a folder, to be gone on with.
+
+    Attributes:
+        verdicts: how many cases ended how.
+        groups: findings by verdict and detail.
+    """
+
+    def __init__(
+        self, target: Target, *, seed: int, out: Path, jobs: int = 1, limits: bool = True
+    ) -> None:
+        """Read what an earlier start of the same campaign has left in ``out``.
+
+        Raises:
+            ValueError: it was of another campaign.
+        """
+        self.target = target
+        self.key = f"{seed}/{target.name}"
+        self.verdicts: Counter[str] = Counter()
+        self.groups: dict[tuple[str, str], Group] = {}
+        self._limits = limits
+        self._jobs = jobs
+        self._out = out
+        self._done: list[range] = []
+        out.mkdir(parents=True, exist_ok=True)
+        self._file = out / "results.jsonl"
+        self._read()
+
+    def run(self, num_cases: int, tell: Callable[[Campaign], None] = lambda _: None) -> None:
+        """Run the cases below ``num_cases`` that have not been run, and ``tell`` now and then."""
+        batches = self._batches(num_cases)
+        slots = [self._slot(index) for index in range(self._jobs)]
+        try:
+            while True:
+                for slot in slots:
+                    if not slot.pid:
+                        self._start(slot, next(batches, None))
+                running = [slot for slot in slots if slot.pid]
+                if not running:
+                    return
+                select.select([slot.pipe for slot in running], [], [], _POLL_S)
+                for slot in running:
+                    self._attend(slot)
+                tell(self)
+        finally:
+            for slot in slots:
+                if slot.pid:
+                    _end(slot.pid, signal.SIGKILL)
+                    os.waitpid(slot.pid, 0)
+            shutil.rmtree(self._out / "work", ignore_errors=True)
+
+    @property
+    def num_findings(self) -> int:
+        """How many cases somebody has to look at."""
+        return sum(group.count for group in self.groups.values())
+
+    def _batches(self, num_cases: int) -> Iterator[range]:
+        """Yield what is not done of the cases, in pieces of the target's size."""
+        first = 0
+        for done in [*sorted(self._done, key=lambda part: part.start), range(num_cases, num_cases)]:
+            last = min(done.start, num_cases)
+            while first < last:
+                yield range(first, min(first + self.target.batch, last))
+                first = min(first + self.target.batch, last)
+            first = max(first, done.stop)
+
+    def _slot(self, index: int) -> _Slot:
+        folder = self._out / "work" / str(index)
+        return _Slot(folder=folder.absolute(), progress=Progress())
+
+    def _start(self, slot: _Slot, numbers: range | None) -> None:
+        if numbers is None:
+            return
+        shutil.rmtree(slot.folder, ignore_errors=True)
+        slot.folder.mkdir(parents=True)
+        slot.numbers, slot.text, slot.seen = numbers, b"", -1
+        slot.pid, slot.pipe = fork_child(
+            self.target, self.key, numbers, slot.folder, slot.progress, self._limits
+        )
+
+    def _attend(self, slot: _Slot) -> None:
+        """Read what a child has to say; end it if it hangs; go on behind a case that killed it."""
+        ended, status = os.waitpid(slot.pid, os.WNOHANG)
+        slot.text += _read_all(slot.pipe)
+        now = time.monotonic()
+        if slot.seen != slot.progress.current:
+            slot.seen, slot.since = slot.progress.current, now
+        hanging = not ended and now - slot.since > self.target.limit_s
+        if hanging:
+            status = _kill(slot.pid)
+        if not (ended or hanging):
+            return
+        os.close(slot.pipe)
+        _end(slot.pid, signal.SIGKILL)
+        slot.pid = 0
+        at = slot.progress.current
+        findings = [json.loads(line) for line in slot.text.splitlines()]
+        end = end_of_child(status, slot.folder / "output", hanging)
+        if end and at < slot.numbers.stop:
+            findings.append({"case": at, **end._asdict()})
+            at += 1
+        self._write(range(slot.numbers.start, at), slot.progress.counts, findings)
+        if at < slot.numbers.stop:
+            self._start(slot, range(at, slot.numbers.stop))
+
+    def _write(self, cases: range, counts: dict[str, int], findings: list[Any]) -> None:
+        line = {"first": cases.start, "last": cases.stop, "counts": counts, "findings": findings}
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        self._take(line)
+
+    def _take(self, line: dict[str, Any]) -> None:
+        self._done.append(range(line["first"], line["last"]))
+        self.verdicts.update(line["counts"])
+        for finding in line["findings"]:
+            outcome = Outcome(finding["verdict"], finding["detail"], finding["message"])
+            self.verdicts[outcome.verdict] += 1
+            group = self.groups.setdefault((outcome.verdict, outcome.detail), Group())
+            group.count += 1
+            group.message = group.message or outcome.message
+            if len(group.cases) < _EXAMPLES:
+                group.cases.append(finding["case"])
+
+    def _read(self) -> None:
+        if not self._file.exists():
+            self._file.write_text(json.dumps({"campaign": self.key}) + "\n")
+        head, *lines = self._file.read_text().splitlines(keepends=True)
+        if json.loads(head) != {"campaign": self.key}:
+            raise ValueError(f"{self._file}: is of {head.strip()}, not of {self.key}")
+        whole = [line for line in lines if line.endswith("\n")]  # the last may be cut short
+        if len(whole) < len(lines):
+            self._file.write_text(head + "".join(whole))
+        for line in whole:
+            self._take(json.loads(line))
+
+
+def _read_all(pipe: int) -> bytes:
+    parts = []
+    try:
+        while part := os.read(pipe, 1 << 16):
+            parts.append(part)
+    except BlockingIOError:
+        pass
+    return b"".join(parts)
+
+
+def _kill(pid: int) -> int:
+    """End a child that hangs, after it had time to write where, and return its status."""
+    os.kill(pid, signal.SIGABRT)  # alone, so that its traceback is the only one
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(_POLL_S)
+    _end(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def _end(pid: int, number: int) -> None:
+    """Send a signal to a child and to what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)  # it may not have its group yet

@@ -1,0 +1,162 @@
+"""A child process: runs some cases within limits, and says which one it is at."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import mmap
+import os
+import resource
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from .case import OK, REFUSED, Outcome, Target
+
+__all__ = ["DATA_BYTES", "Progress", "fork_child"]
+
+#: A case may take 2 GB of memory; the limit of the process is above, so that taking more shows.
+PEAK_BYTES = 2_000_000_000
+DATA_BYTES = 3_000_000_000
+FILE_BYTES = 64 << 20
+CPU_S = 3600
+
+
+class Progress:
+    """Numbers that a child shares with its parent, which outlive the child."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(mmap.mmap(-1, 24)).cast("q")
+
+    def reset(self, first: int) -> None:
+        """Begin a batch."""
+        self._memory[0], self._memory[1], self._memory[2] = first, 0, 0
+
+    @property
+    def current(self) -> int:
+        """The case that is running, one more than the last if none is."""
+        return self._memory[0]
+
+    def count(self, verdict: str) -> None:
+        """Note the end of the current case."""
+        self._memory[1] += verdict == OK
+        self._memory[2] += verdict == REFUSED
+        self._memory[0] += 1
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cases ended well."""
+        return {OK: self._memory[1], REFUSED: self._memory[2]}
+
+
+def fork_child(
+    target: Target, key: str, numbers: range, folder: Path, progress: Progress, limits: bool
+) -> tuple[int, int]:
+    """Start a child that runs the cases ``numbers``.
+
+    Args:
+        target: is prepared already.
+        key: of the campaign.
+        numbers: cases.
+        folder: exists and belongs to the child alone.
+        progress: tells the parent where the child is.
+        limits: whether to limit memory; a sanitizer needs too much address space for that.
+
+    Returns:
+        The process id, and a descriptor from which findings can be read, a JSON line each.
+    """
+    progress.reset(numbers.start)
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write_end)
+        os.set_blocking(read_end, False)
+        return pid, read_end
+    os.close(read_end)
+    os.setpgid(0, 0)  # what a case starts ends with it
+    return _run(target, key, numbers, folder, progress, limits, write_end)
+
+
+def _run(
+    target: Target,
+    key: str,
+    numbers: Sequence[int],
+    folder: Path,
+    progress: Progress,
+    limits: bool,
+    pipe: int,
+) -> NoReturn:
+    status = 1
+    try:
+        _redirect(folder / "output", traces=limits)
+        _limit(limits)
+        case_folder = folder / "case"
+        for number in numbers:
+            outcome = _one(target, key, number, case_folder, limits)
+            if outcome.is_finding:
+                line = json.dumps({"case": number, **outcome._asdict()})
+                os.write(pipe, line.encode() + b"\n")
+            progress.count(outcome.verdict)
+            if outcome.verdict == "memory":
+                break  # its peak would be blamed on the next case; the parent goes on behind it
+        status = 0
+    except BaseException:  # of the fuzzer itself; the parent shows the output
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _one(target: Target, key: str, number: int, folder: Path, limits: bool) -> Outcome:
+    made = target.make(key, number)
+    if not target.uses_files:
+        return target.run(made, folder)
+    folder.mkdir()
+    os.chdir(folder)
+    try:
+        before = _peak_bytes()
+        outcome = target.run(made, folder)
+        taken = _peak_bytes() - before
+        if limits and taken > PEAK_BYTES:
+            outcome = Outcome("memory", f"took more than 2 GB, then: {outcome.verdict}")
+        elif not outcome.is_finding:
+            strange = [name for name in os.listdir(folder.parent) if name not in ("case", "output")]
+            if strange:
+                outcome = Outcome("wrote outside", "beside the case's folder", str(strange))
+        return outcome
+    finally:
+        os.chdir(folder.parent)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _redirect(path: Path, *, traces: bool) -> None:
+    """Send what is printed to a file, which also has the last words of a child that crashes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # Whoever forked may have put others in their place.
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
+    if traces:  # a sanitizer writes its own
+        faulthandler.enable(file=2)
+
+
+def _limit(memory: bool) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory:
+        data = DATA_BYTES + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

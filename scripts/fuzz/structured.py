@@ -1,0 +1,201 @@
+"""Edits that know a format, so that damage gets past the first check of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import struct
+from typing import Any
+
+from .archives import gzip_inner, zip_bomb, zip_fields, zip_member
+from .mutate import BYTES, INTEGERS, NUMBERS, TEXT, Edit
+from .pickles import PICKLE
+
+__all__ = ["edit_file", "edits_for"]
+
+_SHAPES = (
+    *(
+        "()",
+        "(0,)",
+        "(1,)",
+        "(-1,)",
+        "(3.5,)",
+        "(4294967296,)",
+        "(9223372036854775807,)",
+        "(2,) * 2",
+    ),
+    *("(1, 1, 1, 1, 1)", "(2, 2)", "(0, 0)", "(1000000000, 4)", "(None,)", "'x'", "[4]", "(True,)"),
+    *(
+        "(99999999999999999999999,)",
+        "(1,), 'extra': 1",
+        "(4294967296, 4294967296)",
+        "(12,)",
+        "(12, 1)",
+    ),
+)
+_DESCRS = (
+    *(
+        "'<i4'",
+        "'<i8'",
+        "'>i4'",
+        "'>i8'",
+        "'<u8'",
+        "'<u2'",
+        "'|i1'",
+        "'|b1'",
+        "'<f2'",
+        "'<f4'",
+        "'<f8'",
+    ),
+    *(
+        "'|O'",
+        "'O'",
+        "'<U3'",
+        "'|S7'",
+        "'<M8[s]'",
+        "'<m8'",
+        "'<c16'",
+        "'|V4'",
+        "'<f16'",
+        "''",
+        "None",
+    ),
+    *("[('a', '<i4')]", "[('a', '<i4', (2,)), ('b', '|O')]", "('<i4', (2, 2))", "'<i4,<f8'", "3"),
+    *("'i4, (2,3)f8'", "{'names': ['a'], 'formats': ['<i4']}", "'|V0'", "'<U0'", "'int'", "b'<i4'"),
+)
+_HEADER = re.compile(rb"\x93NUMPY(.)\x00(..)(\{.*?\}) *\n", re.DOTALL)
+
+
+def npy_header(data: bytes, rng: random.Random) -> bytes:
+    """Change shape, type or order in the header of a .npy file."""
+    found = _HEADER.match(data)
+    if not found:
+        return rng.choice(BYTES)(data, rng)
+    text = found[3].decode("latin1")
+    kind = rng.randrange(5)
+    if kind == 0:
+        text = re.sub(r"'shape': \(.*?\)", lambda _: f"'shape': {rng.choice(_SHAPES)}", text)
+    elif kind == 1:
+        text = re.sub(r"'descr': '.*?'", lambda _: f"'descr': {rng.choice(_DESCRS)}", text)
+    elif kind == 2:
+        order = rng.choice(("True", "1", "None", "'x'"))
+        text = re.sub(r"'fortran_order': \w+", f"'fortran_order': {order}", text)
+    elif kind == 3:
+        text = rng.choice(TEXT)(text.encode("latin1"), rng).decode("latin1")
+    else:
+        text = rng.choice(
+            ("[" * 5000, "(" * 200, "{'a': " * 100, "1" * 5000, "-" * 3000, "{}", "...")
+        )
+    size = max(struct.unpack("<H", found[2])[0], len(text) + 1)
+    padded = text.ljust(size - 1)[:65534].encode("latin1", "replace") + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded + data[found.end() :]
+
+
+def npy_element(data: bytes, rng: random.Random) -> bytes:
+    """Overwrite one element of a .npy file, its size unchanged."""
+    found = _HEADER.match(data)
+    size = re.search(rb"'descr': '[<|][a-z](\d)'", data[:128])
+    if not found or not size or len(data) <= found.end():
+        return rng.choice(BYTES)(data, rng)
+    width = int(size[1])
+    at = found.end() + width * rng.randrange(max(1, (len(data) - found.end()) // width))
+    if rng.random() < 0.2:
+        value = struct.pack("<d", rng.choice((float("nan"), float("inf"), -1.0, 1e300)))[-width:]
+    else:
+        value = (rng.choice(INTEGERS) % (1 << 8 * width)).to_bytes(width, "little")
+    return data[:at] + value + data[at + width :]
+
+
+def json_value(data: bytes, rng: random.Random) -> bytes:
+    """Replace, repeat or nest a value of a JSON file."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return rng.choice(TEXT)(data, rng)
+    kind = rng.randrange(8)
+    if kind == 0:
+        depth = rng.choice((10, 1000, 100_000))
+        return data + b"[" * depth if rng.random() < 0.3 else b'{"0":' * depth + data + b"}" * depth
+    if kind == 1 and isinstance(value, dict) and value:
+        key = rng.choice(list(value))
+        return b"{" + json.dumps(key).encode() + b": [7]," + data.lstrip()[1:]
+    if kind == 2:
+        return json.dumps([value] if rng.random() < 0.5 else {"0": value}).encode()
+    _replace(value, rng)
+    text = json.dumps(value)
+    return text.replace('"@number@"', rng.choice(NUMBERS)).encode("utf-8", "surrogatepass")
+
+
+def _replace(value: Any, rng: random.Random) -> None:
+    """Put something else at one place below ``value``."""
+    odd: tuple[Any, ...] = (
+        None,
+        True,
+        -1,
+        1.5,
+        "x",
+        "",
+        [],
+        {},
+        [[0]],
+        [0, [1]],
+        "@number@",
+        "@number@",
+        2**31,
+        -(2**63),
+    )
+    while True:
+        places = list(value) if isinstance(value, dict) else range(len(value))
+        if not places:
+            return
+        at = rng.choice(places)
+        if isinstance(value[at], (dict, list)) and len(value[at]) and rng.random() < 0.7:
+            value = value[at]
+            continue
+        if isinstance(value, dict) and rng.random() < 0.3:
+            value[rng.choice((*NUMBERS, "\u202e", "\x1b[1m"))] = value.pop(at)
+        else:
+            value[at] = rng.choice(odd)
+        return
+
+
+def member(data: bytes, rng: random.Random) -> bytes:
+    """Edit a member of a zip, as its name suggests."""
+    return zip_member(data, rng, edit_file)
+
+
+def safetensors(data: bytes, rng: random.Random) -> bytes:
+    """Edit the JSON header of a .safetensors file, and mostly its length with it."""
+    size = int.from_bytes(data[:8], "little")
+    header = json_value(data[8 : 8 + size], rng)
+    if rng.random() < 0.8:
+        size = len(header)
+    return size.to_bytes(8, "little") + header + data[8 + int.from_bytes(data[:8], "little") :]
+
+
+_BY_SUFFIX: dict[str, tuple[Edit, ...]] = {
+    ".npy": (npy_header, npy_header, npy_element, npy_element, npy_element, *BYTES),
+    ".safetensors": (safetensors,) * 8 + BYTES,
+    ".json": (json_value,) * 8 + TEXT,
+    **dict.fromkeys(
+        (".npz", ".zip", ".pt"), (member,) * 10 + (zip_fields,) * 4 + (zip_bomb, *BYTES)
+    ),
+    **dict.fromkeys((".csv", ".txt", ".index", ".yaml"), TEXT),
+    ".pkl": PICKLE + BYTES,
+}
+
+
+def edits_for(name: str) -> tuple[Edit, ...]:
+    """Return the edits that suit a file of that name."""
+    suffix = name[name.rfind(".") :] if "." in name else ""
+    if name.rpartition("/")[2].startswith("ind.") and suffix != ".index":
+        suffix = ".pkl"
+    return _BY_SUFFIX.get(suffix, BYTES)
+
+
+def edit_file(name: str, data: bytes, rng: random.Random) -> bytes:
+    """Edit the content of a file, as its name suggests."""
+    if name.endswith(".gz"):
+        return gzip_inner(name, data, rng, edit_file)
+    return rng.choice(edits_for(name))(data, rng)

@@ -1,0 +1,298 @@
+"""A valid call of every public function of ``gnnscale.ops`` and of every sampler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.graph import Graph
+from gnnscale.sampler import LayerSampler, NeighborSampler
+
+from .draw import STORED, Draw
+
+__all__ = ["CALLS", "MAKERS", "graph_of"]
+
+Args = dict[str, Any]
+_COMPUTED = (torch.float32, torch.bfloat16)
+_FILE_ROWS = 32
+
+
+def empty(draw: Draw) -> Args:
+    return {"shape": (draw.size(0, 9), draw.size(0, 9)), "dtype": draw.rng.choice(STORED)}
+
+
+def gather(draw: Draw) -> Args:
+    rows, width, n = draw.size(1, 9), draw.size(1, 20), draw.size(0, 9)
+    x: Any = draw.tensor(rows, width, draw.rng.choice(STORED))
+    if draw.rng.random() < 0.3:
+        x = _as_numpy(x)
+    out = draw.tensor(n, width, draw.rng.choice(_COMPUTED))
+    return {"x": x, "ids": draw.ids(n, rows), "out": out, "num_threads": draw.threads()}
+
+
+def read_rows(draw: Draw) -> Args:
+    width, n = draw.size(2, 4), draw.size(0, 9)
+    out = torch.zeros(n, width)
+    ids = draw.ids(n, _FILE_ROWS // width)
+    return {"fd": _descriptor(), "ids": ids, "out": out, "num_threads": draw.threads()}
+
+
+def aggregate(draw: Draw) -> Args:
+    indptr, indices, num_src = draw.block()
+    num_dst, width, num_rows = len(indptr) - 1, draw.size(1, 20), num_src + 3
+    num_self = draw.size(0, num_dst)
+    per_edge = draw.rng.random() < 0.2
+    out = draw.tensor(num_dst, width, draw.rng.choice(_COMPUTED))
+    given = draw.maybe(True) or per_edge
+    return {
+        "x": draw.tensor(num_rows, width, draw.rng.choice(STORED)),
+        "indptr": indptr,
+        "indices": indices,
+        "out": out,
+        "num_threads": draw.threads(),
+        "ids": draw.ids(len(indices) if per_edge else num_src, num_rows) if given else None,
+        "ids_per_edge": per_edge,
+        "weights": draw.maybe(draw.floats(len(indices))),
+        "dst_scale": draw.maybe(draw.floats(num_dst)),
+        "self_rows": draw.tensor(num_rows, width, draw.rng.choice(STORED)) if num_self else None,
+        "self_ids": draw.maybe(draw.ids(num_self, num_rows)) if num_self else None,
+        "self_scale": draw.maybe(draw.floats(num_self)) if num_self else None,
+        "num_self": num_self,
+        "gate": draw.maybe(draw.tensor(num_dst, width, out.dtype)),
+    }
+
+
+def edge_dot(draw: Draw) -> Args:
+    indptr, indices, num_src = draw.block()
+    width = draw.size(1, 20)
+    out = np.zeros((len(indices), 2), np.float32)
+    return {
+        "a": draw.tensor(len(indptr) - 1, width),
+        "x": draw.tensor(num_src, width),
+        "indptr": indptr,
+        "indices": indices,
+        "out": out[:, 1] if draw.rng.random() < 0.5 else out[:, 1].copy(),
+        "num_threads": draw.threads(),
+    }
+
+
+def expand_edges(draw: Draw) -> Args:
+    indptr, indices, _ = draw.block()
+    out = np.zeros((2, len(indices)), np.int64)
+    return {"indptr": indptr, "indices": indices, "first_dst": draw.size(0, 99), "out": out}
+
+
+def transpose_block(draw: Draw) -> Args:
+    indptr, indices, num_src = draw.block()
+    return {
+        "indptr": indptr,
+        "indices": indices,
+        "num_src": num_src,
+        "weights": draw.maybe(draw.floats(len(indices))),
+        "dst_scale": draw.maybe(draw.floats(len(indptr) - 1)),
+    }
+
+
+def relu_dropout(draw: Draw) -> Args:
+    x = draw.flat(draw.size(0, 80), draw.rng.choice(_COMPUTED))
+    key = draw.rng.getrandbits(64)
+    return {
+        "x": x,
+        "p": draw.rng.choice((0.0, 0.5, 0.9)),
+        "key": key,
+        "num_threads": draw.threads(),
+    }
+
+
+def relu_dropout_backward(draw: Draw) -> Args:
+    y = draw.flat(draw.size(0, 80), draw.rng.choice(_COMPUTED))
+    grad = draw.flat(y.numel(), y.dtype).view(y.shape)
+    return {"y": y, "grad": grad, "scale": 2.0, "num_threads": draw.threads()}
+
+
+def edge_softmax(draw: Draw) -> Args:
+    indptr, indices, _ = draw.block()
+    scores = torch.from_numpy(draw.floats(len(indices) * 3).reshape(-1, 3))
+    bias = draw.maybe(np.abs(draw.floats(len(indices))) + 0.5)
+    return {"indptr": indptr, "scores": scores, "bias": bias, "num_threads": draw.threads()}
+
+
+def edge_softmax_backward(draw: Draw) -> Args:
+    indptr, indices, _ = draw.block()
+    alpha, grad = (torch.from_numpy(draw.floats(len(indices) * 3).reshape(-1, 3)) for _ in range(2))
+    return {"indptr": indptr, "alpha": alpha, "grad": grad, "num_threads": draw.threads()}
+
+
+def count_in_degrees(draw: Draw) -> Args:
+    n = draw.size(1, 9)
+    return {"dst": draw.ids(draw.size(0, 20), n), "counts": np.zeros(n, np.int64)}
+
+
+def csc_fill(draw: Draw) -> Args:
+    n, num_edges = draw.size(1, 9), draw.size(0, 20)
+    src = draw.ids(num_edges, n)
+    dst = draw.ids(num_edges, n, src.dtype)
+    first = draw.size(0, n)
+    last = draw.size(first, n)
+    ends = np.cumsum(np.bincount(dst, minlength=n))
+    cursor = (ends - np.bincount(dst, minlength=n))[first:last].astype(np.int64)
+    out = np.zeros(num_edges, src.dtype)
+    return {"src": src, "dst": dst, "first": first, "last": last, "cursor": cursor, "out": out}
+
+
+def csc_sort(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    drop = draw.rng.random() < 0.5
+    return {
+        **{"indptr": indptr, "indices": indices, "drop_duplicates": drop},
+        "num_threads": draw.threads(),
+    }
+
+
+def rmat_edges(draw: Draw) -> Args:
+    n = draw.size(2, 20)
+    num_edges = draw.size(0, n * (n - 1) // 4)
+    seed = draw.rng.getrandbits(64)
+    return {
+        **{"num_vertices": n, "num_edges": num_edges, "a": 0.57, "b": 0.19, "c": 0.19},
+        **{"seed": seed, "num_threads": draw.threads()},
+    }
+
+
+def planted_partition_edges(draw: Draw) -> Args:
+    n = draw.size(2, 6) * 2
+    return {
+        "community": (np.arange(n) % 2).astype(np.int32),
+        "weight": np.abs(draw.floats(n)) + np.float32(0.5),
+        "num_edges": draw.size(0, 20),
+        "within": draw.rng.random(),
+        "seed": draw.rng.getrandbits(64),
+    }
+
+
+def native_sampler(draw: Draw) -> Args:
+    return {"graph": graph_of(*draw.csc())}
+
+
+def sample_neighbors(draw: Draw) -> Args:
+    graph = graph_of(*draw.csc())
+    hops = draw.size(1, 3)
+    return {
+        "graph": graph,
+        "seeds": _seeds(draw, graph),
+        "fanouts": [draw.rng.choice((-1, 1, 2, 5)) for _ in range(hops)],
+        "replace": draw.rng.random() < 0.5,
+        "seed": draw.rng.getrandbits(64),
+        "step": draw.size(0, 99),
+        "num_threads": draw.threads(),
+        "only_new": draw.rng.random() < 0.3,
+    }
+
+
+def sample_layers(draw: Draw) -> Args:
+    graph = graph_of(*draw.csc())
+    sizes = [draw.size(1, 6) for _ in range(draw.size(1, 3))]
+    seed, step = draw.rng.getrandbits(64), draw.size(0, 99)
+    return {
+        "graph": graph,
+        **{"seeds": _seeds(draw, graph), "layer_sizes": sizes, "seed": seed, "step": step},
+    }
+
+
+def neighbor_sampling(draw: Draw) -> Args:
+    made = sample_neighbors(draw)
+    made.pop("only_new")
+    return made
+
+
+def no_arguments(draw: Draw) -> Args:
+    return {}
+
+
+def graph_of(indptr: Any, indices: Any) -> Graph:
+    """Return a graph whose topology is given."""
+    return Graph(
+        name="tiny",
+        indptr=indptr,
+        indices=indices,
+        features=_NOTHING[:, None],
+        feature_dtype="float32",
+        labels=_NOTHING,
+        num_classes=2,
+        train_idx=_NOTHING,
+        valid_idx=_NOTHING,
+        test_idx=_NOTHING,
+    )
+
+
+_NOTHING = np.zeros(1, np.int64)
+
+
+def _seeds(draw: Draw, graph: Graph) -> Any:
+    n = len(graph.indptr) - 1
+    picked = draw.rng.sample(range(n), draw.size(0, n))
+    return np.array(picked, draw.rng.choice((np.int32, np.int64)))
+
+
+def _as_numpy(x: torch.Tensor) -> Any:
+    name = str(x.dtype).removeprefix("torch.")
+    bits = x.view(torch.int16).numpy().view(np.uint16) if name == "bfloat16" else x.numpy()
+    return bits, name
+
+
+_open: list[int] = []
+
+
+def _descriptor() -> int:
+    """Return a file of ``_FILE_ROWS`` float32, 0 and up."""
+    if not _open:
+        _open.append(os.memfd_create("rows"))
+        os.write(_open[0], np.arange(_FILE_ROWS, dtype=np.float32).tobytes())
+    return _open[0]
+
+
+def _with_graph(method: str) -> Callable[..., Any]:
+    def call(graph: Graph, **others: Any) -> Any:
+        return getattr(ops.NativeSampler(graph), method)(**others)
+
+    return call
+
+
+def _call_neighbor_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> Any:
+    return NeighborSampler(graph, **others).sample(seeds, step)
+
+
+def _call_layer_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> Any:
+    return LayerSampler(graph, **others).sample(seeds, step)
+
+
+#: What draws the arguments of a valid call, by the name of what is called.
+MAKERS: dict[str, Callable[[Draw], Args]] = {
+    **{"simd_level": no_arguments, "keep_freed_memory": no_arguments},
+    **{"empty": empty, "gather": gather, "read_rows": read_rows, "aggregate": aggregate},
+    **{"edge_dot": edge_dot, "expand_edges": expand_edges, "transpose_block": transpose_block},
+    **{"relu_dropout": relu_dropout, "relu_dropout_backward": relu_dropout_backward},
+    **{"edge_softmax": edge_softmax, "edge_softmax_backward": edge_softmax_backward},
+    **{"count_in_degrees": count_in_degrees, "csc_fill": csc_fill, "csc_sort": csc_sort},
+    **{"rmat_edges": rmat_edges, "planted_partition_edges": planted_partition_edges},
+    "NativeSampler": native_sampler,
+    "NativeSampler.sample_neighbors": sample_neighbors,
+    "NativeSampler.sample_layers": sample_layers,
+    "NeighborSampler.sample": neighbor_sampling,
+    "LayerSampler.sample": sample_layers,
+}
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "NativeSampler.sample_neighbors": _with_graph("sample_neighbors"),
+    "NativeSampler.sample_layers": _with_graph("sample_layers"),
+    "NeighborSampler.sample": _call_neighbor_sampler,
+    "LayerSampler.sample": _call_layer_sampler,
+}
+#: What is called, by the same names.
+CALLS: dict[str, Callable[..., Any]] = {
+    name: _OTHERS[name] if name in _OTHERS else getattr(ops, name) for name in MAKERS
+}

@@ -1,0 +1,206 @@
+"""Configuration files with code, or the beginning of it, in every place that YAML offers."""
+
+from __future__ import annotations
+
+import random
+
+from ..mutate import NUMBERS, TEXT
+from ..pickles import COMMAND
+
+__all__ = ["YAML", "hostile_yaml"]
+
+_CALL = f"{{_target_: os.system, command: {COMMAND}}}"
+_COPY = "{_target_: shutil.copy, src: my.yaml, dst: executed}"
+_TAGS = (
+    f"!!python/object/apply:os.system ['{COMMAND}']",
+    f"!!python/object/new:os.system ['{COMMAND}']",
+    "!!python/object/apply:subprocess.call {args: [touch, executed]}",
+    *(
+        "!!python/name:os.system",
+        "!!python/module:os",
+        "!!python/object:os.Pipe {}",
+        "!!python/tuple [1]",
+    ),
+    *(
+        "!<tag:yaml.org,2002:python/name:os.system> ''",
+        "!unknown x",
+        "!!binary aGVsbG8=",
+        "!!set {a, b}",
+    ),
+    *(
+        "2001-01-01",
+        ".nan",
+        ".inf",
+        "0o17",
+        "1:30",
+        "~",
+        "!!int x",
+        "!!float 1e999",
+        "<<",
+        "*nowhere",
+    ),
+    *("${oc.env:PATH}", "${oc.decode:'[1]'}", "${seed", "${seed}", "${hydra:run.dir}", "${now:%Y}"),
+    *(
+        "${oc.create:{a:1}}",
+        "${usable_cores:}",
+        "${nowhere}",
+        "${x:${x:${x:1}}}",
+        "${oc.select:hydra,1}",
+    ),
+    *(
+        _CALL,
+        _COPY,
+        "{_target_: gnnscale.cli.main}",
+        "{_target_: torch.load, f: x}",
+        "'\\e[31m'",
+        '"\\0"',
+    ),
+    *("[[1], [2, [3]]]", "{a: {b: {c: 1}}}", "'" + "x" * 70_000 + "'", "[" * 2000 + "]" * 2000),
+)
+_HYDRA = (
+    *(
+        f"callbacks: {{x: {_CALL}}}",
+        f"callbacks: {{x: {_COPY}}}",
+        f"launcher: {_CALL}",
+        f"sweeper: {_COPY}",
+    ),
+    *(
+        "run: {dir: ../../esc}",
+        "sweep: {dir: ../../esc}",
+        "searchpath: [file://dir]",
+        "output_subdir: ../x",
+    ),
+    *(
+        "job: {chdir: true}",
+        "job: {env_set: {PATH: x}}",
+        "mode: MULTIRUN",
+        "verbose: true",
+        "help: 3",
+    ),
+    f"job_logging: {{version: 1, handlers: {{x: {{(): os.system, command: {COMMAND}}}}}}}",
+    "job_logging: {version: 1, handlers: {x: {class: logging.FileHandler, filename: executed}}}",
+    f"hydra_logging: {{version: 1, formatters: {{x: {{(): os.system, command: {COMMAND}}}}}}}",
+)
+_WHOLE = (
+    *(
+        "",
+        "- a\n- b\n",
+        "7\n",
+        "just words\n",
+        "null\n",
+        "{}\n",
+        "---\na: 1\n---\nb: 2\n",
+        "a: 1\na: 2\n",
+    ),
+    *(
+        "&a [*a]\n",
+        "a: &a {b: *a}\n",
+        "? [a, b]\n: c\n",
+        "1: 2\n",
+        "true: x\n",
+        "a:\n\tb: 1\n",
+        "\ufeffseed: 1\n",
+    ),
+    *(
+        "seed: 1\x00\n",
+        "# @package hydra\nrun: {dir: executed}\n",
+        "# @package hydra.callbacks\nx: " + _COPY,
+    ),
+    *(
+        "defaults:\n  - override /hydra/launcher: nothing\n",
+        "defaults: 3\n",
+        "defaults: [a: b: c]\n",
+    ),
+    *(
+        "defaults:\n  - /hydra/job_logging: none\n",
+        "defaults:\n  - ../../../etc/passwd\n",
+        "\x1b[31m: 1\n",
+    ),
+    *(
+        "defaults:\n  - my\n",
+        "defaults:\n  - file_my\n",
+        "defaults:\n  - optional nowhere: x\n",
+        "'a.b': 1\n",
+    ),
+    "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    + "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n"
+        for a, b in zip("abcdefg", "bcdefgh", strict=True)
+    ),
+    *(f"hydra:\n  {line}\n" for line in _HYDRA),
+    *(f"{line.replace(': ', ': ', 1)}\n" for line in _HYDRA),
+    *(f"# @package hydra\n{line}\n" for line in _HYDRA),
+)
+_KEYS = (
+    "seed",
+    "epochs",
+    "model",
+    "dataset",
+    "sampler",
+    "runtime",
+    "optimizer",
+    "resume",
+    "run",
+    "platform",
+)
+_FIELDS = (
+    "hidden",
+    "name",
+    "raw",
+    "store",
+    "fanouts",
+    "lr",
+    "_target_",
+    "_args_",
+    "devices",
+    "_partial_",
+)
+_TARGETS = (
+    *(
+        "os.system",
+        "shutil.copy",
+        "gnnscale.model.GCN",
+        "gnnscale.cli.main",
+        "gnnscale.ops.empty",
+        "os",
+        "",
+    ),
+    *(
+        "gnnscale.graph.Graph",
+        "gnnscale.dataset.base.Dataset",
+        "gnnscale..x",
+        "gnnscale.ops.np.load",
+        "3",
+    ),
+    *(
+        "gnnscale.config.importlib.import_module",
+        "gnnscale.__main__.main",
+        "gnnscale.dataset.Planetoid",
+    ),
+)
+
+
+def hostile_yaml(rng: random.Random, template: bytes) -> bytes:
+    """Return a file of code, of odd values, or ``template`` with either in it."""
+    kind = rng.randrange(6)
+    if kind == 0:
+        return rng.choice(_WHOLE).encode()
+    if kind == 1:
+        return f"{rng.choice(_KEYS)}: {rng.choice(_TAGS)}\n".encode()
+    if kind == 2:
+        value = rng.choice((*_TAGS, *NUMBERS, *_TARGETS))
+        return f"{rng.choice(_KEYS)}:\n  {rng.choice(_FIELDS)}: {value}\n".encode()
+    if kind == 3:
+        return template + rng.choice(_WHOLE).encode()
+    if kind == 4:
+        lines = template.decode(errors="replace").splitlines()
+        at = rng.randrange(len(lines)) if lines else 0
+        values = _TARGETS if lines and "_target_" in lines[at] else (*_TAGS, *NUMBERS)
+        if lines:
+            lines[at] = f"{lines[at].partition(':')[0]}: {rng.choice(values)}"
+        return ("\n".join(lines) + "\n").encode()
+    return rng.choice(TEXT)(template, rng)
+
+
+#: Everything that is a whole file, for those who want all of it.
+YAML = _WHOLE

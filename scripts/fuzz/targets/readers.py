@@ -1,0 +1,126 @@
+"""Published layouts: files are damaged, prepared, and trained one step on if they were let in."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gnnscale import dataset
+from gnnscale.config import ConfigError
+from gnnscale.dataset import verify_store
+from gnnscale.graph import GraphError
+
+from ..case import Input, Outcome, case_rng
+from ..structured import edit_file
+from ..verdict import WrongResultError, guarded, strange_files
+from .samples import SAMPLES, Sample, real_samples
+from .training import MODELS, check_graph, train_step
+
+__all__ = ["Readers"]
+
+#: One case in so many damages a real file, which takes longer.
+_REAL = 100
+
+
+class Readers:
+    """``prepare``, ``open`` and a step of training on damaged files.
+
+    Args:
+        only: one layout; None takes them in turn.
+    """
+
+    name = "readers"
+    batch = 64
+    limit_s = 20.0
+    uses_files = True
+
+    def __init__(self, only: str | None = None) -> None:
+        self.kinds = [name for name in SAMPLES if only in (None, name, name.lower())]
+        if not self.kinds:
+            raise ValueError(f"{only}: readers are {', '.join(SAMPLES)}")
+        if only is not None:
+            self.name = f"readers-{self.kinds[0].lower()}"
+        self._real: dict[str, Sample] = {}
+
+    def prepare(self) -> None:
+        """Train once, so that everything is imported, and look for real files."""
+        self._real = real_samples()
+
+    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+        """Damage one to three of a sample's files, seldom its options."""
+        rng = case_rng(key, number)
+        layout = self.kinds[number % len(self.kinds)]
+        sample = rng.choice(SAMPLES[layout])
+        if rng.randrange(_REAL) == 0:
+            sample = self._real.get(layout, sample)
+        options = dict(sample.options) | _options(rng)
+        files, edits = damaged(sample.files, key, number, rng.choice((0, 1, 1, 1, 1, 2, 3)), keep)
+        return Input(kind=layout, options=options, files=files, edits=tuple(edits))
+
+    def run(self, made: Input, folder: Path) -> Outcome:
+        """Prepare, open, check, and train a step."""
+        raw = folder / "raw"
+        raw.mkdir()
+        made.write(raw)
+        os.environ["GNNSCALE_HOME"] = str(folder / "home")
+        layout = getattr(dataset, made.kind)
+        model = list(MODELS)[len(made.edits) % len(MODELS)]
+        prepared: list[Path] = []
+
+        def body() -> None:
+            reader = layout(raw=str(raw), **made.options)
+            prepared.append(reader.prepare())
+            graph = reader.open()
+            for check in verify_store(prepared[0]):
+                if check.problem is not None:
+                    raise WrongResultError(f"the store has {check.what} wrong")
+            check_graph(graph)
+            train_step(graph, model)
+
+        names = [str(folder), "dataset.", f"features of {made.options['name']}"]
+        outcome = guarded(body, (GraphError, ConfigError), names)
+        if outcome.is_finding:
+            return outcome
+        stores = {f"home/graphs/{store.name}" for store in prepared}
+        empty = set() if prepared else {"home", "home/graphs"}
+        return strange_files(folder, {"raw", *stores, *empty}) or outcome
+
+
+def damaged(
+    files: Mapping[str, bytes], key: str, number: int, num_edits: int, keep: frozenset[int] | None
+) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files with some of them edited, and which edits these were.
+
+    Every edit has random numbers of its own, so that one can be left out and the others stay.
+    """
+    changed, edits = dict(files), []
+    for place in range(num_edits):
+        rng = case_rng(key, number, place)
+        name = rng.choice(sorted(files))
+        if keep is None or place in keep:
+            if rng.random() < 0.01:
+                changed.pop(name, None)
+            elif name in changed:
+                changed[name] = edit_file(name, changed[name], rng)
+            edits.append(f"{place}: {name}")
+    return changed, edits
+
+
+def _options(rng: random.Random) -> dict[str, Any]:
+    """Return some of the options that every layout has."""
+    choices: dict[str, tuple[Any, ...]] = {
+        "undirected": (True, False),
+        "drop_duplicates": (True, False),
+        "self_loops": ("keep", "remove", "add"),
+        "feature_dtype": ("float32", "float16", "bfloat16", "uint8"),
+        "normalize_features": (True, False),
+        "memory_bytes": (64, 1 << 20),
+    }
+    names = rng.sample(sorted(choices), rng.choice((0, 0, 0, 1, 2)))
+    picked = {name: rng.choice(choices[name]) for name in names}
+    if picked.get("feature_dtype") == "uint8":
+        picked.pop("normalize_features", None)
+    return picked

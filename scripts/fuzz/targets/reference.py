@@ -1,0 +1,139 @@
+"""Slow answers in NumPy to compare the answers of ``ops`` with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["REFERENCES", "wrong"]
+
+
+def _matrix(rows: Any) -> Any:
+    if isinstance(rows, torch.Tensor):
+        return rows.detach().to(torch.float64).numpy()
+    array, name = rows
+    if name == "bfloat16":
+        return (np.asarray(array).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return np.asarray(array, np.float64)
+
+
+def _ints(values: Any) -> Any:
+    return np.asarray(values).astype(np.int64)
+
+
+def gather(args: dict[str, Any]) -> Any:
+    return _matrix(args["x"])[_ints(args["ids"])]
+
+
+def aggregate(args: dict[str, Any]) -> Any:
+    x, indptr, indices = _matrix(args["x"]), _ints(args["indptr"]), _ints(args["indices"])
+    rows = indices if args["ids"] is None else _ints(args["ids"])
+    if args["ids"] is not None and not args["ids_per_edge"]:
+        rows = rows[indices]
+    messages = x[rows]
+    if args["weights"] is not None:
+        messages = messages * np.asarray(args["weights"], np.float64)[:, None]
+    out = np.zeros((len(indptr) - 1, x.shape[1]))
+    dst = np.repeat(np.arange(len(out)), np.diff(indptr))
+    np.add.at(out, dst, messages[: len(dst)])
+    if args["dst_scale"] is not None:
+        out *= np.asarray(args["dst_scale"], np.float64)[:, None]
+    num_self = int(args["num_self"])
+    if num_self:
+        own = _matrix(args["self_rows"])
+        own = own[:num_self] if args["self_ids"] is None else own[_ints(args["self_ids"])]
+        if args["self_scale"] is not None:
+            own = own * np.asarray(args["self_scale"], np.float64)[:, None]
+        out[:num_self] += own[:num_self]
+    if args["gate"] is not None:
+        out[_matrix(args["gate"]) <= 0] = 0
+    return out
+
+
+def edge_dot(args: dict[str, Any]) -> Any:
+    indptr, indices = _ints(args["indptr"]), _ints(args["indices"])
+    dst = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return (_matrix(args["a"])[dst] * _matrix(args["x"])[indices[: len(dst)]]).sum(axis=1)
+
+
+def expand_edges(args: dict[str, Any]) -> Any:
+    indptr = _ints(args["indptr"])
+    dst = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) + int(args["first_dst"])
+    return np.stack([_ints(args["indices"])[: len(dst)], dst])
+
+
+def count_in_degrees(args: dict[str, Any]) -> Any:
+    return np.bincount(_ints(args["dst"]), minlength=len(args["counts"])) + _ints(args["counts"])
+
+
+def read_rows(args: dict[str, Any]) -> Any:
+    width = args["out"].shape[1]
+    return _ints(args["ids"])[:, None] * width + np.arange(width)
+
+
+def transpose_block(args: dict[str, Any]) -> Any:
+    return np.bincount(_ints(args["indices"]), minlength=int(args["num_src"]))
+
+
+def csc_sort(args: dict[str, Any]) -> Any:
+    indptr, indices = _ints(args["indptr"]), _ints(args["indices"])
+    lists = [np.sort(indices[a:b]) for a, b in pairwise(indptr)]
+    if args["drop_duplicates"]:
+        lists = [np.unique(each) for each in lists]
+    return np.concatenate(lists) if lists else np.zeros(0, np.int64)
+
+
+def relu_dropout_backward(args: dict[str, Any]) -> Any:
+    y, grad = (args[name].detach().to(torch.float64).numpy() for name in ("y", "grad"))
+    return np.where(y > 0, grad * args["scale"], 0)
+
+
+def edge_softmax(args: dict[str, Any]) -> Any:
+    indptr, scores = _ints(args["indptr"]), _matrix(args["scores"])
+    bias = np.ones(len(scores)) if args["bias"] is None else np.asarray(args["bias"], np.float64)
+    parts = []
+    for begin, end in pairwise(indptr):
+        raised = np.exp(scores[begin:end]) * bias[begin:end, None]
+        parts.append(raised / raised.sum(axis=0))
+    return np.concatenate(parts) if parts else np.zeros((0, scores.shape[1]))
+
+
+def _out(args: dict[str, Any], answer: Any) -> Any:
+    out = args["out"]
+    return (
+        out.detach().to(torch.float64).numpy() if isinstance(out, torch.Tensor) else np.asarray(out)
+    )
+
+
+def _sorted_lists(args: dict[str, Any], answer: Any) -> Any:
+    return np.asarray(args["indices"])[: int(answer[-1])]
+
+
+def _tensor(args: dict[str, Any], answer: Any) -> Any:
+    return answer.to(torch.float64).numpy()
+
+
+Reference = Callable[[dict[str, Any]], Any]
+Answer = Callable[[dict[str, Any], Any], Any]
+#: By function: the right answer from the arguments before the call, and where it is afterwards.
+REFERENCES: dict[str, tuple[Reference, Answer]] = {
+    "gather": (gather, _out),
+    "aggregate": (aggregate, _out),
+    "edge_dot": (edge_dot, _out),
+    "expand_edges": (expand_edges, _out),
+    "read_rows": (read_rows, _out),
+    "count_in_degrees": (count_in_degrees, lambda args, _: np.asarray(args["counts"])),
+    "transpose_block": (transpose_block, lambda _, answer: np.diff(answer[0])),
+    "csc_sort": (csc_sort, _sorted_lists),
+    "relu_dropout_backward": (relu_dropout_backward, _tensor),
+    "edge_softmax": (edge_softmax, _tensor),
+}
+
+
+def wrong(expected: Any, found: Any) -> bool:
+    """Whether an answer differs by more than bfloat16 rounds."""
+    return expected.shape != found.shape or not np.allclose(found, expected, rtol=2e-2, atol=0.3)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+# The fuzzer is no part of the package; its modules are imported as ``fuzz``.
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+
+
+@pytest.fixture(scope="module")
+def fuzzer() -> Iterator[ProcessPoolExecutor]:
+    """A process that does nothing but fuzz.
+
+    The fuzzer forks, and the process of the tests has threads that a child of it would lack.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as executor:
+        yield executor
