@@ -127,8 +127,9 @@ def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:
             _refuse_label(column, good, source)
         return column.astype(np.int64)
     known = ~np.isnan(column)
-    # Before the cast, which has no answer for what int64 cannot hold.
-    good = ~known | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
+    # Before the cast, which has no answer for what int64 cannot hold. Signalling NaN is NaN too.
+    with np.errstate(invalid="ignore"):
+        good = ~known | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
     if not good.all():
         _refuse_label(column, good, source)
     return np.where(known, column, -1).astype(np.int64)

@@ -108,6 +108,10 @@ def zip_bomb(data: bytes, rng: random.Random) -> bytes:
     return local + central + end
 
 
+#: Bytes of a text that is edited.
+_MAX_INNER = 64 << 20
+
+
 def gzip_inner(name: str, data: bytes, rng: random.Random, edit: Inner) -> bytes:
     """Edit what is inside a .gz file; or its bytes; seldom let it unpack to 4 GB."""
     kind = rng.random()
@@ -115,9 +119,12 @@ def gzip_inner(name: str, data: bytes, rng: random.Random, edit: Inner) -> bytes
         return rng.choice(BYTES)(data, rng)
     if kind < 0.205:
         return data[:10] + _many_times(rng.choice((b"1,1\n", b"9", b"\n", b",")))
+    unpack = zlib.decompressobj(31)
     try:
-        inner = zlib.decompress(data, 31)
+        inner = unpack.decompress(data, _MAX_INNER)
     except zlib.error:
+        return rng.choice(BYTES)(data, rng)
+    if not unpack.eof:  # an earlier edit made it a bomb, or cut it off
         return rng.choice(BYTES)(data, rng)
     pack = zlib.compressobj(1, zlib.DEFLATED, 31)
     return pack.compress(edit(name[: -len(".gz")], inner, rng)) + pack.flush()

@@ -111,7 +111,9 @@ def json_value(data: bytes, rng: random.Random) -> bytes:
     """Replace, repeat or nest a value of a JSON file."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # of an edit before this one
+        value = None
+    if not isinstance(value, (dict, list)):
         return rng.choice(TEXT)(data, rng)
     kind = rng.randrange(8)
     if kind == 0:
