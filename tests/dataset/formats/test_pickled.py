@@ -227,6 +227,7 @@ def test_extensions_of_the_process_are_not_used(monkeypatch):
         (b"\x8b\xff\xff\xff\x7f.", "damaged"),
         (b"L" + b"9" * 100_000 + b"L\n.", "damaged"),
         (b"V\\ud8", "damaged"),
+        (b"S'\\m'\n.", "damaged: invalid escape"),
         (b"N" + b"r\xff\xff\xff\x7f" * 3, "exhausted"),
         (b"N" + b"\x94" * 9 + b".", "it remembers more than it holds"),
     ],
