@@ -156,6 +156,6 @@ def _agreeing(files: Mapping[str, bytes]) -> dict[str, bytes]:
             if entry and found:
                 shape = [int(axis) for axis in found[2].split(b",") if axis.strip()]
                 entry.update(bytes=len(content), shape=shape)
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return dict(files)  # damaged itself
     return {**files, "meta.json": json.dumps(meta).encode()}
