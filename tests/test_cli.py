@@ -94,43 +94,6 @@ def test_help_and_configuration_of_a_command_need_no_torch(gnnscale: Command) ->
     assert "\nepochs: 200\n" in answer.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["epoch=3"], ["epoch: unknown option, did you mean 'epochs'?"]),
-        (["lr=0.1"], ["lr: unknown option, did you mean 'optimizer.lr'?"]),
-        (["model.hiden=3"], ["model.hiden: unknown option, did you mean 'model.hidden'?"]),
-        (["modle=gcn"], ["modle", "did you mean 'model'"]),
-        (["model=sgae"], ["model=sgae: no such model, did you mean 'sage'?"]),
-        (["config=cora_gnc"], ["config=cora_gnc: no such experiment, did you mean 'cora_gcn'?"]),
-        (["config=none.yaml"], ["config=none.yaml: no such file"]),
-        (["epochs"], ["epochs: cannot be read as an option, write option=value"]),
-        (["--epochs=3"], ["--epochs=3: options have no dashes, as in epochs=3"]),
-        (["--fast"], ["--fast: unknown flag"]),
-        (["resume=nowhere"], ["resume=nowhere: not a run directory"]),
-        (["resume=nowhere", "-m"], ["resume=nowhere: cannot be part of a sweep"]),
-    ],
-)
-def test_options_that_do_not_exist(
-    gnnscale: Command, arguments: list[str], parts: list[str], tmp_path: Path
-) -> None:
-    one_line(gnnscale("train", *arguments), *parts)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "part"),
-    [
-        ("train", ["batch_size=abc"], "batch_size: Value 'abc' of type 'str'"),
-        ("evaluate", ["run=nowhere"], "run=nowhere: not a run directory"),
-    ],
-)
-def test_values_that_are_not_allowed(
-    gnnscale: Command, command: str, arguments: list[str], part: str
-) -> None:
-    one_line(gnnscale(command, *arguments), part)
-
-
 def test_every_flag_of_hydra_is_known() -> None:
     from hydra._internal.utils import get_args_parser
 
@@ -222,7 +185,7 @@ def weights(directory: Path) -> dict[str, Any]:
 def test_a_killed_run_resumes_to_the_same_weights(
     gnnscale: Command, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    options = (*TINY, "epochs=60")
+    options = (*TINY, "epochs=30")
     whole = path_written(gnnscale("train", *options))
     part = tmp_path / "part"
     process = start(tmp_path, environment, "train", *options, f"hydra.run.dir={part}")
@@ -237,7 +200,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
     summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, part)]
     for name in ("test_metric", "valid_metric", "best_epoch", "epochs", "train_loss"):
         assert summaries[0][name] == summaries[1][name]
-    assert len((part / "metrics.jsonl").read_text().splitlines()) == 60
+    assert len((part / "metrics.jsonl").read_text().splitlines()) == 30
     answer = gnnscale("train", f"resume={part}", "model.hidden=16")
     one_line(answer, "resume: model.hidden is 16, but", "was written with 8")
 

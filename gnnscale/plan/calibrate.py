@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from gnnscale.graph import Graph
 from gnnscale.hardware import cache_bytes, find_machine, usable_cores
@@ -262,6 +261,8 @@ def _fit(
         seconds: what it took.
         known: seconds of it that are explained already.
     """
+    from scipy.optimize import nnls  # takes a while, and no worker needs it
+
     took = np.asarray(seconds)
     rest = 1 - (np.zeros_like(took) if known is None else np.asarray(known)) / took
     relative = np.asarray(work, dtype=np.float64) / took[:, None]

@@ -12,6 +12,20 @@ from gnnscale.config import ConfigError
 
 #: The arguments, and a part of what is said.
 ODD = [
+    ("train epoch=3", "epoch: unknown option, did you mean 'epochs'?"),
+    ("train lr=0.1", "lr: unknown option, did you mean 'optimizer.lr'?"),
+    ("train model.hiden=3", "model.hiden: unknown option, did you mean 'model.hidden'?"),
+    ("train modle=gcn", "did you mean 'model'"),
+    ("train model=sgae", "model=sgae: no such model, did you mean 'sage'?"),
+    ("train config=cora_gnc", "config=cora_gnc: no such experiment, did you mean 'cora_gcn'?"),
+    ("train config=none.yaml", "config=none.yaml: no such file"),
+    ("train epochs", "epochs: cannot be read as an option, write option=value"),
+    ("train --epochs=3", "--epochs=3: options have no dashes, as in epochs=3"),
+    ("train --fast", "--fast: unknown flag"),
+    ("train resume=nowhere", "resume=nowhere: not a run directory"),
+    ("train resume=nowhere -m", "resume=nowhere: cannot be part of a sweep"),
+    ("train batch_size=abc", "batch_size: Value 'abc' of type 'str'"),
+    ("evaluate run=nowhere", "run=nowhere: not a run directory"),
     ("train hydra.run.dir=/proc/x", "/proc/x: No such file or directory"),
     ("train hydra.output_subdir=/proc/x", "/proc/x: No such file or directory"),
     ("train -m hydra.sweep.dir=/proc/x seed=0,1", "/proc/x: No such file or directory"),

@@ -10,13 +10,11 @@ import io
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, Any
 
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.plain import file_bytes, readable
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.graph import GraphError
 
@@ -39,7 +37,7 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file_bytes = file_bytes(path)
-        with _readable(path):
+        with readable(path):
             self._zip = zipfile.ZipFile(path)
         self._members = {info.filename: info for info in self._zip.infolist()}
         num_members = len(self._zip.infolist())
@@ -104,7 +102,7 @@ class Archive:
                 f"{source}: compressed by method {info.compress_type}, "
                 "allowed are 0 (stored) and 8 (deflated)"
             )
-        with _readable(source):
+        with readable(source):
             return io.BufferedReader(_Member(self._zip.open(info), source), _BUFFER_BYTES)
 
     def read(self, name: str, *, allowance: int, ratio: int, advice: str) -> bytes:
@@ -125,7 +123,7 @@ class _Member(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _readable(self._source):
+        with readable(self._source):
             data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -174,14 +172,3 @@ def _check_place(info: zipfile.ZipInfo, path: Path) -> None:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise GraphError(f"{path}: member {name!r} is a link or a device, allowed are files")
-
-
-@contextmanager
-def _readable(source: object) -> Iterator[None]:
-    """Turn whatever zipfile and zlib raise on damaged input into one line."""
-    try:
-        yield
-    except GraphError:
-        raise
-    except Exception as error:
-        raise GraphError(f"{source}: cannot be read ({error or type(error).__name__})") from None

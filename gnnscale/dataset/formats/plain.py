@@ -1,13 +1,15 @@
-"""Regular files: their sizes, and their bytes as a whole."""
+"""Regular files: their sizes, their bytes as a whole, and what libraries raise about them."""
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gnnscale.graph import GraphError
 
-__all__ = ["file_bytes", "read_file", "total_bytes"]
+__all__ = ["file_bytes", "read_file", "readable", "total_bytes"]
 
 _MAX_BYTES = 2 << 30
 
@@ -48,6 +50,17 @@ def read_file(path: Path) -> bytes:
             return stream.read(size)  # not read(): the file may grow for ever
     except OSError as error:
         raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
+
+
+@contextmanager
+def readable(source: object) -> Iterator[None]:
+    """Turn whatever zipfile, gzip and zlib raise on damaged input into one line."""
+    try:
+        yield
+    except GraphError:
+        raise
+    except Exception as error:
+        raise GraphError(f"{source}: cannot be read ({error or type(error).__name__})") from None
 
 
 def _reason(error: Exception) -> str:

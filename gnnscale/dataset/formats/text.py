@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.plain import file_bytes, readable
 from gnnscale.errors import one_line, shown
 from gnnscale.graph import MAX_FEATURES, GraphError
 
@@ -92,7 +92,7 @@ def head_lines(file: Path, *, source: object) -> list[str]:
 
     The last one is left out where it goes on after that.
     """
-    with _opened(file, source, ratio=20) as stream, _readable(source):
+    with _opened(file, source, ratio=20) as stream, readable(source):
         data: bytes = stream.read(_HEAD_BYTES)
     whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
     if not data:
@@ -144,22 +144,11 @@ class _Limited:
         return data
 
 
-@contextmanager
-def _readable(source: object) -> Iterator[None]:
-    """Turn whatever gzip and zlib raise on damaged input into one line."""
-    try:
-        yield
-    except GraphError:
-        raise
-    except Exception as error:
-        raise GraphError(f"{source}: cannot be read ({error or type(error).__name__})") from None
-
-
 def _blocks(stream: Any, skip_lines: int, source: object) -> Iterator[_Block]:
     """Cut text into blocks of whole lines; the first ``skip_lines`` are left out."""
     line, rest = 1, b""
     while True:
-        with _readable(source):
+        with readable(source):
             data = stream.read(_BLOCK_BYTES)
         cut = data.rfind(b"\n") + 1
         if data and not cut:

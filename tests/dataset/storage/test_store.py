@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -325,13 +326,18 @@ def test_meta(tmp_path):
     assert meta["raw"] == []
 
 
-@pytest.fixture
+@contextmanager
 def file_size_limit():
-    """Files may not grow beyond 64 KiB, which fails like a full disk."""
+    """Files may not grow beyond 64 KiB, which fails like a full disk.
+
+    No fixture: a report of the tests that goes to a file is one, too.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def write_much(path, part):
@@ -346,9 +352,10 @@ def write_much(path, part):
 
 
 @pytest.mark.parametrize("part", ["edges", "features"])
-def test_disk_full(tmp_path, file_size_limit, leftovers, part):
+def test_disk_full(tmp_path, leftovers, part):
     path = tmp_path / "stores" / "big"
-    with pytest.raises(GraphError, match=r"big: cannot be written, .* MiB free\)"):
+    refused = pytest.raises(GraphError, match=r"big: cannot be written, .* MiB free\)")
+    with file_size_limit(), refused:
         write_much(path, part)
     assert not path.exists()
     assert leftovers(path) == []
