@@ -21,7 +21,8 @@ __all__ = ["DATA_BYTES", "Progress", "fork_child"]
 #: A case may take 2 GB of memory; the limit of the process is above, so that taking more shows.
 PEAK_BYTES = 2_000_000_000
 DATA_BYTES = 3_000_000_000
-FILE_BYTES = 64 << 20
+#: Text of a few MB that unpacks within its limits makes hundreds of MB of edges.
+FILE_BYTES = 1 << 30
 CPU_S = 3600
 
 

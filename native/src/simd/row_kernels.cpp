@@ -87,30 +87,19 @@ inline void for_edge_rows(const Aggregate& task, Use&& use) {
                 : use(static_cast<const int32_t*>(task.ids.data));
 }
 
-// kVectors vectors of the output of one destination: contiguous from column `first`, but for the
-// last one, which starts at column `last` (it may overlap its neighbour; both compute the same).
-// The accumulators stay in registers over all edges.
-template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows>
-inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge,
-                              int64_t first, int64_t last) {
-  using In = element_t<kIn>;
-  constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
-  constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
-  const auto column = [&](int k) { return k == kVectors - 1 ? last : first + k * kWidth; };
-  Vec sum[kVectors] = {};
-  for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
-    if (edge + kDistance < end_edge) {
-      prefetch_bytes(row_of<In>(task.x, rows[edge + kDistance]) + first, kBytes);
-    }
-    const In* row = row_of<In>(task.x, rows[edge]);
-    for (int k = 0; k < kVectors; ++k) {
-      Vec value = load<kIn>(row + column(k));
-      if constexpr (kWeighted) value *= task.weights[edge * task.weight_stride];
-      sum[k] += value;
-    }
-  }
-  const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
-  for (int k = 0; k < kVectors; ++k) sum[k] *= scale;
+// Where vector k of a group starts: contiguous from column `first`, but for the last one, which
+// starts at column `last` (it may overlap its neighbour; both compute the same).
+template <int kVectors>
+struct Columns {
+  int64_t first, last;
+  int64_t operator()(int k) const { return k == kVectors - 1 ? last : first + k * kWidth; }
+};
+
+// Adds the own row of a destination, scaled, and closes the gate. Out of line, since it depends on
+// two more types and is rare beside the edges: in every kernel below it would be most of the code.
+template <int kVectors>
+[[gnu::noinline]] void add_own_row(const Aggregate& task, int64_t dst, Vec* sum,
+                                   Columns<kVectors> column) {
   if (dst < task.num_self) {
     const float self_scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
     for_stored(task.self.dtype, [&]<DType kSelf>() {
@@ -126,6 +115,36 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
         sum[k] = (Vec)((VecU32)sum[k] & (VecU32)(open > 0));
       }
     });
+  }
+}
+
+// kVectors vectors of the output of one destination. The accumulators stay in registers over all
+// edges.
+template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows>
+inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge,
+                              Columns<kVectors> column) {
+  using In = element_t<kIn>;
+  constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
+  constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
+  Vec sum[kVectors] = {};
+  for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
+    if (edge + kDistance < end_edge) {
+      prefetch_bytes(row_of<In>(task.x, rows[edge + kDistance]) + column.first, kBytes);
+    }
+    const In* row = row_of<In>(task.x, rows[edge]);
+    for (int k = 0; k < kVectors; ++k) {
+      Vec value = load<kIn>(row + column(k));
+      if constexpr (kWeighted) value *= task.weights[edge * task.weight_stride];
+      sum[k] += value;
+    }
+  }
+  const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
+  for (int k = 0; k < kVectors; ++k) sum[k] *= scale;
+  if (dst < task.num_self || task.gate.data != nullptr) {
+    Vec whole[kVectors];  // a copy: what has an address does not stay in registers
+    for (int k = 0; k < kVectors; ++k) whole[k] = sum[k];
+    add_own_row<kVectors>(task, dst, whole, column);
+    for (int k = 0; k < kVectors; ++k) sum[k] = whole[k];
   }
   auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
   for (int k = 0; k < kVectors; ++k) store<kOut>(out + column(k), sum[k]);
@@ -172,13 +191,12 @@ void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t
     int64_t first = 0;
     const auto group = [&]<int kVectors>() {
       const int64_t last = first + (kVectors - 1) * kWidth;
-      aggregate_columns<kIn, kOut, kVectors, kWeighted>(
-          task, rows, dst, end_edge, first, last + kWidth <= length ? last : length - kWidth);
+      const Columns<kVectors> column = {first, last + kWidth <= length ? last : length - kWidth};
+      aggregate_columns<kIn, kOut, kVectors, kWeighted>(task, rows, dst, end_edge, column);
       first += kVectors * kWidth;
     };
-    while (first + 8 * kWidth <= length) group.template operator()<8>();
+    while (first + 7 * kWidth < length) group.template operator()<8>();
     switch ((length - first + kWidth - 1) / kWidth) {
-      case 0: break;
       case 1: group.template operator()<1>(); break;
       case 2: group.template operator()<2>(); break;
       case 3: group.template operator()<3>(); break;
@@ -186,7 +204,7 @@ void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t
       case 5: group.template operator()<5>(); break;
       case 6: group.template operator()<6>(); break;
       case 7: group.template operator()<7>(); break;
-      default: group.template operator()<8>(); break;
+      default: break;  // nothing is left
     }
   }
 }
