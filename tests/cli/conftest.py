@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,21 +33,26 @@ class Answer:
         return line
 
 
-@pytest.fixture(scope="session")
-def run_lines(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Answer]]:
+@pytest.fixture(scope="module")
+def run_lines(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Sequence[Sequence[str]]], list[Answer]]]:
     """Run command lines, each in an empty directory, and tell what each did."""
     home = tmp_path_factory.mktemp("home")
+    with subprocess.Popen(
+        [sys.executable, PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "GNNSCALE_HOME": str(home)},
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        requests, answers = program.stdin, program.stdout
 
-    def run(lines: Sequence[Sequence[str]]) -> list[Answer]:
-        done = subprocess.run(
-            [sys.executable, PROGRAM],
-            input=json.dumps([list(line) for line in lines]),
-            env={**os.environ, "GNNSCALE_HOME": str(home)},
-            capture_output=True,
-            text=True,
-            timeout=250,
-            check=True,
-        )
-        return [Answer(**each) for each in json.loads(done.stdout)]
+        def run(lines: Sequence[Sequence[str]]) -> list[Answer]:
+            requests.write(json.dumps([list(line) for line in lines]) + "\n")
+            requests.flush()
+            return [Answer(**each) for each in json.loads(answers.readline())]
 
-    return run
+        yield run

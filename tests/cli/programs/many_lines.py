@@ -1,8 +1,9 @@
 """Runs many command lines, each in a process of its own that has its imports behind it.
 
-Reads ``[[argument, ...], ...]`` as JSON from standard input, where the first may be a variable
-such as ``COMP_LINE=...``; writes ``[{"status", "stdout",
-"stderr", "left"}, ...]``, ``left`` being what lies in the empty directory that each is started in.
+Reads ``[[argument, ...], ...]`` as JSON from each line of standard input, where the first argument
+may be a variable such as ``COMP_LINE=...``. Writes a line
+``[{"status", "stdout", "stderr", "left"}, ...]`` for it, ``left`` being what lies in the empty
+directory that each is started in.
 """
 
 from __future__ import annotations
@@ -69,4 +70,5 @@ def _end() -> None:
     os._exit(status if isinstance(status, int) else 0)
 
 
-json.dump([run(arguments) for arguments in json.load(sys.stdin)], sys.stdout)
+for line in sys.stdin:
+    print(json.dumps([run(arguments) for arguments in json.loads(line)]), flush=True)
