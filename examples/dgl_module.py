@@ -13,7 +13,7 @@ from torch.nn import functional
 from gnnscale import DGLModel, NeighborSampler
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import PlantedPartition
-from gnnscale.runtime.batches import seed_batches
+from gnnscale.sampler.seed_order import seed_batches
 
 
 class SAGE(nn.Module):

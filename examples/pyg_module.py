@@ -12,7 +12,7 @@ from torch_geometric.nn import SAGEConv
 from gnnscale import NeighborSampler, PyGModel
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import PlantedPartition
-from gnnscale.runtime.batches import seed_batches
+from gnnscale.sampler.seed_order import seed_batches
 
 
 class SAGE(nn.Module):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gnnscale.config import ConfigError
     from gnnscale.dataset import from_arrays, from_dgl, from_pyg
     from gnnscale.graph import Graph, GraphError
+    from gnnscale.loader.neighbor_loader import NeighborLoader
     from gnnscale.model.adapters import DGLModel, PyGModel
-    from gnnscale.runtime.neighbor_loader import NeighborLoader
     from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
 
     __version__: str
@@ -39,7 +39,7 @@ _MODULES = {
     "gnnscale.dataset": ("from_arrays", "from_dgl", "from_pyg"),
     "gnnscale.graph": ("Graph", "GraphError"),
     "gnnscale.model.adapters": ("DGLModel", "PyGModel"),
-    "gnnscale.runtime.neighbor_loader": ("NeighborLoader",),
+    "gnnscale.loader.neighbor_loader": ("NeighborLoader",),
     "gnnscale.sampler": ("Block", "LayerSampler", "MiniBatch", "NeighborSampler"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

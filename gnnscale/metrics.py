@@ -1,20 +1,14 @@
-"""What a run measures: stage times, throughput, memory, and how good its predictions are."""
+"""What a run measures: throughput, memory, and how good its predictions are."""
 
 from __future__ import annotations
 
 import resource
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "StageTimes",
-    "Traffic",
     "accuracy",
     "micro_f1",
     "mteps",
@@ -23,71 +17,6 @@ __all__ = [
     "roc_auc",
     "score",
 ]
-
-
-@dataclass(kw_only=True)
-class StageTimes:
-    """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III).
-
-    A simulator fills the same record as a real run, so that one report compares the two.
-    """
-
-    sample: float = 0.0
-    load: float = 0.0
-    transfer: float = 0.0
-    propagate: float = 0.0
-    sync: float = 0.0
-
-    @contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
-        """Add the time spent inside the ``with`` block to ``stage``."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self, stage, getattr(self, stage) + time.perf_counter() - start)
-
-    def add(self, other: StageTimes) -> None:
-        """Add ``other`` stage by stage, in place."""
-        for stage in fields(self):
-            setattr(self, stage.name, getattr(self, stage.name) + getattr(other, stage.name))
-
-
-@dataclass(kw_only=True)
-class Traffic:
-    """What passed through the pipeline in an epoch, and how long it took.
-
-    Attributes:
-        num_batches: mini-batches.
-        num_seeds: vertices predicted.
-        num_edges: edges traversed, over all layers.
-        num_vertices: vertices traversed, over all layers.
-        loss: summed over the seeds.
-        start: when the epoch began, on the performance counter's clock.
-        seconds: how long it took; 0 until it is done.
-        stages: where the time went.
-    """
-
-    num_batches: int = 0
-    num_seeds: int = 0
-    num_edges: int = 0
-    num_vertices: int = 0
-    loss: float = 0.0
-    start: float = field(default_factory=time.perf_counter)
-    seconds: float = 0.0
-    stages: StageTimes = field(default_factory=StageTimes)
-
-    def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
-        """Add a mini-batch; ``loss`` is the mean over its seeds."""
-        self.num_batches += 1
-        self.num_seeds += num_seeds
-        self.num_edges += num_edges
-        self.num_vertices += num_vertices
-        self.loss += loss * num_seeds
-
-    def elapsed(self) -> float:
-        """Return the seconds since the epoch began."""
-        return time.perf_counter() - self.start
 
 
 def mteps(num_edges: int, seconds: float) -> float:

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarking import save, show
 
-from gnnscale.plan.perf_model import sync_seconds
+from gnnscale.plan.perf.equations import sync_seconds
 
 _NO_VALIDATION = ("runtime.checkpoint=false",)
 
@@ -64,8 +64,8 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     from gnnscale.hardware import usable_cores
     from gnnscale.model.loss import seed_loss
     from gnnscale.ops import keep_freed_memory
-    from gnnscale.runtime.batches import seed_batches
     from gnnscale.runtime.settings import TrainConfig
+    from gnnscale.sampler.seed_order import seed_batches
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
@@ -144,7 +144,7 @@ def sizes(num_seeds: int) -> dict[str, float]:
     from gnnscale.backend.loading import FeatureLoader
     from gnnscale.config import typed
     from gnnscale.hardware import usable_cores
-    from gnnscale.plan.perf_model import BatchSize, trainer_seconds
+    from gnnscale.plan.perf.equations import BatchSize, trainer_seconds
     from gnnscale.runtime.settings import TrainConfig
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
@@ -163,9 +163,13 @@ def sizes(num_seeds: int) -> dict[str, float]:
     return {
         "weights": 4 * weights,
         "read": loader.bytes_read(batch),
-        "moved": batch_bytes(batch, inputs, aggregated=inputs.prepared),
+        "moved": batch_bytes(batch, inputs, aggregated=inputs.aggregated),
         "work": trainer_seconds(
-            BatchSize.of(batch), model.widths, pipelined=False, aggregated=inputs.prepared, **rates
+            BatchSize.of(batch),
+            model.widths,
+            pipelined=False,
+            aggregated=inputs.aggregated,
+            **rates,
         ),
         **rates,
     }

@@ -35,11 +35,11 @@ from torch.nn import functional
 from gnnscale.config import ConfigError, typed
 from gnnscale.metrics import score
 from gnnscale.model import GraphSAGE
-from gnnscale.runtime.batches import labelled
-from gnnscale.runtime.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import NeighborSampling
+from gnnscale.sampler.seed_order import labelled
 
 #: Is told the epoch, from 1, and the validation metric.
 Progress = Callable[[int, float], None]

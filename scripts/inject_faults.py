@@ -89,7 +89,7 @@ DOING = {
     **dict.fromkeys(("synchronize", "update", "account"), "sync"),
     **dict.fromkeys(("_validate", "test"), "validate"),
     **dict.fromkeys(("_save", "save_checkpoint"), "checkpoint"),
-    **dict.fromkeys(("_start", "_make_plan", "open", "rehearse"), "set up"),
+    **dict.fromkeys(("_start", "_make_plan", "open", "profile_plan"), "set up"),
     "join": "meet the others",
     "end_epoch": "end an epoch",
     "_next": "wait for a mini-batch",
@@ -279,7 +279,7 @@ def prepare_home(home: Path) -> None:
 
 def difference(left: Path, right: Path) -> float:
     """Return the largest absolute difference between the last weights of two runs."""
-    from gnnscale.runtime.checkpoint import LAST, load_checkpoint
+    from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
     weights = [load_checkpoint(run / LAST)["model"] for run in (left, right)]
     return max(float((weights[0][key] - other).abs().max()) for key, other in weights[1].items())

@@ -15,7 +15,7 @@ import torch
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
-from gnnscale.runtime.checkpoint import load_checkpoint
+from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),

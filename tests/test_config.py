@@ -19,8 +19,8 @@ from gnnscale.config import (
     typed,
     unknown_option,
 )
-from gnnscale.metrics import StageTimes
-from gnnscale.runtime.optimizer import Adam, OptimizerConfig
+from gnnscale.optimizer import Adam, OptimizerConfig
+from gnnscale.stages import StageTimes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def test_refuses_in_one_line(values: dict[str, object], message: str) -> None:
     ("target", "message"),
     [
         ("os.system", "not a class of gnnscale"),
-        ("gnnscale.runtime.optimizer.Adamm", "no such class"),
+        ("gnnscale.optimizer.Adamm", "no such class"),
         ("gnnscale.nowhere.Adam", "no such class"),
         (f"{StageTimes.__module__}.StageTimes", "not a OptimizerConfig"),
         ("gnnscale.config.typed", "not a OptimizerConfig"),
@@ -140,7 +140,7 @@ def test_a_group_may_be_absent_where_its_field_says_so() -> None:
 
 
 def test_a_base_is_nothing_to_build() -> None:
-    for node in ({"lr": 1.0}, {"_target_": "gnnscale.runtime.optimizer.OptimizerConfig"}):
+    for node in ({"lr": 1.0}, {"_target_": "gnnscale.optimizer.OptimizerConfig"}):
         with pytest.raises(ConfigError, match=r"optimizer\._target_"):
             typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
 
@@ -149,7 +149,7 @@ def test_target_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     before = set(sys.modules)
     for target in (
         "gnnscale.__main__.main",
-        "gnnscale.report.live.RunReport",
+        "gnnscale.report.terminal.live.RunReport",
         "this.s",
         "gnnscale.",
     ):
@@ -167,7 +167,7 @@ def test_ranges() -> None:
 
 
 def test_target_chooses_the_class() -> None:
-    node = OmegaConf.create({"_target_": "gnnscale.runtime.optimizer.Adam", "lr": 1})
+    node = OmegaConf.create({"_target_": "gnnscale.optimizer.Adam", "lr": 1})
     assert typed(node, OptimizerConfig, group="optimizer") == Adam(lr=1.0)
 
 

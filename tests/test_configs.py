@@ -14,13 +14,13 @@ from gnnscale.config import typed
 from gnnscale.dataset import Dataset
 from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
+from gnnscale.optimizer import OptimizerConfig
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
-from gnnscale.runtime.optimizer import OptimizerConfig
-from gnnscale.runtime.records import StepRecord, TrainResult
 from gnnscale.runtime.settings import EvaluateConfig, PrepareConfig, RuntimeConfig, TrainConfig
+from gnnscale.runtime.telemetry.records import StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
 

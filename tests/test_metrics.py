@@ -1,24 +1,13 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.metrics import (
-    StageTimes,
-    Traffic,
-    accuracy,
-    micro_f1,
-    mteps,
-    nvtps,
-    peak_rss_bytes,
-    roc_auc,
-    score,
-)
+from gnnscale.metrics import accuracy, micro_f1, mteps, nvtps, peak_rss_bytes, roc_auc, score
 
 
 def test_accuracy_by_hand() -> None:
@@ -102,30 +91,6 @@ def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
 def test_throughput_by_hand() -> None:
     assert mteps(3_000_000, 2.0) == 1.5
     assert nvtps(500, 2.0) == 250.0
-
-
-def test_stage_times_add_up() -> None:
-    times = StageTimes(sample=1.0)
-    with times.measure("load"):
-        time.sleep(0.01)
-    assert 0.01 <= times.load < 1
-    times.add(StageTimes(sample=2.0, sync=3.0))
-    assert (times.sample, times.sync, times.transfer) == (3.0, 3.0, 0.0)
-
-
-def test_stage_is_counted_when_it_fails() -> None:
-    times = StageTimes()
-    with pytest.raises(RuntimeError), times.measure("sync"):
-        raise RuntimeError
-    assert times.sync > 0
-
-
-def test_traffic_weights_losses_by_seeds() -> None:
-    traffic = Traffic()
-    traffic.count(num_seeds=3, num_edges=10, num_vertices=7, loss=1.0)
-    traffic.count(num_seeds=1, num_edges=2, num_vertices=3, loss=5.0)
-    assert (traffic.num_batches, traffic.num_edges, traffic.num_vertices) == (2, 12, 10)
-    assert traffic.loss / traffic.num_seeds == 2.0
 
 
 def test_peak_memory_grows_with_what_is_held() -> None:

@@ -1,6 +1,6 @@
 """The processor-accelerator protocol (HyScale-GNN, section III-C) and the devices behind it."""
 
-from gnnscale.backend.base import Backend, DeviceMemoryError, Resident
+from gnnscale.backend.base import Backend, DeviceBatch, DeviceMemoryError
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.emulated import EmulatedBackend
 from gnnscale.backend.open import open_backend
@@ -8,8 +8,8 @@ from gnnscale.backend.open import open_backend
 __all__ = [
     "Backend",
     "CpuBackend",
+    "DeviceBatch",
     "DeviceMemoryError",
     "EmulatedBackend",
-    "Resident",
     "open_backend",
 ]

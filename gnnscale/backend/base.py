@@ -13,7 +13,7 @@ from gnnscale.model import Inputs
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["Backend", "DeviceMemoryError", "Resident"]
+__all__ = ["Backend", "DeviceBatch", "DeviceMemoryError"]
 
 
 class DeviceMemoryError(ConfigError):
@@ -21,7 +21,7 @@ class DeviceMemoryError(ConfigError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resident:
+class DeviceBatch:
     """A mini-batch where its device can compute on it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Backend(Protocol):
         """Read the first layer's input from feature storage."""
         ...
 
-    def transfer(self, batch: MiniBatch, inputs: Inputs) -> Resident:
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Bring a mini-batch to the device.
 
         Raises:
@@ -71,7 +71,7 @@ class Backend(Protocol):
         """
         ...
 
-    def propagate(self, resident: Resident, weight: float) -> float:
+    def propagate(self, resident: DeviceBatch, weight: float) -> float:
         """Forward and backward propagation of the slice's mean loss times ``weight``.
 
         The device's memory of ``resident`` is free afterwards.

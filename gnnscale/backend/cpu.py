@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.base import Resident
+from gnnscale.backend.base import DeviceBatch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
@@ -52,11 +52,11 @@ class CpuBackend:
         """Read the first layer's input from feature storage."""
         return self._loader.load(batch)
 
-    def transfer(self, batch: MiniBatch, inputs: Inputs) -> Resident:
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Hand the mini-batch over; it is where it is needed."""
-        return Resident(batch=batch, inputs=inputs)
+        return DeviceBatch(batch=batch, inputs=inputs)
 
-    def propagate(self, resident: Resident, weight: float) -> float:
+    def propagate(self, resident: DeviceBatch, weight: float) -> float:
         """Forward and backward propagation in torch."""
         logits = self._model(resident.batch, resident.inputs)
         loss = seed_loss(self._graph, logits, resident.batch.seeds) * weight

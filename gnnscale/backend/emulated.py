@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import torch
 
-from gnnscale.backend.base import DeviceMemoryError, Resident
+from gnnscale.backend.base import DeviceBatch, DeviceMemoryError
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
 from gnnscale.plan import Emulated
-from gnnscale.plan.perf_model import (
+from gnnscale.plan.perf.equations import (
     ACTIVATION_BYTES,
     BYTES_PER_PARAMETER,
     BatchSize,
@@ -60,7 +60,7 @@ class EmulatedBackend(CpuBackend):
         self._wait(start, load_seconds(self._loader.bytes_read(batch), self.device.host_bandwidth))
         return inputs
 
-    def transfer(self, batch: MiniBatch, inputs: Inputs) -> Resident:
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Take the link's time for the mini-batch (eq. 8), and device memory."""
         moved = batch_bytes(batch, inputs, aggregated=self._aggregated(inputs))
         num_bytes = moved + activation_bytes(batch, self._model)
@@ -71,9 +71,9 @@ class EmulatedBackend(CpuBackend):
             ):
                 assert self.host_to_device_bytes is not None
                 self.host_to_device_bytes += moved
-        return Resident(batch=batch, inputs=inputs, num_bytes=num_bytes)
+        return DeviceBatch(batch=batch, inputs=inputs, num_bytes=num_bytes)
 
-    def propagate(self, resident: Resident, weight: float) -> float:
+    def propagate(self, resident: DeviceBatch, weight: float) -> float:
         """Compute on the host; take the device's time (eq. 10 to 12)."""
         seconds = self.device.launch_s + trainer_seconds(
             BatchSize.of(resident.batch),
@@ -99,7 +99,7 @@ class EmulatedBackend(CpuBackend):
             super().weights_in()
 
     def _aggregated(self, inputs: Inputs) -> bool:
-        return inputs.prepared and self._model.layer(0).aggregates_on_load
+        return inputs.aggregated and self._model.layer(0).aggregates_on_load
 
     def _sync_seconds(self) -> float:
         if self.device.link_bandwidth is None:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from rich.console import Console
 
-    from gnnscale.report.live import RunReport
-    from gnnscale.runtime.evaluate import Evaluation
-    from gnnscale.runtime.records import TrainResult
+    from gnnscale.report.terminal.live import RunReport
+    from gnnscale.runtime.evaluation.evaluate import Evaluation
+    from gnnscale.runtime.telemetry.records import TrainResult
 
 __all__ = ["TASKS", "in_sweep"]
 
@@ -51,20 +51,20 @@ def _train(options: DictConfig, directory: Path) -> None:
     from omegaconf import OmegaConf
     from rich.console import Console
 
-    from gnnscale.report.live import RunReport
-    from gnnscale.report.outcome import write_outcome
-    from gnnscale.runtime.launch import launch
+    from gnnscale.report.files.outcome import write_outcome
+    from gnnscale.report.terminal.live import RunReport
+    from gnnscale.runtime.processes.launch import launch
+    from gnnscale.runtime.processes.torchrun import torchrun_rank, train_other_rank, train_rank0
     from gnnscale.runtime.settings import TrainConfig
-    from gnnscale.runtime.torchrun import follow, lead, torchrun_rank
 
     config = typed(options, TrainConfig)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
     if torchrun_rank():
-        follow(config, directory, options=values)
+        train_other_rank(config, directory, options=values)
         return
     console = Console(stderr=True)
     report = RunReport(directory, epochs=config.epochs, options=values, console=console)
-    run_training = launch if torchrun_rank() is None else lead
+    run_training = launch if torchrun_rank() is None else train_rank0
     try:
         result = run_training(config, directory, report, options=values)
     except BaseException as error:
@@ -83,8 +83,8 @@ def evaluate(options: DictConfig) -> None:
 
     from dataclasses import asdict
 
-    from gnnscale.report.summary import write_json
-    from gnnscale.runtime.evaluate import evaluate as evaluate_run
+    from gnnscale.report.files.summary import write_json
+    from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
     from gnnscale.runtime.settings import EvaluateConfig
 
     config = typed(options, EvaluateConfig)
@@ -108,7 +108,7 @@ def doctor(options: DictConfig) -> None:
 
     from gnnscale.graph import GraphError
     from gnnscale.report import doctor as report
-    from gnnscale.report.summary import write_json
+    from gnnscale.report.files.summary import write_json
 
     config = typed(options, report.DoctorConfig)
     findings = report.examine()
@@ -129,7 +129,7 @@ def doctor(options: DictConfig) -> None:
 
 def _calibrate(console: Console) -> Path:
     """Measure this machine, show its rates and return the platform file."""
-    from gnnscale.plan.calibrate import calibrate
+    from gnnscale.plan.calibration.calibrate import calibrate
     from gnnscale.plan.platform import platform_file
     from gnnscale.report.doctor import print_rates
 
@@ -143,16 +143,17 @@ def simulate(options: DictConfig) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
     from rich.console import Console
 
+    from gnnscale.files import write_whole
     from gnnscale.plan.simulator import SimulateConfig
     from gnnscale.plan.simulator import simulate as run_simulation
+    from gnnscale.report.files.summary import write_json
     from gnnscale.report.simulate import describe, draw, print_scaling
-    from gnnscale.report.summary import write_json, write_text
 
     scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
     directory = _output_directory()
     write_json(directory / "simulation.json", describe(scaling))
-    write_text(directory / "scaling.svg", draw(scaling))
+    write_whole(directory / "scaling.svg", draw(scaling))
     print(directory)
 
 
@@ -181,7 +182,7 @@ def in_sweep() -> bool:
 
 def _write_stopped(report: RunReport, error: BaseException) -> None:
     """Summarise a run that had begun and did not come to its end."""
-    from gnnscale.report.outcome import write_outcome
+    from gnnscale.report.files.outcome import write_outcome
 
     if report.run is None:
         return
@@ -199,7 +200,7 @@ def _write_stopped(report: RunReport, error: BaseException) -> None:
 
 def _write_failure(directory: Path, message: str) -> None:
     """Leave word of a job that failed, where its run has not done so itself."""
-    from gnnscale.report.summary import SUMMARY_FILE, write_json
+    from gnnscale.report.files.summary import SUMMARY_FILE, write_json
 
     if not (directory / SUMMARY_FILE).exists():
         write_json(directory / SUMMARY_FILE, {"status": "failed", "error": message})

@@ -30,9 +30,9 @@ class Activation:
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, how: Activation) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
         num_threads = torch.get_num_threads()
-        ctx.scale = ops.relu_dropout(x, p=how.p, key=how.key, num_threads=num_threads)
+        ctx.scale = ops.relu_dropout(x, p=activation.p, key=activation.key, num_threads=num_threads)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
@@ -59,12 +59,12 @@ def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
     return Activation(p=p, key=key)
 
 
-def relu_dropout(x: torch.Tensor, how: Activation) -> torch.Tensor:
+def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x``.
 
     Args:
         x: contiguous float32 or bfloat16, not needed any more by whoever computed it.
-        how: probability and mask.
+        activation: probability and mask.
     """
-    out: torch.Tensor = _ReluDropout.apply(x, how)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]
     return out

@@ -154,7 +154,7 @@ class _GatheredModel(nn.Module):
         width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
         x = ops.empty((len(batch.input_vertices), width), dtype)
         ops.gather(features, batch.input_vertices, out=x, num_threads=num_threads)
-        return Inputs(x=x, prepared=False, degrees=degrees)
+        return Inputs(x=x, aggregated=False, degrees=degrees)
 
 
 class DGLModel(_GatheredModel):

@@ -21,16 +21,16 @@ class Aggregation:
     """A layer's aggregation with the coefficients of one block.
 
     ``a[i] = dst_scale[i] * sum_e weights[e] * h[indices[e]]``, and then either
-    ``a[i] + self_scale[i] * h[i]`` (``own="add"``) or ``h[i] ‖ a[i]`` (``own="concat"``).
+    ``a[i] + self_scale[i] * h[i]`` (``self_term="add"``) or ``h[i] ‖ a[i]`` (``"concat"``).
 
     Attributes:
-        own: what becomes of a destination's own row.
+        self_term: what becomes of a destination's own row.
         weights: ``[num_edges]`` float32, None for ones.
         dst_scale: ``[num_dst]`` float32, None for ones.
         self_scale: ``[num_dst]`` float32, None for ones.
     """
 
-    own: Literal["add", "concat"]
+    self_term: Literal["add", "concat"]
     weights: NDArray[np.float32] | None = None
     dst_scale: NDArray[np.float32] | None = None
     self_scale: NDArray[np.float32] | None = None
@@ -59,13 +59,13 @@ def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]
 def _write(
     x: ops.Rows,
     block: Block,
-    how: Aggregation,
+    coefficients: Aggregation,
     out: torch.Tensor,
     ids: NDArray[Any] | None,
     num_threads: int,
 ) -> None:
     """Fill ``out`` from rows ``ids`` of ``x`` (from row ``i`` for local id ``i`` without ids)."""
-    adds_own = how.own == "add"
+    adds_own = coefficients.self_term == "add"
     width = out.shape[1] if adds_own else out.shape[1] // 2
     if not adds_own:
         own = np.arange(block.num_dst, dtype=np.int32) if ids is None else ids[: block.num_dst]
@@ -77,11 +77,11 @@ def _write(
         block.indices,
         ids=block.edge_vertices if per_edge else ids,
         ids_per_edge=per_edge,
-        weights=how.weights,
-        dst_scale=how.dst_scale,
+        weights=coefficients.weights,
+        dst_scale=coefficients.dst_scale,
         self_rows=x if adds_own else None,
         self_ids=ids if adds_own else None,
-        self_scale=how.self_scale,
+        self_scale=coefficients.self_scale,
         num_self=block.num_dst if adds_own else 0,
         out=out[:, out.shape[1] - width :],
         num_threads=num_threads,
@@ -92,7 +92,7 @@ def load_aggregate(
     features: ops.Rows,
     vertices: NDArray[Any],
     block: Block,
-    how: Aggregation,
+    coefficients: Aggregation,
     *,
     dtype: torch.dtype,
     num_threads: int,
@@ -105,7 +105,7 @@ def load_aggregate(
         features: ``[num_vertices, f]`` in any storage type.
         vertices: ``[num_src]`` global ids of the block's source vertices.
         block: the first layer's block.
-        how: the aggregation and its coefficients.
+        coefficients: of the aggregation.
         dtype: float32 or bfloat16.
         num_threads: threads to use.
 
@@ -113,40 +113,46 @@ def load_aggregate(
         ``[num_dst, f]``, or ``[num_dst, 2 f]`` where the own row is concatenated.
     """
     width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
-    out = ops.empty((block.num_dst, width * (2 if how.own == "concat" else 1)), dtype)
-    _write(features, block, how, out, vertices, num_threads)
+    out = ops.empty(
+        (block.num_dst, width * (2 if coefficients.self_term == "concat" else 1)), dtype
+    )
+    _write(features, block, coefficients, out, vertices, num_threads)
     return out
 
 
 class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, h: torch.Tensor, block: Block, how: Aggregation, act: Activation | None
+        ctx: Any, h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None
     ) -> torch.Tensor:
         num_threads = torch.get_num_threads()
-        ctx.block, ctx.how, ctx.scale = block, how, None
+        ctx.block, ctx.coefficients, ctx.scale = block, coefficients, None
         if act is not None:
             # In place: whoever computed h does not need it for its own gradient.
             ctx.scale = ops.relu_dropout(h, p=act.p, key=act.key, num_threads=num_threads)
             ctx.save_for_backward(h)
-        width = h.shape[1] * (2 if how.own == "concat" else 1)
+        width = h.shape[1] * (2 if coefficients.self_term == "concat" else 1)
         out = ops.empty((block.num_dst, width), h.dtype)
-        _write(h, block, how, out, None, num_threads)
+        _write(h, block, coefficients, out, None, num_threads)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         block: Block = ctx.block
-        how: Aggregation = ctx.how
+        coefficients: Aggregation = ctx.coefficients
         grad = grads[0].contiguous()
-        width = grad.shape[1] // (2 if how.own == "concat" else 1)
-        dst_scale, self_scale = how.dst_scale, how.self_scale
+        width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
+        dst_scale, self_scale = coefficients.dst_scale, coefficients.self_scale
         if ctx.scale not in (None, 1.0):
             ones = np.full(block.num_dst, ctx.scale, dtype=np.float32)
             dst_scale = ones if dst_scale is None else dst_scale * ones
             self_scale = ones if self_scale is None else self_scale * ones
         indptr, indices, weights = ops.transpose_block(
-            block.indptr, block.indices, block.num_src, weights=how.weights, dst_scale=dst_scale
+            block.indptr,
+            block.indices,
+            block.num_src,
+            weights=coefficients.weights,
+            dst_scale=dst_scale,
         )
         out = ops.aggregate(
             grad[:, grad.shape[1] - width :],
@@ -164,7 +170,7 @@ class _Aggregate(torch.autograd.Function):
 
 
 def aggregate(
-    h: torch.Tensor, block: Block, how: Aggregation, act: Activation | None = None
+    h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None = None
 ) -> torch.Tensor:
     """Aggregate hidden rows over a block, with gradient to ``h``.
 
@@ -174,11 +180,11 @@ def aggregate(
     Args:
         h: ``[num_src, f]`` float32 or bfloat16, contiguous.
         block: the layer's block.
-        how: the aggregation and its coefficients.
+        coefficients: of the aggregation.
         act: activation of ``h``, None where it is to be used as it is.
 
     Returns:
         ``[num_dst, f]`` or ``[num_dst, 2 f]`` of the same type.
     """
-    out: torch.Tensor = _Aggregate.apply(h, block, how, act)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _Aggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
     return out

@@ -45,7 +45,7 @@ class GCNLayer(LinearAggregationLayer):
             weights = weights * block.importance
         scale = sum_scale(block, degrees)
         return Aggregation(
-            own="add",
+            self_term="add",
             weights=weights,
             dst_scale=dst_scale if scale is None else dst_scale * scale,
             self_scale=dst_scale**2,

@@ -29,7 +29,9 @@ class GINLayer(LinearAggregationLayer):
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Sum of the neighbours, of the same expectation as over all of them."""
         assert degrees is not None
-        return Aggregation(own="add", weights=block.importance, dst_scale=sum_scale(block, degrees))
+        return Aggregation(
+            self_term="add", weights=block.importance, dst_scale=sum_scale(block, degrees)
+        )
 
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Apply the two-layer perceptron."""

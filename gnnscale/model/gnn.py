@@ -32,12 +32,12 @@ class Inputs:
 
     Attributes:
         x: the first layer's ``load`` result, or the input rows ``[num_input_vertices, f]``.
-        prepared: whether ``x`` is that result.
+        aggregated: whether ``x`` is that result.
         degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
     """
 
     x: torch.Tensor
-    prepared: bool
+    aggregated: bool
     degrees: NDArray[np.float32] | None = None
 
 
@@ -90,7 +90,7 @@ class GNN(nn.Module):
             width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
             x = ops.empty((len(batch.input_vertices), width), dtype)
             ops.gather(features, batch.input_vertices, out=x, num_threads=num_threads)
-        return Inputs(x=x, prepared=fused, degrees=degrees)
+        return Inputs(x=x, aggregated=fused, degrees=degrees)
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
@@ -98,7 +98,7 @@ class GNN(nn.Module):
         act = None
         for index, block in enumerate(batch.blocks):
             layer = self.layer(index)
-            if index > 0 or not inputs.prepared:
+            if index > 0 or not inputs.aggregated:
                 h = layer.prepare(h, block, inputs.degrees, act)
             h = layer.update(h, block)
             if index + 1 < len(self.layers):

@@ -75,8 +75,10 @@ class LinearAggregationLayer(GraphLayer):
         num_threads: int,
     ) -> torch.Tensor:
         """Fused load-aggregate."""
-        how = self.aggregation(block, degrees)
-        return load_aggregate(features, vertices, block, how, dtype=dtype, num_threads=num_threads)
+        coefficients = self.aggregation(block, degrees)
+        return load_aggregate(
+            features, vertices, block, coefficients, dtype=dtype, num_threads=num_threads
+        )
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None

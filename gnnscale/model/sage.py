@@ -36,7 +36,7 @@ class SAGELayer(LinearAggregationLayer):
             assert degrees is not None
             count = degrees[: block.num_dst]
         scale: NDArray[np.float32] = np.float32(1) / np.maximum(count, np.float32(1))
-        return Aggregation(own="concat", weights=block.importance, dst_scale=scale)
+        return Aggregation(self_term="concat", weights=block.importance, dst_scale=scale)
 
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Multiply own and aggregated rows with their weights in one product."""

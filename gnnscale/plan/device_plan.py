@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.plain_records import fields_from
 from gnnscale.plan.device import MAX_DEVICES, Device
 
 __all__ = [
     "MAX_THREADS",
     "PREFETCH",
-    "STAGES",
     "DevicePlan",
     "DeviceShare",
     "Threads",
     "apportion",
-    "within",
+    "cap_split",
 ]
 
-#: The four pipeline stages of HyScale-GNN, section III-B.
-STAGES = ("sample", "load", "transfer", "propagate")
 #: How far stages run ahead: not at all; as one stage before propagation; load and transfer
 #: separately (two-stage feature prefetching, HyScale-GNN section IV-B).
 PREFETCH = ("none", "one_stage", "two_stage")
@@ -51,7 +50,7 @@ class DeviceShare:
         num_seeds: its slice of every full mini-batch; may be 0.
         threads: host threads of its stages.
         prefetch: one of ``PREFETCH``.
-        most_seeds: as many as fit into the device's memory, None where that is no matter.
+        max_seeds: as many as fit into the device's memory, None where that is no matter.
         machine: which machine its worker runs on; threads are shared out within one.
     """
 
@@ -59,7 +58,7 @@ class DeviceShare:
     num_seeds: int
     threads: Threads
     prefetch: str
-    most_seeds: int | None = None
+    max_seeds: int | None = None
     machine: int = 0
 
     def __post_init__(self) -> None:
@@ -112,7 +111,7 @@ class DevicePlan:
         Raises:
             ConfigError: all devices together cannot hold the mini-batch.
         """
-        return within(split, [share.most_seeds for share in self.shares])
+        return cap_split(split, [share.max_seeds for share in self.shares])
 
     def with_split(self, split: Sequence[int]) -> DevicePlan:
         """Return this plan with another split of the same mini-batch.
@@ -129,8 +128,41 @@ class DevicePlan:
         shares = zip(self.shares, split, strict=True)
         return DevicePlan(shares=tuple(replace(s, num_seeds=n) for s, n in shares))
 
+    def to_values(self) -> list[dict[str, Any]]:
+        """Return plain values; the devices themselves are in the run's options."""
+        return [
+            {
+                "num_seeds": share.num_seeds,
+                "threads": asdict(share.threads),
+                "prefetch": share.prefetch,
+                "max_seeds": share.max_seeds,
+                "machine": share.machine,
+            }
+            for share in self.shares
+        ]
 
-def within(split: Sequence[int], most: Sequence[int | None]) -> tuple[int, ...]:
+    @classmethod
+    def from_values(cls, devices: Sequence[Device], values: Sequence[Any]) -> DevicePlan:
+        """Rebuild a plan from ``to_values``.
+
+        Raises:
+            ValueError: the values are not those of a plan for ``devices``.
+        """
+        if len(values) != len(devices):
+            raise ValueError(f"a plan for {len(values)} devices, there are {len(devices)}")
+        shares = (
+            fields_from(DeviceShare, each, where=f"plan.{i}", without=("device",))
+            for i, each in enumerate(values)
+        )
+        return cls(
+            shares=tuple(
+                DeviceShare(device=device, **share)
+                for device, share in zip(devices, shares, strict=True)
+            )
+        )
+
+
+def cap_split(split: Sequence[int], most: Sequence[int | None]) -> tuple[int, ...]:
     """Return the split nearest to ``split`` with no part above its ``most``, of the same sum.
 
     Raises:

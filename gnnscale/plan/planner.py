@@ -9,7 +9,6 @@ from functools import partial
 from typing import TypeAlias
 
 from gnnscale.config import ConfigError, check_choice
-from gnnscale.metrics import StageTimes
 from gnnscale.plan.device import Cpu, Device, Emulated
 from gnnscale.plan.device_plan import (
     PREFETCH,
@@ -17,19 +16,20 @@ from gnnscale.plan.device_plan import (
     DeviceShare,
     Threads,
     apportion,
-    within,
+    cap_split,
 )
-from gnnscale.plan.perf_model import (
+from gnnscale.plan.perf.equations import (
     ACTIVATION_BYTES,
     BYTES_PER_PARAMETER,
     Prediction,
     pipeline_seconds,
 )
+from gnnscale.plan.perf.predict import Correction, Host, predict, transfer_bytes
+from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
-from gnnscale.plan.predict import Correction, Host, predict, transfer_bytes
-from gnnscale.plan.workload import Workload
+from gnnscale.stages import StageTimes
 
-__all__ = ["most_seeds", "plan_devices", "predict"]
+__all__ = ["max_seeds", "plan_devices", "predict"]
 
 #: Rounds in which a split is moved towards equal times, and how far apart they may stay.
 _ROUNDS = 12
@@ -82,8 +82,8 @@ def plan_devices(
     if split is not None:
         _check_split(split, devices, batch_size)
     best: tuple[DevicePlan, Prediction] | None = None
-    most = [None if split is not None else most_seeds(d, workload, in_flight) for d in devices]
-    start = split or within(apportion([1] * len(devices), batch_size), most)
+    most = [None if split is not None else max_seeds(d, workload, in_flight) for d in devices]
+    start = split or cap_split(apportion([1] * len(devices), batch_size), most)
     seconds = _host_seconds(workload, platform, max(1, batch_size // len(devices)))
     expect = partial(
         predict, workload=workload, platform=platform, emulates=emulates, correction=correction
@@ -204,7 +204,7 @@ def _plan(
                 num_seeds=count,
                 threads=threads,
                 prefetch=mode,
-                most_seeds=limit,
+                max_seeds=limit,
                 machine=position // per_machine,
             )
             for position, (device, (threads, mode), count, limit) in enumerate(parts)
@@ -212,7 +212,7 @@ def _plan(
     )
 
 
-def most_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
+def max_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
     """Return how many seeds a slice may have for ``in_flight`` of them to fit into a device.
 
     A tenth of what the weights leave is kept free, since mini-batches differ. None for a device

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, check_range, typed
+from gnnscale.files import write_whole
 from gnnscale.hardware import home
 from gnnscale.options_file import check_references, read_yaml
 from gnnscale.plan.device import MAX_DEVICES, Cpu, Device, Emulated, parse_devices
@@ -226,16 +225,7 @@ class Platform(PlatformConfig):
     def write(self, file: Path) -> None:
         """Write the platform to ``file``, whole or not at all."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=file.parent, prefix=f".{file.name}.", delete=False
-        ) as staged:
-            try:
-                staged.write(yaml.safe_dump(asdict(self), sort_keys=False))
-                staged.close()
-                os.replace(staged.name, file)
-            except BaseException:
-                Path(staged.name).unlink(missing_ok=True)
-                raise
+        write_whole(file, yaml.safe_dump(asdict(self), sort_keys=False), shared=True)
 
 
 def platform_file() -> Path:

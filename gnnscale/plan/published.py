@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnnscale.model import ModelConfig
-from gnnscale.plan.perf_model import BatchSize
-from gnnscale.plan.workload import Workload, layer_shapes
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.workload import Workload, layer_shapes
 
 __all__ = ["PUBLISHED", "PublishedGraph", "expected_size", "published_workload"]
 

@@ -11,15 +11,16 @@ import torch
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.errors import shown
-from gnnscale.metrics import StageTimes, mteps
+from gnnscale.metrics import mteps
 from gnnscale.model import ModelConfig
 from gnnscale.plan.device_plan import PREFETCH, DevicePlan
-from gnnscale.plan.perf_model import Prediction, pipeline_seconds
+from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
+from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform, PlatformConfig
 from gnnscale.plan.published import PUBLISHED, published_workload
-from gnnscale.plan.workload import Workload, measure_workload
 from gnnscale.sampler import NeighborSampling, SamplerConfig
+from gnnscale.stages import StageTimes
 
 __all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
 

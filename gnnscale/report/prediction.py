@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from gnnscale.metrics import StageTimes, mteps
+from gnnscale.metrics import mteps
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import milliseconds, signed_percent
-from gnnscale.report.steps import STAGE_NAMES, Steps
-from gnnscale.runtime.records import TrainResult
+from gnnscale.report.files.steps import Steps
+from gnnscale.runtime.telemetry.records import TrainResult
+from gnnscale.stages import STAGES, StageTimes
 
 __all__ = ["compare", "device_label", "prediction_basis", "print_prediction"]
 
@@ -64,7 +65,7 @@ def print_prediction(predicted: dict[str, Any], console: Console) -> None:
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
     table.add_column("")
-    for stage in STAGE_NAMES:
+    for stage in STAGES:
         table.add_column(stage, justify="right", no_wrap=True)
     for device in predicted["devices"]:
         label = device_label(device["name"], device["kind"])
@@ -74,7 +75,7 @@ def print_prediction(predicted: dict[str, Any], console: Console) -> None:
             ("", "error", device["error"], signed_percent),
         )
         for name, what, values, form in rows:
-            cells = (form(values[stage]) for stage in STAGE_NAMES)
+            cells = (form(values[stage]) for stage in STAGES)
             table.add_row(name, what, *cells, end_section=what == "error")
     console.print(table)
     console.print(_verdict(predicted), highlight=False, soft_wrap=True)
@@ -122,12 +123,12 @@ def _step_seconds(steps: Steps, chosen: NDArray[np.bool_]) -> float | None:
 
 def _stages(predicted: StageTimes, measured: NDArray[np.float64]) -> dict[str, Any]:
     """One device's stages; ``measured`` is ``[steps, 5]``."""
-    expected = {name: getattr(predicted, name) or None for name in STAGE_NAMES}
-    medians = {name: _median(measured[:, i]) for i, name in enumerate(STAGE_NAMES)}
+    expected = {name: getattr(predicted, name) or None for name in STAGES}
+    medians = {name: _median(measured[:, i]) for i, name in enumerate(STAGES)}
     return {
         "stage_times_s": expected,
         "measured_stage_times_s": medians,
-        "error": {name: _error(expected[name], medians[name]) for name in STAGE_NAMES},
+        "error": {name: _error(expected[name], medians[name]) for name in STAGES},
     }
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.report.figures import milliseconds
-from gnnscale.report.svg import Axis, Plot, number, path, text
+from gnnscale.report.page.svg import Axis, Plot, number, path, text
 
 __all__ = ["describe", "draw", "print_scaling"]
 

@@ -18,9 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from gnnscale.config import ConfigError
+from gnnscale.files import write_whole
 from gnnscale.options_file import load_yaml, read_regular
-from gnnscale.report.bars import Bar, bar_chart
-from gnnscale.report.summary import SUMMARY_FILE, write_json, write_text
+from gnnscale.report.files.summary import SUMMARY_FILE, write_json
+from gnnscale.report.page.bars import Bar, bar_chart
 
 __all__ = ["SweepReport", "collect", "over_seeds"]
 
@@ -50,8 +51,8 @@ class SweepReport(Callback):
             return
         seeds = over_seeds(jobs)
         write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
-        write_text(directory / "results.csv", _csv(jobs))
-        write_text(directory / "results.svg", _plot(jobs))
+        write_whole(directory / "results.csv", _csv(jobs))
+        write_whole(directory / "results.svg", _plot(jobs))
         _print(jobs, seeds)
         print((directory / "results.json").resolve())
         failed = sum(job["status"] != "completed" for job in jobs)

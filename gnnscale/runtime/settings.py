@@ -9,8 +9,8 @@ from pathlib import Path
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.model import ModelConfig
+from gnnscale.optimizer import OptimizerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, DevicePlanConfig
-from gnnscale.runtime.optimizer import OptimizerConfig
 from gnnscale.sampler import SamplerConfig
 
 __all__ = [

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnscale.metrics import Traffic
-from gnnscale.runtime.group import ALONE, Group
-from gnnscale.runtime.records import Observer, TrainResult
-from gnnscale.runtime.run import Run
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state import Run
+from gnnscale.runtime.sync.group import ALONE, Group
+from gnnscale.runtime.telemetry.counters import EpochCounters
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 __all__ = ["train"]
 
@@ -45,7 +45,7 @@ def train(
     with Run.open(config, directory, options, group, observer) as run:
         while not run.finished:
             run.begin_epoch()
-            traffic = Traffic()
+            traffic = EpochCounters()
             for _ in range(run.steps_per_epoch):
                 work = next(run.pipeline)  # sampled, loaded and transferred, perhaps ahead of time
                 loss = run.stages.propagate(work)

@@ -104,7 +104,7 @@ def test_a_transfer_takes_the_links_time(
     backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch, fused: bool
 ) -> None:
     inputs = backend(Cpu(), fused=fused).load(batch)
-    num_bytes = batch_bytes(batch, inputs, aggregated=inputs.prepared)
+    num_bytes = batch_bytes(batch, inputs, aggregated=inputs.aggregated)
     # Eq. 8, and a latency.
     found = backend(emulated(link_bandwidth=num_bytes / 0.07, link_latency_s=0.03), fused=fused)
     seconds, _ = took(lambda: found.transfer(batch, inputs))
@@ -185,7 +185,7 @@ def need(backend: Callable[..., Any], batch: MiniBatch) -> tuple[int, int, Input
     processor = backend(Cpu())
     inputs = processor.load(batch)
     weights = sum(parameter.numel() for parameter in processor._model.parameters())
-    moved = batch_bytes(batch, inputs, aggregated=inputs.prepared)
+    moved = batch_bytes(batch, inputs, aggregated=inputs.aggregated)
     return 16 * weights, moved + activation_bytes(batch, processor._model), inputs
 
 

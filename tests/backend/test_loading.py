@@ -57,7 +57,7 @@ def test_rows_are_those_of_the_input_vertices(
         expected = torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
     else:
         expected = torch.from_numpy(rows)
-    assert not inputs.prepared
+    assert not inputs.aggregated
     assert torch.equal(inputs.x, expected.float().to(computed))
 
 
@@ -65,5 +65,5 @@ def test_the_fused_first_layer_by_hand(tiny_graph: Graph) -> None:
     model = GraphSAGE(num_layers=1).build(num_features=2, num_classes=2)
     batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(np.array([2, 3]), 0)
     inputs = FeatureLoader(tiny_graph, model, num_threads=2).load(batch)
-    assert inputs.prepared
+    assert inputs.aggregated
     assert inputs.x.tolist() == [[2, 20, 1.5, 15], [3, 30, 0, 0]]

@@ -21,7 +21,7 @@ ROWS = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]])
 
 def test_adding_by_hand() -> None:
     how = Aggregation(
-        own="add",
+        self_term="add",
         weights=np.float32([1, 2, 3]),
         dst_scale=np.float32([1, 5, 10]),
         self_scale=np.float32([2, 1, 0]),
@@ -31,7 +31,7 @@ def test_adding_by_hand() -> None:
 
 
 def test_concatenating_by_hand() -> None:
-    how = Aggregation(own="concat", dst_scale=np.float32([0.5, 1, 1]))
+    how = Aggregation(self_term="concat", dst_scale=np.float32([0.5, 1, 1]))
     out = aggregate(ROWS, BLOCK, how)
     assert out.tolist() == [[1, 10, 5, 50], [2, 20, 0, 0], [4, 40, 1, 10]]
 
@@ -39,7 +39,7 @@ def test_concatenating_by_hand() -> None:
 def test_a_block_without_destinations() -> None:
     block = Block(indptr=np.zeros(1, np.int64), indices=np.empty(0, np.int32), num_src=4)
     for own, width in (("add", 2), ("concat", 4)):
-        out = aggregate(ROWS, block, Aggregation(own=own))
+        out = aggregate(ROWS, block, Aggregation(self_term=own))
         assert out.shape == (0, width)
 
 
@@ -71,7 +71,7 @@ def aggregations(draw: st.DrawFn) -> tuple[Block, Aggregation, int]:
 
     own: Literal["add", "concat"] = draw(st.sampled_from(["add", "concat"]))
     how = Aggregation(
-        own=own,
+        self_term=own,
         weights=floats(len(indices)),
         dst_scale=floats(num_dst),
         self_scale=floats(num_dst) if own == "add" else None,
@@ -88,7 +88,7 @@ def reference(h: torch.Tensor, block: Block, how: Aggregation) -> torch.Tensor:
     if how.dst_scale is not None:
         sums = sums * torch.from_numpy(how.dst_scale)[:, None]
     own = h[: block.num_dst]
-    if how.own == "concat":
+    if how.self_term == "concat":
         return torch.cat([own, sums], 1)
     return sums + (
         own if how.self_scale is None else own * torch.from_numpy(how.self_scale)[:, None]
@@ -115,17 +115,17 @@ def test_forward_and_backward(drawn: tuple[Block, Aggregation, int], low: bool) 
 
 def test_backward_takes_gradients_that_are_not_contiguous() -> None:
     h = torch.randn(4, 2, requires_grad=True)
-    aggregate(h, BLOCK, Aggregation(own="concat")).sum().backward()  # an expanded scalar
+    aggregate(h, BLOCK, Aggregation(self_term="concat")).sum().backward()  # an expanded scalar
     assert h.grad.tolist() == [[2, 2], [2, 2], [1, 1], [1, 1]]
 
 
-@pytest.mark.parametrize("own", ["add", "concat"])
+@pytest.mark.parametrize("self_term", ["add", "concat"])
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("computed", [torch.float32, torch.bfloat16])
 def test_loading_while_aggregating_is_loading_then_aggregating(
     random_graph: Callable[..., Graph],
     sample: Callable[[Graph], MiniBatch],
-    own: Literal["add", "concat"],
+    self_term: Literal["add", "concat"],
     stored: torch.dtype,
     computed: torch.dtype,
 ) -> None:
@@ -134,7 +134,7 @@ def test_loading_while_aggregating_is_loading_then_aggregating(
     block = batch.blocks[0]
     generator = np.random.default_rng(0)
     weights = generator.standard_normal(block.num_edges).astype(np.float32)
-    how = Aggregation(own=own, weights=weights)
+    how = Aggregation(self_term=self_term, weights=weights)
     features = (graph.features, graph.feature_dtype)
     rows = torch.empty(block.num_src, graph.num_features)
     ops.gather(features, batch.input_vertices, out=rows, num_threads=1)
@@ -155,7 +155,7 @@ def test_activation_within_aggregation_is_activation_before_it(own, p):
         indices=np.array([1, 2, 0, 2, 3], dtype=np.int32),
         num_src=4,
     )
-    how = Aggregation(own=own, dst_scale=np.array([0.5, 2], dtype=np.float32))
+    how = Aggregation(self_term=own, dst_scale=np.array([0.5, 2], dtype=np.float32))
     act = Activation(p=p, key=7)
     x = torch.randn(4, 20, generator=torch.Generator().manual_seed(0))
     one, two = x.clone().requires_grad_(), x.clone().requires_grad_()

@@ -50,7 +50,7 @@ def test_a_sampled_sum_is_rescaled(random_graph: Callable[..., Graph]) -> None:
     degrees = np.diff(graph.indptr).astype(np.float32)[:50]
     layer = GIN(num_layers=1).build(num_features=20, num_classes=5).layers[0]
     how = layer.aggregation(block, degrees)
-    assert how.own == "add"
+    assert how.self_term == "add"
     assert how.self_scale is None
     sampled = np.diff(block.indptr)
     np.testing.assert_allclose(how.dst_scale * sampled, degrees, rtol=1e-6)

@@ -38,8 +38,8 @@ def test_fused_load_aggregate_changes_nothing(
     model = config(hidden=16, dropout=0.5).build(num_features=20, num_classes=5)
     fused = load(graph, model, batch, fused=True)
     gathered = load(graph, model, batch, fused=False)
-    assert fused.prepared
-    assert not gathered.prepared
+    assert fused.aggregated
+    assert not gathered.aggregated
     assert len(fused.x) == batch.blocks[0].num_dst
     assert len(gathered.x) == len(batch.input_vertices)
     for left, right in zip(step(model, batch, fused), step(model, batch, gathered), strict=True):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gnnscale.plan import Emulated
-from gnnscale.plan.perf_model import BatchSize
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.workload import LayerShape, Workload
 from gnnscale.plan.platform import Platform, Processor
-from gnnscale.plan.workload import LayerShape, Workload
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from gnnscale.config import ConfigError
 from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
-from gnnscale.plan.perf_model import Prediction
+from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.predict import predict, transfer_bytes
+from gnnscale.plan.perf.workload import LayerShape, Workload
 from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform
-from gnnscale.plan.predict import predict, transfer_bytes
-from gnnscale.plan.workload import LayerShape, Workload
 
 Build = Callable[..., Workload]
 Machine = Callable[..., Platform]

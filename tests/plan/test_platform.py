@@ -140,9 +140,9 @@ def test_nothing_half_written(
     file.write_text("before")
 
     def full(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
-    monkeypatch.setattr("gnnscale.plan.platform.os.replace", full)
+    monkeypatch.setattr("gnnscale.files.os.replace", full)
     with pytest.raises(OSError, match="disk full"):
         platform().write(file)
     assert [each.name for each in tmp_path.iterdir()] == ["platform.yaml"]

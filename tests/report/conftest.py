@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gnnscale.metrics import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
-from gnnscale.plan.perf_model import Prediction
-from gnnscale.report.live import RunReport
-from gnnscale.runtime.records import SPAN, DeviceEpoch, DeviceStep, EpochRecord, StepRecord
-from gnnscale.runtime.records import TrainResult as Result
+from gnnscale.plan.perf.equations import Prediction
+from gnnscale.report.terminal.live import RunReport
+from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
+from gnnscale.runtime.telemetry.records import TrainResult as Result
+from gnnscale.stages import SPAN, STAGES, StageTimes
 
 BATCH = 1024
-STAGES = ("sample", "load", "transfer", "propagate", "sync")
 
 
 def hybrid_plan(num_seeds: int = 800) -> DevicePlan:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gnnscale.metrics import StageTimes
-from gnnscale.plan.perf_model import Prediction
+from gnnscale.plan.perf.equations import Prediction
+from gnnscale.report.files.steps import StepLog, Steps, read_steps
 from gnnscale.report.prediction import compare, device_label, print_prediction
-from gnnscale.report.steps import StepLog, Steps, read_steps
+from gnnscale.stages import StageTimes
 
 
 def read(directory: Path, steps: Any) -> Steps:

@@ -13,7 +13,7 @@ from hydra import compose
 from omegaconf import DictConfig
 
 from gnnscale.config import typed
-from gnnscale.runtime.checkpoint import LAST, load_checkpoint
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.runtime.checkpoint import load_checkpoint
+from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.timeout(300)
 

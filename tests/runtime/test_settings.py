@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gnnscale.config import ConfigError
-from gnnscale.runtime.optimizer import Sgd
+from gnnscale.optimizer import Sgd
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.sampler import LayerSampling
 

@@ -15,9 +15,9 @@ from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset, StoreWriter, from_arrays
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
-from gnnscale.runtime.checkpoint import BEST, LAST, load_checkpoint
-from gnnscale.runtime.records import TrainResult
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import LayerSampling
 

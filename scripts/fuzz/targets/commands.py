@@ -47,9 +47,9 @@ class Commands:
 
         import gnnscale.cli
         import gnnscale.plan.simulator
-        import gnnscale.report.live
-        import gnnscale.runtime.evaluate
-        import gnnscale.runtime.launch  # noqa: F401
+        import gnnscale.report.terminal.live
+        import gnnscale.runtime.evaluation.evaluate
+        import gnnscale.runtime.processes.launch  # noqa: F401
 
         with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
             subprocess.run(

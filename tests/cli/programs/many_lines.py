@@ -18,7 +18,7 @@ from pathlib import Path
 import gnnscale.dataset
 import gnnscale.plan.simulator
 import gnnscale.report.doctor
-import gnnscale.runtime.launch  # noqa: F401
+import gnnscale.runtime.processes.launch  # noqa: F401
 from gnnscale.cli.command import main
 
 

@@ -11,15 +11,15 @@ import sys
 import torch
 
 from gnnscale.backend import CpuBackend
-from gnnscale.metrics import StageTimes
 from gnnscale.plan import Cpu
-from gnnscale.runtime.group import Group, Rendezvous, join
-from gnnscale.runtime.synchronizer import Synchronizer
+from gnnscale.runtime.sync.group import Group, Rendezvous, join
+from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.stages import StageTimes
 
 
 def check_exchanges(group: Group) -> None:
     rank, size = group.rank, group.size
-    assert group.leads == (rank == 0)
+    assert group.is_rank0 == (rank == 0)
     assert (group.local_rank, group.local_size) == (rank, size)
 
     values = torch.tensor([rank + 1.0, 10.0 * rank])

@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
-from gnnscale.runtime.group import Group, Rendezvous, join
-from gnnscale.runtime.optimizer import Adam
+from gnnscale.optimizer import Adam
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import Group, Rendezvous, join
 from gnnscale.runtime.train import train
 
 
@@ -74,7 +74,7 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     threads = group.broadcast_json(notes.threads)
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
-    if group.leads:
+    if group.is_rank0:
         result = {"losses": notes.losses, "splits": notes.splits}
         (folder / f"{name}.json").write_text(json.dumps(result))
     else:

@@ -1,0 +1,1 @@
+"""Feature stores: where rows of features lie, and how they are read."""

@@ -1,0 +1,58 @@
+"""The one way to write a file: whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+__all__ = ["remove_unfinished", "write_whole"]
+
+
+def write_whole(
+    file: Path, content: str | bytes, *, durable: bool = False, shared: bool = False
+) -> None:
+    """Write ``content`` to a temporary sibling of ``file``, then rename it to ``file``.
+
+    Whoever is killed meanwhile leaves the sibling behind, and ``file`` as it was. The sibling has
+    one name, so that the next call overwrites it; with ``shared`` it has a name of its own.
+
+    Args:
+        file: the file; its folder exists.
+        content: text is written as UTF-8.
+        durable: wait until the disk has it.
+        shared: other processes may write the same file at the same time.
+
+    Raises:
+        OSError: with the file's name; ``file`` is as it was before.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    unfinished = _unfinished(file)
+    try:
+        if shared:
+            handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+            unfinished = Path(name)
+        else:
+            unfinished.unlink(missing_ok=True)
+            handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        os.replace(unfinished, file)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from None
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def remove_unfinished(file: Path) -> None:
+    """Remove what a process that was killed while it wrote ``file`` has left behind."""
+    _unfinished(file).unlink(missing_ok=True)
+
+
+def _unfinished(file: Path) -> Path:
+    return file.with_name(f".{file.name}.tmp")

@@ -1,0 +1,1 @@
+"""Mini-batches for a user's own training loop."""

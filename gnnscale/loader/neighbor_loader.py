@@ -1,0 +1,221 @@
+"""Mini-batches for a user's own training loop, in PyG's form or in DGL's."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError, nearest
+from gnnscale.dataset.checks import check_ids
+from gnnscale.graph import Graph, GraphError
+from gnnscale.hardware import usable_cores
+from gnnscale.loader.batch_format import FORMATS, Sampling
+from gnnscale.loader.prefetch import prefetch
+from gnnscale.loader.vertex_data import read_data
+from gnnscale.sampler.seed_order import num_batches, seed_batches
+
+__all__ = ["NeighborLoader"]
+
+#: Arguments of PyG's loader with a single value that this one can honour.
+_FIXED = {
+    "input_time": None,
+    "subgraph_type": "directional",
+    "disjoint": False,
+    "directed": True,
+    "temporal_strategy": "uniform",
+    "time_attr": None,
+    "weight_attr": None,
+    "transform_sampler_output": None,
+}
+#: Arguments of PyG's loader that steer its worker processes and copies, and change no batch.
+_WITHOUT_EFFECT = ("is_sorted", "filter_per_worker", "persistent_workers")
+
+
+class NeighborLoader:
+    """Yields sampled mini-batches; takes the arguments of PyG's loader of the same name.
+
+    Batches are sampled and their rows gathered natively, by background threads instead of worker
+    processes. They end when the loop does, also when it breaks off.
+
+    In PyG's form a batch is a ``torch_geometric.data.Data`` with
+
+    - ``x``, ``y`` and any other per-vertex attribute of ``data``: rows of the sampled vertices;
+    - ``edge_index`` ``[2, num_edges]`` int64 local ids, sources then destinations, hop by hop;
+    - ``n_id`` int64 global ids of the vertices, the seeds first, then hop by hop;
+    - ``input_id`` int64 positions of the seeds in ``input_nodes`` (their ids for a mask);
+    - ``batch_size``, the number of seeds;
+    - ``num_sampled_nodes`` (seeds, hop 1, ...) and ``num_sampled_edges`` (hop 1, ...), lists for
+      ``torch_geometric.utils.trim_to_layer``. As in PyG, a hop expands the vertices that the hop
+      before it found.
+
+    There is no ``e_id``: edges are not numbered.
+
+    In DGL's form it is ``(input_nodes, output_nodes, blocks)``, with rows for all sources of the
+    first block in its ``srcdata`` and for all destinations of the last one in its ``dstdata``
+    (``feat``, ``label`` and any other). As in DGL, a hop expands every vertex of the block above.
+
+    An epoch begins with every ``iter()``. Epochs differ in the neighbours drawn, and
+    with ``shuffle`` in the order of the seeds; ``seed`` fixes both, for any number of threads.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Sequence[int],
+        input_nodes: Any = None,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        replace: bool = False,
+        num_workers: int = 1,
+        prefetch_factor: int | None = 2,
+        pin_memory: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        seed: int = 0,
+        num_threads: int | None = None,
+        output_format: str = "pyg",
+        **others: Any,
+    ) -> None:
+        """Prepare to sample from ``data``.
+
+        Args:
+            data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
+                edges are sorted once. To share that among loaders, convert it to a Graph first.
+            num_neighbors: neighbours a vertex, from the seeds outwards; -1 takes all.
+            input_nodes: seeds: distinct ids, or a mask over all vertices; None for every vertex.
+            batch_size: seeds a batch; the last may have fewer.
+            shuffle: a new order each epoch, fixed by ``(seed, epoch)``.
+            drop_last: leave out a last batch with fewer seeds.
+            replace: draw neighbours with replacement.
+            num_workers: background threads; 0 makes each batch when it is asked for.
+            prefetch_factor: batches a background thread prepares ahead; None for 2.
+            pin_memory: put batches into page-locked memory; needs CUDA.
+            transform: called with each batch, in the background thread; its result is yielded.
+            seed: fixes order and neighbours.
+            num_threads: threads of the native kernels for a batch; by default the cores, divided by
+                ``num_workers``.
+            output_format: ``pyg`` or ``dgl``.
+            others: further arguments of PyG's loader, with values that mean what this one does.
+
+        Raises:
+            ConfigError: an argument has a value that is not allowed.
+            GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
+            ImportError: the library of ``output_format`` is not installed.
+        """
+        fanouts = [int(number) for number in num_neighbors]
+        prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        if num_threads is None:
+            num_threads = max(1, usable_cores() // max(1, num_workers))
+        _check_options(fanouts, output_format, others)
+        _check_at_least(
+            1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
+        )
+        _check_at_least(0, num_workers=num_workers, seed=seed)
+        sampling = Sampling(
+            fanouts=fanouts,
+            replace=replace,
+            seed=seed,
+            num_threads=num_threads,
+            pinned=_can_pin(pin_memory),
+        )
+        parts = read_data(data)
+        self._seeds, self._input_ids = _read_seeds(input_nodes, parts.graph)
+        self._format = FORMATS[output_format](parts, sampling)
+        self.batch_size = batch_size
+        self._shuffle = shuffle
+        self._drop_last = drop_last
+        self._num_workers = num_workers
+        self._depth = num_workers * prefetch_factor
+        self._transform = transform
+        self._seed = seed
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch."""
+        if self._drop_last:
+            return len(self._seeds) // self.batch_size
+        return num_batches(len(self._seeds), self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch."""
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return prefetch(self._tasks(epoch), num_threads=self._num_workers, depth=self._depth)
+
+    def _tasks(self, epoch: int) -> Iterator[Callable[[], Any]]:
+        positions: Iterator[NDArray[Any]]
+        everything = np.arange(len(self._seeds))
+        if self._shuffle:
+            positions = seed_batches(everything, self.batch_size, seed=self._seed, epoch=epoch)
+        else:
+            starts = range(0, len(everything), self.batch_size)
+            positions = (everything[start : start + self.batch_size] for start in starts)
+        first_step = epoch * len(self)
+        for index, batch in enumerate(islice(positions, len(self))):
+            yield partial(self._load, batch, first_step + index)
+
+    def _load(self, positions: NDArray[Any], step: int) -> Any:
+        batch = self._format.batch(self._seeds[positions], self._input_ids[positions], step)
+        return batch if self._transform is None else self._transform(batch)
+
+
+def _check_options(fanouts: list[int], output_format: str, others: dict[str, Any]) -> None:
+    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
+        raise ConfigError(
+            f"num_neighbors={fanouts}: allowed is a positive number, or -1 for all, for each hop"
+        )
+    if output_format not in FORMATS:
+        raise ConfigError(f"output_format={output_format!r}: allowed are {', '.join(FORMATS)}")
+    for name, value in others.items():
+        if name in _FIXED:
+            allowed = _FIXED[name]
+            plain = getattr(value, "value", value)  # PyG has an enumeration of subgraph types
+            if plain is not allowed and (allowed is None or plain != allowed):
+                raise ConfigError(f"{name}={value!r}: allowed is {allowed!r}")
+        elif name not in _WITHOUT_EFFECT:
+            known = [*inspect.signature(NeighborLoader).parameters, *_FIXED, *_WITHOUT_EFFECT]
+            raise ConfigError(f"{name}={value!r}: there is no such argument{nearest(name, known)}")
+
+
+def _check_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ConfigError(f"{name}={value}: must be at least {least}")
+
+
+def _can_pin(pin_memory: bool) -> bool:
+    """Warn as torch's DataLoader does where there is nothing to pin memory for."""
+    if pin_memory and not torch.cuda.is_available():
+        warnings.warn(
+            "pin_memory=True: there is no CUDA device, memory is not pinned", stacklevel=3
+        )
+        return False
+    return pin_memory
+
+
+def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the seeds, in the graph's type of ids, and the ``input_id`` of each."""
+    num_vertices = graph.num_vertices
+    nodes = np.arange(num_vertices) if input_nodes is None else np.asarray(input_nodes)
+    if nodes.ndim != 1:
+        raise GraphError(f"input_nodes are {list(nodes.shape)}, allowed is one axis")
+    if nodes.dtype == np.bool_:
+        if len(nodes) != num_vertices:
+            raise GraphError(
+                f"input_nodes is a mask over {len(nodes)} vertices, the graph has {num_vertices}"
+            )
+        nodes = np.flatnonzero(nodes)
+        return nodes.astype(graph.indices.dtype), nodes
+    check_ids(nodes, num_vertices, "input_nodes")
+    distinct, counts = np.unique(nodes, return_counts=True)
+    if len(distinct) < len(nodes):
+        raise GraphError(f"input_nodes names vertex {distinct[counts > 1][0]} more than once")
+    return nodes.astype(graph.indices.dtype), np.arange(len(nodes))

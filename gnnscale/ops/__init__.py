@@ -1,0 +1,67 @@
+"""The native operations. Those on torch tensors are imported when one of them is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.ops.native import (
+    NativeSampler,
+    Sampled,
+    count_in_degrees,
+    csc_fill,
+    csc_sort,
+    expand_edges,
+    keep_freed_memory,
+    planted_partition_edges,
+    rmat_edges,
+    simd_level,
+    transpose_block,
+)
+
+if TYPE_CHECKING:
+    from gnnscale.ops.tensors import (
+        Rows,
+        aggregate,
+        edge_dot,
+        edge_softmax,
+        edge_softmax_backward,
+        empty,
+        gather,
+        read_rows,
+        relu_dropout,
+        relu_dropout_backward,
+    )
+
+__all__ = [
+    "NativeSampler",
+    "Rows",
+    "Sampled",
+    "aggregate",
+    "count_in_degrees",
+    "csc_fill",
+    "csc_sort",
+    "edge_dot",
+    "edge_softmax",
+    "edge_softmax_backward",
+    "empty",
+    "expand_edges",
+    "gather",
+    "keep_freed_memory",
+    "planted_partition_edges",
+    "read_rows",
+    "relu_dropout",
+    "relu_dropout_backward",
+    "rmat_edges",
+    "simd_level",
+    "transpose_block",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'gnnscale.ops' has no attribute {name!r}")
+    from gnnscale.ops import tensors
+
+    value = getattr(tensors, name)
+    globals()[name] = value
+    return value

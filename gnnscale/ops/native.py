@@ -1,0 +1,290 @@
+"""Native operations on NumPy arrays: topology, sampling and synthetic graphs.
+
+This package alone imports the extension ``_native``. The extension is not linked against torch: it
+sees plain buffers, and releases the GIL while it works.
+
+Nothing that is passed here can corrupt memory: the extension checks type, shape, strides and length
+of every array, and every offset and id that leads somewhere. What it refuses is a ``TypeError`` or
+a ``ValueError`` whose message begins with the name of the argument. Arrays are used in place,
+nothing is converted; nobody else may write to them meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import _native
+from gnnscale.errors import shown
+from gnnscale.graph import Graph, GraphError
+
+__all__ = [
+    "Array",
+    "NativeSampler",
+    "Sampled",
+    "contiguous",
+    "count_in_degrees",
+    "csc_fill",
+    "csc_sort",
+    "expand_edges",
+    "keep_freed_memory",
+    "naming",
+    "planted_partition_edges",
+    "rmat_edges",
+    "simd_level",
+    "transpose_block",
+]
+
+Array: TypeAlias = NDArray[Any]
+#: A native sample; see ``NativeSampler.sample_neighbors``.
+Sampled: TypeAlias = "tuple[Array, list[tuple[Array, Array, int, Array | None]], Array | None]"
+
+
+def simd_level() -> str:
+    """Return the instruction set in use: ``baseline``, ``v3`` (AVX2) or ``v4`` (AVX-512)."""
+    return str(_native.simd_level())
+
+
+@contextmanager
+def naming(name: str, value: Any) -> Iterator[None]:
+    """Name the argument that asks for more memory than there is."""
+    try:
+        yield
+    except MemoryError:
+        raise MemoryError(f"{name}: {shown(value)}, there is not so much memory") from None
+
+
+def keep_freed_memory() -> None:
+    """Make this process's malloc keep freed memory for reuse (glibc; elsewhere a no-op).
+
+    For processes that train: torch's activations then land on pages already present. Not done on
+    import, since it is a setting of the whole process.
+    """
+    _native.keep_freed_memory()
+
+
+class NativeSampler:
+    """Samples the in-neighbours of seeds; safe to call from several threads at once.
+
+    Each concurrent call holds scratch space of four bytes a vertex, kept for the next call.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Prepare to sample from ``graph``, whose arrays stay where they are.
+
+        Offsets and ids are checked as they are read, batch by batch: a store may be damaged, or
+        become so while it is mapped.
+
+        Raises:
+            TypeError: an array is not of the type that it has to be.
+            ValueError: the offsets are not those of so many ids.
+        """
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph: {type(graph).__name__}, allowed is a Graph")
+        self._sampler = _native.sampler(graph.indptr, graph.indices)
+        self._graph = graph.path or graph.name
+
+    def sample_neighbors(
+        self,
+        seeds: Array,
+        fanouts: list[int] | tuple[int, ...],
+        *,
+        replace: bool,
+        seed: int,
+        step: int,
+        num_threads: int,
+        only_new: bool = False,
+    ) -> Sampled:
+        """Sample neighbours, hop 1 from the seeds.
+
+        With ``only_new``, as PyG does, a hop expands only the vertices that the hop before it was
+        the first to reach, and its block's destinations are these alone. Otherwise it expands
+        every vertex reached so far.
+
+        Args:
+            seeds: ``[n]`` int32 or int64 distinct vertices.
+            fanouts: neighbours a vertex for each hop, -1 for all; at most 64 hops.
+            replace: draw with replacement.
+            seed: of the run, from 0 to 2^64 - 1.
+            step: likewise.
+            num_threads: threads to use.
+            only_new: see above.
+
+        Returns:
+            ``input_vertices``; from the seeds outwards, a block per hop as ``(indptr int64,
+            indices int32, num_src, None)``; and the vertices that are the sources of the last
+            hop's edges.
+
+        Raises:
+            ValueError: a seed is not a vertex, or appears twice; or a hop has 2^31 edges or more.
+            GraphError: the topology holds an offset or an id that is none.
+        """
+        with self._naming_the_graph():
+            result: Sampled = self._sampler.sample_neighbors(
+                contiguous(seeds), fanouts, replace, seed, step, num_threads, only_new
+            )
+        return result
+
+    def sample_layers(
+        self, seeds: Array, layer_sizes: list[int] | tuple[int, ...], *, seed: int, step: int
+    ) -> Sampled:
+        """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
+
+        Returns:
+            As ``sample_neighbors``, with each edge's importance (float32) in place of None, and
+            None in place of the last hop's sources.
+
+        Raises:
+            ValueError: as ``sample_neighbors``.
+            GraphError: likewise.
+        """
+        with self._naming_the_graph():
+            result: Sampled = self._sampler.sample_layers(
+                contiguous(seeds), layer_sizes, seed, step
+            )
+        return result
+
+    @contextmanager
+    def _naming_the_graph(self) -> Iterator[None]:
+        try:
+            yield
+        except _native.TopologyError as error:
+            raise GraphError(
+                f"{self._graph}: damaged, {error}; gnnscale doctor store=DIR looks at all of it"
+            ) from None
+
+
+def contiguous(ids: Any) -> Any:
+    """Return an array without gaps; what is no array is for the extension to refuse."""
+    return np.ascontiguousarray(ids) if isinstance(ids, np.ndarray) and ids.ndim == 1 else ids
+
+
+def expand_edges(indptr: Array, indices: Array, *, first_dst: int, out: NDArray[np.int64]) -> None:
+    """Write the two ends of every edge of a block, in the order of its edges.
+
+    Args:
+        indptr: ``[num_dst + 1]`` int64.
+        indices: ``[num_edges]`` int32 local ids of sources.
+        first_dst: local id of the block's first destination.
+        out: ``[2, num_edges]`` int64, each row contiguous: sources, then destinations.
+    """
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: {type(out).__name__}, allowed is int64")
+    if out.ndim != 2 or len(out) != 2:
+        raise ValueError(f"out: shape {list(out.shape)}, allowed is [2, number of indices]")
+    _native.expand_edges(indptr, indices, first_dst, out[0], out[1])
+
+
+def transpose_block(
+    indptr: Array,
+    indices: Array,
+    num_src: int,
+    *,
+    weights: Array | None = None,
+    dst_scale: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """Turn a block around: the destinations of every source.
+
+    Returns:
+        ``indptr [num_src + 1]`` int64, ``indices [num_edges]`` int32 destinations, ascending, and
+        ``[num_edges]`` float32 ``weights[e] * dst_scale[dst]``.
+    """
+    result: tuple[Array, Array, Array]
+    result = _native.transpose_block(indptr, indices, num_src, weights, dst_scale)
+    return result
+
+
+def count_in_degrees(dst: Array, counts: NDArray[np.int64]) -> None:
+    """Add the number of occurrences of every id in ``dst`` to ``counts``, in place.
+
+    Raises:
+        ValueError: an id is negative or beyond ``counts``; some may have been counted by then.
+    """
+    _native.count_in_degrees(dst, counts)
+
+
+def csc_fill(
+    src: Array, dst: Array, first: int, last: int, cursor: NDArray[np.int64], out: Array
+) -> None:
+    """Append ``src[e]`` to the neighbours of ``dst[e]`` for edges with ``first <= dst < last``.
+
+    Args:
+        src: ``[num_edges]`` int32 or int64.
+        dst: the same.
+        first: first destination of the range.
+        last: end of the range.
+        cursor: ``[last - first]`` where each vertex's next neighbour goes in ``out``; moved on.
+        out: neighbour lists, of the type of ``src``.
+
+    Raises:
+        ValueError: a neighbour would go outside of ``out``; some may have been written by then.
+    """
+    _native.csc_fill(src, dst, first, last, cursor, out)
+
+
+def csc_sort(
+    indptr: NDArray[np.int64], indices: Array, drop_duplicates: bool, num_threads: int
+) -> NDArray[np.int64]:
+    """Sort every neighbour list in place; with ``drop_duplicates`` keep each neighbour once.
+
+    Returns:
+        The new ``indptr``; the first ``new_indptr[-1]`` entries of ``indices`` are valid.
+    """
+    result: NDArray[np.int64] = _native.csc_sort(indptr, indices, drop_duplicates, num_threads)
+    return result
+
+
+def rmat_edges(
+    num_vertices: int, num_edges: int, a: float, b: float, c: float, seed: int, num_threads: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Draw distinct undirected R-MAT edges (Chakrabarti, Zhan and Faloutsos, SDM 2004).
+
+    Vertices are numbered at random, so that ids tell nothing about degrees.
+
+    Returns:
+        ``(src, dst)``, ``[num_edges]`` int32 each, ``src < dst``.
+
+    Raises:
+        ValueError: fewer than 2 vertices, or more edges than half of all possible.
+        MemoryError: there is not so much memory.
+    """
+    result: tuple[NDArray[np.int32], NDArray[np.int32]]
+    with naming("num_edges", num_edges):
+        result = _native.rmat_edges(num_vertices, num_edges, a, b, c, seed, num_threads)
+    return result
+
+
+def planted_partition_edges(
+    community: NDArray[np.int32],
+    weight: NDArray[np.float32],
+    num_edges: int,
+    within: float,
+    seed: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Draw edges of a degree-corrected planted partition (Karrer and Newman, 2011).
+
+    One end is drawn by ``weight``; the other by ``weight`` among the same community with
+    probability ``within``, else among all. There are no loops; edges may repeat.
+
+    Args:
+        community: ``[num_vertices]`` int32, each of at least two vertices.
+        weight: ``[num_vertices]`` float32, positive.
+        num_edges: number of undirected edges.
+        within: probability that an edge is drawn inside a community.
+        seed: fixes the answer.
+
+    Returns:
+        ``(src, dst)``, ``[num_edges]`` int32 each.
+
+    Raises:
+        ValueError: a community has but one vertex, or a weight is not positive.
+        MemoryError: there is not so much memory.
+    """
+    result: tuple[NDArray[np.int32], NDArray[np.int32]]
+    with naming("num_edges", num_edges):
+        result = _native.planted_partition_edges(community, weight, num_edges, within, seed)
+    return result

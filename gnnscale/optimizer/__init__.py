@@ -1,0 +1,7 @@
+"""Group ``optimizer``: update rules and learning rates."""
+
+from gnnscale.optimizer.adam import Adam
+from gnnscale.optimizer.base import SCHEDULES, OptimizerConfig
+from gnnscale.optimizer.sgd import Sgd
+
+__all__ = ["SCHEDULES", "Adam", "OptimizerConfig", "Sgd"]

@@ -1,0 +1,122 @@
+"""What every update rule has, and the learning rate as a pure function of the epoch.
+
+Options are read before torch is imported; only ``build`` needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.config import ConfigError, check_choice, check_range
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["SCHEDULES", "OptimizerConfig"]
+
+SCHEDULES = ("constant", "cosine", "step", "plateau")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(ABC):
+    """What every update rule has.
+
+    Attributes:
+        lr: learning rate of the first epoch.
+        weight_decay: coefficient of the L2 penalty, added to the gradient.
+        decay_first_layer_only: leave the weights behind the first layer undecayed, as Kipf and
+            Welling do for GCN (section 5.2).
+        schedule: ``constant``; ``cosine``, down to 0 over ``epochs``; ``step``, times
+            ``schedule_factor`` every ``schedule_epochs``; ``plateau``, times ``schedule_factor``
+            whenever ``schedule_epochs`` validations in a row bring nothing better.
+        schedule_epochs: see ``schedule``.
+        schedule_factor: see ``schedule``; above 0, below 1.
+    """
+
+    lr: float
+    weight_decay: float = 0.0
+    decay_first_layer_only: bool = False
+    schedule: str = "constant"
+    schedule_epochs: int = 10
+    schedule_factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.lr > 0 and math.isfinite(self.lr)):
+            raise ConfigError(f"optimizer.lr={self.lr}: must be above 0")
+        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
+            raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must be at least 0")
+        check_choice("optimizer.schedule", self.schedule, SCHEDULES)
+        check_range("optimizer.schedule_epochs", self.schedule_epochs, 1)
+        if not 0 < self.schedule_factor < 1:
+            raise ConfigError(
+                f"optimizer.schedule_factor={self.schedule_factor}: must be above 0 and below 1"
+            )
+
+    @property
+    @abstractmethod
+    def state_names(self) -> frozenset[str]:
+        """What the optimizer keeps of every parameter: ``step``, and tensors of its shape."""
+
+    @abstractmethod
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return an optimizer of the model's parameters."""
+
+    def learning_rate(self, epoch: int, *, epochs: int, metrics: Sequence[float]) -> float:
+        """Return the learning rate of ``epoch``.
+
+        Args:
+            epoch: from 0.
+            epochs: how many the run has in all.
+            metrics: validation metrics so far, higher is better.
+        """
+        if self.schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
+        if self.schedule == "step":
+            return self.lr * float(self.schedule_factor ** (epoch // self.schedule_epochs))
+        if self.schedule == "plateau":
+            return self.lr * float(self.schedule_factor ** _plateaus(metrics, self.schedule_epochs))
+        return self.lr
+
+    def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Parameter groups: those with weight decay, then those without."""
+        if not self.decay_first_layer_only:
+            return [{"params": list(model.parameters()), "weight_decay": self.weight_decay}]
+        first = {id(parameter) for parameter in _first_layer(model).parameters()}
+        parameters = list(model.parameters())
+        return [
+            {
+                "params": [each for each in parameters if id(each) in first],
+                "weight_decay": self.weight_decay,
+            },
+            {"params": [each for each in parameters if id(each) not in first], "weight_decay": 0.0},
+        ]
+
+
+def _first_layer(model: nn.Module) -> nn.Module:
+    """The first module of the model's first list of layers."""
+    from torch import nn
+
+    for module in model.children():
+        if isinstance(module, nn.ModuleList) and len(module):
+            return module[0]
+    raise ConfigError(
+        f"optimizer.decay_first_layer_only=true: {type(model).__name__} has no list of layers"
+    )
+
+
+def _plateaus(metrics: Sequence[float], patience: int) -> int:
+    """How often ``patience`` metrics in a row were no better than the best before them."""
+    best, waited, plateaus = -math.inf, 0, 0
+    for metric in metrics:
+        if metric > best:
+            best, waited = metric, 0
+        else:
+            waited += 1
+            if waited == patience:
+                plateaus, waited = plateaus + 1, 0
+    return plateaus

@@ -1,0 +1,1 @@
+"""The rates of this machine, measured by short runs of the stages' own code."""

@@ -1,0 +1,313 @@
+"""Calibration: the rates of this machine, fitted to short runs of the stages' own code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from gnnscale.graph import Graph
+from gnnscale.hardware import cache_bytes, find_machine, usable_cores
+from gnnscale.plan.calibration.contention import PairTask, time_pair
+from gnnscale.plan.calibration.probes import (
+    STEP_PROBES,
+    StepTimes,
+    mapped,
+    probe_graph,
+    rows_seconds,
+    time_products,
+    time_sampling,
+    time_steps,
+)
+from gnnscale.plan.perf.host_work import load_work, propagation_work
+from gnnscale.plan.platform import Platform, Processor
+from gnnscale.progress import track
+
+__all__ = ["calibrate", "estimate"]
+
+log = logging.getLogger(__name__)
+
+#: Widths of the rows read, in features; and bytes read in one go.
+_WIDTHS = (16, 64, 256, 1024)
+_READ_BYTES = 2**25
+#: Features of the products that are timed.
+_WIDTH = 256
+_WEIGHTS = (1 << 12, 1 << 20)
+#: Part of the cores that others may use before calibration says so.
+_BUSY = 0.25
+#: Rates that a processor has once, and not for each number of threads.
+_PER_RUN = ("load_s", "lookups_per_s", "update_s", "update_bandwidth")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Effort:
+    """How much is measured.
+
+    Attributes:
+        repeats: of each probe.
+        rounds: of all training steps.
+        step_probes: how many of ``STEP_PROBES``.
+        product_rows: rows of the products that are timed.
+        widths: of rows read.
+        num_vertices: of the graph that is sampled.
+        table_bytes: of the features read.
+        processes: whether all-reduce is timed, in two processes.
+    """
+
+    repeats: int
+    rounds: int
+    step_probes: int
+    product_rows: int
+    widths: tuple[int, ...]
+    num_vertices: int
+    table_bytes: int
+    processes: bool
+
+
+_FULL = _Effort(
+    repeats=7,
+    rounds=3,
+    step_probes=len(STEP_PROBES),
+    product_rows=8192,
+    widths=_WIDTHS,
+    num_vertices=1 << 16,
+    table_bytes=1 << 30,
+    processes=True,
+)
+_QUICK = _Effort(
+    repeats=2,
+    rounds=1,
+    step_probes=6,
+    product_rows=2048,
+    widths=(16, 256),
+    num_vertices=1 << 13,
+    table_bytes=1 << 26,
+    processes=False,
+)
+#: What an estimate takes for what only processes can measure, which take seconds to start.
+_PAIR_ESTIMATE = {
+    "compute_contention": 1.1,
+    "memory_contention": 1.2,
+    "sync_latency_s": 3e-4,
+    "sync_bandwidth": 1e9,
+}
+
+
+def calibrate() -> Platform:
+    """Measure this machine's processor; takes some tens of seconds, and shows its progress."""
+    load = os.getloadavg()[0]
+    if load > _BUSY * usable_cores():
+        log.warning(
+            f"other programs keep {load:.1f} of {usable_cores()} cores busy; "
+            "the rates measured now will be too low"
+        )
+    return _measure(_FULL, name="this machine")
+
+
+def estimate() -> Platform:
+    """Measure what matters in half a second, for a first plan on a machine not yet calibrated."""
+    return _measure(_QUICK, name="this machine, estimated")
+
+
+def _measure(effort: _Effort, *, name: str) -> Platform:
+    cores = usable_cores()
+    counts = _thread_counts(cores) if effort is _FULL else sorted({1, cores})
+    with track("calibrating", total=3 * len(counts) + 1, unit="measurements") as advance:
+        graph = probe_graph(*_graph_sizes(effort))
+        steps = [_steps(effort, graph, count) for count in counts]
+        advance(len(counts))
+        found = [
+            _rates(effort, graph, count, each, advance)
+            for count, each in zip(counts, steps, strict=True)
+        ]
+        pair: dict[str, Any] = _pair_rates(effort, counts, steps)
+        advance(1)
+    per_run: dict[str, Any] = {
+        key: statistics.fmean(rates.pop(key) for rates in found) for key in _PER_RUN
+    }
+    per_threads: dict[str, Any] = {
+        key: _growing([rates[key] for rates in found], falls=key == "layer_s") for key in found[0]
+    }
+    processor = Processor(
+        name=find_machine().processor,
+        cores=cores,
+        cache_bytes=cache_bytes(),
+        threads=counts,
+        **pair,
+        **per_run,
+        **per_threads,
+    )
+    return Platform(name=name, processor=processor)
+
+
+def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:
+    """Return ``rates`` of more and more threads, none below one of fewer unless ``falls``.
+
+    Threads that bring nothing can be left idle; a rate that falls was disturbed.
+    """
+    return list(rates) if falls else list(accumulate(rates, max))
+
+
+def _thread_counts(cores: int) -> list[int]:
+    powers = [1 << power for power in range(cores.bit_length())]
+    return sorted({count for count in (*powers, cores) if count <= cores})
+
+
+def _graph_sizes(effort: _Effort) -> tuple[int, int]:
+    return effort.num_vertices, 8 * effort.num_vertices
+
+
+def _steps(effort: _Effort, graph: Graph, threads: int) -> list[StepTimes]:
+    """Each of the probes, in rounds: what disturbs one of these is not in the median of all."""
+    probes = STEP_PROBES[: effort.step_probes]
+    rounds = [
+        [time_steps(each, graph, threads=threads, repeats=effort.repeats) for each in probes]
+        for _ in range(effort.rounds)
+    ]
+    middle = effort.rounds // 2
+    return [sorted(each, key=attrgetter("step_s"))[middle] for each in zip(*rounds, strict=True)]
+
+
+def _rates(
+    effort: _Effort,
+    graph: Graph,
+    threads: int,
+    steps: Sequence[StepTimes],
+    advance: Callable[[int], None],
+) -> dict[str, float]:
+    """Everything that has a figure for each number of threads."""
+    edges, seconds = time_sampling(graph, threads=threads, repeats=effort.repeats)
+    advance(1)
+    rates = _propagation_rates(effort, steps, threads) | _update_rates(steps)
+    rates |= _load_rates(effort, steps, threads)
+    advance(1)
+    return rates | {"sampled_edges_per_s": edges / seconds}
+
+
+def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> dict[str, float]:
+    """Seconds of loading = a constant + sum of amounts / rates: rows, bytes; cache, memory."""
+    cache = cache_bytes()
+    table_bytes = max(min(effort.table_bytes, find_machine().memory.available // 8), 2 * cache)
+    buffer = mapped(table_bytes // 4)
+    work: list[tuple[float, ...]] = []
+    seconds = []
+    for width in effort.widths:
+        for cached in (True, False):
+            table = buffer[: cache // 64 if cached else len(buffer)]
+            table = table[: len(table) // width * width].reshape(-1, width)
+            rows = min(_READ_BYTES // (4 * width), 100_000) // 10 * 10
+            read = rows * width * 4
+            work.append((rows, 0, read, 0, 0, 0) if cached else (rows, rows, 0, read, 0, 0))
+            took = rows_seconds(
+                table, rows, threads=threads, repeats=effort.repeats, cold=not cached
+            )
+            seconds.append(took)
+    for step in steps:
+        asked = load_work(step.workload, step.size, cache=cache)
+        amounts = (asked.rows, asked.missed_rows, asked.cached_bytes, asked.memory_bytes)
+        work.append((*amounts, asked.lookups, 1))
+        seconds.append(step.load_s)
+    names = ("rows_per_s", "memory_rows_per_s", "cache_bandwidth", "memory_bandwidth")
+    rates = _fit((*names, "lookups_per_s", "loads"), work, seconds)
+    return rates | {"load_s": 1 / rates.pop("loads")}
+
+
+def _propagation_rates(
+    effort: _Effort, steps: Sequence[StepTimes], threads: int
+) -> dict[str, float]:
+    """Seconds of propagation = sum of amounts / rates, eq. 10 to 12, + layers · constant.
+
+    The rate of products is measured by itself: in every layer it is hard to tell from that of the
+    rows they read and write, to which the fit leaves what small matrices lack.
+    """
+    asked = [propagation_work(step.workload, step.size) for step in steps]
+    seconds = time_products(_WIDTH, effort.product_rows, threads=threads, repeats=effort.repeats)
+    macs_per_s = effort.product_rows * _WIDTH**2 / seconds
+    names = ("aggregate_bandwidth", "stream_bandwidth", "attention_per_s", "layers")
+    work = [
+        (each.aggregate_bytes, each.stream_bytes, each.attention, each.num_layers) for each in asked
+    ]
+    known = [each.macs / macs_per_s for each in asked]
+    rates = _fit(names, work, [step.propagate_s for step in steps], known=known)
+    return rates | {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
+
+
+def _update_rates(steps: Sequence[StepTimes]) -> dict[str, float]:
+    """Seconds of the optimizer's step = a constant + bytes of weights / rate."""
+    work = [(1.0, step.workload.weight_bytes) for step in steps]
+    rates = _fit(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
+    return rates | {"update_s": 1 / rates.pop("updates")}
+
+
+def _fit(
+    names: Sequence[str],
+    work: Sequence[Sequence[float]],
+    seconds: Sequence[float],
+    *,
+    known: Sequence[float] | None = None,
+) -> dict[str, float]:
+    """Find the rates, none negative, whose times have the least relative errors squared.
+
+    Args:
+        names: of the rates.
+        work: for each measurement the amounts, one of each rate.
+        seconds: what it took.
+        known: seconds of it that are explained already.
+    """
+    from scipy.optimize import nnls  # takes a while, and no worker needs it
+
+    took = np.asarray(seconds)
+    rest = 1 - (np.zeros_like(took) if known is None else np.asarray(known)) / took
+    relative = np.asarray(work, dtype=np.float64) / took[:, None]
+    scale = np.maximum(relative.max(axis=0), 1e-300)
+    per_unit = nnls(relative / scale, np.maximum(rest, 0.0))[0] / scale
+    return {
+        name: 1 / float(value) if value > 0 else float("inf")
+        for name, value in zip(names, per_unit, strict=True)
+    }
+
+
+def _pair_rates(
+    effort: _Effort, counts: Sequence[int], alone: Sequence[Sequence[StepTimes]]
+) -> dict[str, float]:
+    """How workers slow each other down, and what their synchronisation takes.
+
+    Args:
+        effort: how much to measure.
+        counts: numbers of threads.
+        alone: for each of them, the steps of one process.
+    """
+    if not effort.processes or counts[-1] < 2:
+        return _PAIR_ESTIMATE
+    half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])
+    pair = time_pair(
+        PairTask(
+            num_values=_WEIGHTS,
+            probes=STEP_PROBES,
+            graph_sizes=_graph_sizes(effort),
+            threads=counts[half],
+            repeats=3 * effort.repeats,
+        )
+    )
+    small, large = pair.reduce_s
+    per_byte = max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
+    both = list(zip(pair.steps, alone[half], strict=True))
+    # Of a ring of two, each half moves half of the bytes.
+    latencies = [(step.sync_s - step.workload.weight_bytes * per_byte) / 2 for step in pair.steps]
+    return {
+        "compute_contention": _slowdown([a.propagate_s / b.propagate_s for a, b in both]),
+        "memory_contention": _slowdown([a.load_s / b.load_s for a, b in both]),
+        "sync_latency_s": max(statistics.median(latencies), 0.0),
+        "sync_bandwidth": 1 / per_byte,
+    }
+
+
+def _slowdown(ratios: Sequence[float]) -> float:
+    return max(1.0, statistics.median(ratios))

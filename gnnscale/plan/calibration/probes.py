@@ -1,0 +1,294 @@
+"""Probes: short runs of the stages' own code, with what each of them asks of the host."""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from gnnscale import ops
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.workload import Workload, empty_cache, layer_shapes
+from gnnscale.sampler import NeighborSampler
+
+__all__ = [
+    "STEP_PROBES",
+    "StepProbe",
+    "StepTimes",
+    "mapped",
+    "median_seconds",
+    "probe_graph",
+    "rows_seconds",
+    "time_products",
+    "time_sampling",
+    "time_steps",
+    "torch_threads",
+]
+
+_SEED = 0
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepProbe:
+    """A model and its mini-batches.
+
+    Attributes:
+        model: the architecture.
+        num_features: f^0.
+        num_classes: f^L.
+        fanouts: from the seeds outwards.
+        num_seeds: |V^L|.
+        fused: whether the first layer's aggregation is left out, as part of loading.
+    """
+
+    model: ModelConfig
+    num_features: int
+    num_classes: int
+    fanouts: tuple[int, ...]
+    num_seeds: int
+    fused: bool = True
+
+
+def _probe(
+    cls: type[ModelConfig],
+    widths: tuple[int, int, int],
+    fanouts: tuple[int, ...],
+    num_seeds: int,
+    *,
+    fused: bool = True,
+) -> StepProbe:
+    return StepProbe(
+        model=cls(hidden=widths[1], num_layers=len(fanouts)),
+        num_features=widths[0],
+        num_classes=widths[2],
+        fanouts=fanouts,
+        num_seeds=num_seeds,
+        fused=fused,
+    )
+
+
+#: Chosen so that each rate decides the time of some of them; the first ones alone give an estimate.
+STEP_PROBES = (
+    _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
+    _probe(GraphSAGE, (64, 128, 32), (10, 10), 256),
+    _probe(GCN, (128, 64, 40), (15, 5), 512),
+    _probe(GAT, (64, 64, 8), (8, 4), 128),
+    _probe(GraphSAGE, (64, 32, 32), (10, 10), 1024),
+    _probe(GraphSAGE, (128, 256, 64), (15, 5), 512),
+    _probe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256),
+    _probe(GCN, (128, 128, 40), (15, 5), 1024, fused=False),
+    _probe(GCN, (1024, 32, 8), (10, 5), 128),
+    _probe(GIN, (64, 128, 16), (10, 5), 512),
+    _probe(GAT, (64, 128, 16), (5, 5), 512),
+    _probe(GraphSAGE, (32, 8, 8), (10, 10), 2048),
+    _probe(GCN, (64, 256, 32), (20, 5), 512),
+)
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use so many threads inside the ``with`` block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def median_seconds(work: Callable[[int], object], repeats: int) -> float:
+    """Return the median seconds of ``work(0)`` to ``work(repeats)``, the first one left out."""
+    times = []
+    for number in range(repeats + 1):
+        start = time.perf_counter()
+        work(number)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def probe_graph(num_vertices: int, num_edges: int) -> Graph:
+    """Make a graph with a few vertices of high degree and rows of one feature."""
+    src, dst = ops.rmat_edges(num_vertices, num_edges, 0.5, 0.2, 0.2, _SEED, 1)
+    return from_arrays(
+        (np.concatenate([src, dst]), np.concatenate([dst, src])),
+        np.zeros((num_vertices, 1), np.float32),
+        train_idx=np.arange(num_vertices),
+        labels=np.zeros(num_vertices, np.int64),
+        num_classes=2,
+        name="probe",
+    )
+
+
+def rows_seconds(
+    table: NDArray[np.float32], num_rows: int, *, threads: int, repeats: int, cold: bool
+) -> float:
+    """Time the aggregation of ``num_rows`` random rows of ``table``, ten for each result.
+
+    Args:
+        table: ``[n, f]`` features.
+        num_rows: how many to read.
+        threads: threads to use.
+        repeats: how often.
+        cold: whether the cache forgets the table before each repetition.
+    """
+    generator = np.random.default_rng(_SEED)
+    ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
+    indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
+    indices = np.zeros(num_rows, np.int32)
+    out = torch.empty(len(indptr) - 1, table.shape[1])
+    times = []
+    for each in ids:
+        if cold:
+            empty_cache()
+        start = time.perf_counter()
+        ops.aggregate(
+            (table, "float32"),
+            indptr,
+            indices,
+            ids=each,
+            ids_per_edge=True,
+            out=out,
+            num_threads=threads,
+        )
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def mapped(num_values: int) -> NDArray[np.float32]:
+    """Return so many ones in small pages, such as those of a file that is mapped.
+
+    NumPy asks for huge ones, at whose addresses a processor looks up much faster.
+    """
+    pages = mmap.mmap(-1, 4 * num_values)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    values: NDArray[np.float32] = np.frombuffer(pages, np.float32)
+    values.fill(1)
+    return values
+
+
+def time_products(width: int, num_rows: int, *, threads: int, repeats: int) -> float:
+    """Time one product of ``num_rows`` rows with a square matrix of ``width``."""
+    rows, weight = torch.rand(num_rows, width), torch.rand(width, width)
+    with torch_threads(threads):
+        return median_seconds(lambda _: rows @ weight, repeats)
+
+
+def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:
+    """Sample mini-batches; return their mean number of edges and the median seconds of one."""
+    sampler = NeighborSampler(graph, fanouts=[15, 10], num_threads=threads)
+    order = np.random.default_rng(_SEED).permutation(graph.train_idx)
+    edges: list[int] = []
+
+    def work(number: int) -> None:
+        seeds = order[number * 512 % (len(order) - 1024) :][:1024]
+        edges.append(sampler.sample(seeds, number).num_edges)
+
+    seconds = median_seconds(work, repeats)
+    return statistics.fmean(edges), seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """A training step on the host, and what it asks of it.
+
+    Attributes:
+        workload: the probe's.
+        size: of its mini-batch.
+        load_s: seconds of loading.
+        propagate_s: seconds of forward and backward propagation.
+        sync_s: seconds of summing gradients with another process; 0 in a process alone.
+        update_s: seconds of the optimizer's step.
+    """
+
+    workload: Workload
+    size: BatchSize
+    load_s: float
+    propagate_s: float
+    sync_s: float
+    update_s: float
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of all that is timed."""
+        return self.load_s + self.propagate_s + self.sync_s + self.update_s
+
+
+def time_steps(
+    probe: StepProbe, graph: Graph, *, threads: int, repeats: int, together: bool = False
+) -> StepTimes:
+    """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
+
+    Args:
+        probe: what to train.
+        graph: on which.
+        threads: threads of each stage.
+        repeats: steps, beside one to warm up.
+        together: sum gradients with the other processes of the default group.
+    """
+    model = probe.model.build(num_features=probe.num_features, num_classes=probe.num_classes)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
+    order = np.random.default_rng(_SEED).permutation(graph.train_idx)
+    features = mapped(graph.num_vertices * probe.num_features).reshape(-1, probe.num_features)
+    degrees = np.diff(graph.indptr).astype(np.float32)
+    labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
+    gradients = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
+    sizes, times = [], []
+    with torch_threads(threads):
+        for step in range(repeats + 1):
+            seeds = order[step * probe.num_seeds % (len(order) - probe.num_seeds) :]
+            batch = sampler.sample(seeds[: probe.num_seeds], step)
+            clock = [time.perf_counter()]
+            inputs = model.load(
+                (features, "float32"),
+                batch,
+                degrees[batch.input_vertices] if model.uses_degrees else None,
+                fused=probe.fused,
+                dtype=torch.float32,
+                num_threads=threads,
+            )
+            clock.append(time.perf_counter())
+            functional.cross_entropy(model(batch, inputs), labels).backward()  # type: ignore[no-untyped-call]
+            clock.append(time.perf_counter())
+            if together:
+                dist.all_reduce(gradients)
+            clock.append(time.perf_counter())
+            optimizer.step()
+            optimizer.zero_grad()
+            clock.append(time.perf_counter())
+            sizes.append(BatchSize.of(batch))
+            times.append(np.diff(clock))
+    load_s, propagate_s, sync_s, update_s = np.median(times[1:], axis=0).tolist()
+    workload = Workload(
+        num_seeds=(probe.num_seeds,),
+        sizes=(sizes[-1],),
+        sample_threads=(),
+        sample_s=(),
+        layers=layer_shapes(model),
+        num_weights=len(gradients),
+        num_vertices=graph.num_vertices,
+        fused=probe.fused,
+        uses_degrees=model.uses_degrees,
+    )
+    return StepTimes(
+        workload=workload,
+        size=sizes[-1],
+        load_s=load_s,
+        propagate_s=propagate_s,
+        sync_s=sync_s,
+        update_s=update_s,
+    )

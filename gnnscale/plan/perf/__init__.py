@@ -1,0 +1,1 @@
+"""HyScale-GNN's performance model: equations, workloads, and predictions for a plan."""

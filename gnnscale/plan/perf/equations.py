@@ -1,0 +1,165 @@
+"""HyScale-GNN's performance model, equations 5 to 13: stage times of a device plan.
+
+The equations are functions of sizes and rates, so that an emulated device, which has every
+mini-batch's own sizes, and a planner, which expects them, use the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gnnscale.sampler import MiniBatch
+from gnnscale.stages import StageTimes
+
+__all__ = [
+    "ACTIVATION_BYTES",
+    "BYTES_PER_FEATURE",
+    "BYTES_PER_PARAMETER",
+    "BatchSize",
+    "Prediction",
+    "load_seconds",
+    "pipeline_seconds",
+    "sync_seconds",
+    "trainer_seconds",
+    "transfer_seconds",
+]
+
+#: S_feat: features, activations and gradients are float32.
+BYTES_PER_FEATURE = 4
+#: Weight, gradient, and the two moments of Adam.
+BYTES_PER_PARAMETER = 16
+#: A hidden feature and its gradient.
+ACTIVATION_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSize:
+    """Sizes of a mini-batch, or the sizes expected of one.
+
+    Attributes:
+        vertices: |V^0| to |V^L|: inputs first, seeds last.
+        edges: |E^1| to |E^L|: those of the input layer's block first.
+    """
+
+    vertices: tuple[float, ...]
+    edges: tuple[float, ...]
+
+    @classmethod
+    def of(cls, batch: MiniBatch) -> BatchSize:
+        """Return the sizes of ``batch``."""
+        sources = [block.num_src for block in batch.blocks]
+        return cls(
+            vertices=(*sources, batch.num_seeds),
+            edges=tuple(block.num_edges for block in batch.blocks),
+        )
+
+    @property
+    def num_edges(self) -> float:
+        """Edges over all layers, the numerator of eq. 5."""
+        return sum(self.edges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What the model says of one full training step.
+
+    Attributes:
+        devices: seconds of each stage on each device, in the plan's order.
+        step_s: seconds of a step, eq. 6.
+        num_edges: edges that a step traverses, over all devices; over ``step_s`` it is eq. 5.
+        source: where the rates come from: the platform's name.
+        by_rates_s: seconds of a step by these rates alone, where a rehearsal corrected them.
+    """
+
+    devices: tuple[StageTimes, ...]
+    step_s: float
+    num_edges: int
+    source: str
+    by_rates_s: float | None = None
+
+
+def load_seconds(num_bytes: float, bandwidth: float) -> float:
+    """Seconds to load features from host memory, eq. 7.
+
+    Args:
+        num_bytes: |V^0|·f^0·S_feat, summed over the mini-batches that are loaded at once.
+        bandwidth: effective bytes per second of the host's memory.
+    """
+    return num_bytes / bandwidth
+
+
+def transfer_seconds(num_bytes: float, bandwidth: float, latency: float) -> float:
+    """Seconds to bring a mini-batch to one accelerator, eq. 8, and a latency that it lacks.
+
+    Args:
+        num_bytes: |V^0|·f^0·S_feat, and the topology's bytes.
+        bandwidth: effective bytes per second of the link.
+        latency: seconds before the first byte arrives.
+    """
+    return latency + num_bytes / bandwidth
+
+
+def trainer_seconds(
+    size: BatchSize,
+    widths: Sequence[int],
+    *,
+    memory_bandwidth: float,
+    macs_per_s: float,
+    pipelined: bool,
+    aggregated: bool,
+) -> float:
+    """Seconds of forward and backward propagation on one device, eq. 10 to 12.
+
+    Layer l aggregates |E^l| rows of f^{l-1} features and multiplies |V^l| rows with an
+    f^{l-1} x f^l matrix. The paper writes |E^{l-1}|, f^l and f^{l+1}, with its layers counted from
+    0 in these two equations and from 1 in eq. 10; this is the same with one count throughout.
+    As there, backward propagation repeats the forward work, except that the input features need no
+    gradient: the first layer's aggregation is not repeated.
+
+    Args:
+        size: |V^0| to |V^L| and |E^1| to |E^L|.
+        widths: f^0 to f^L.
+        memory_bandwidth: effective bytes per second of the device's memory, eq. 11.
+        macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
+        pipelined: whether aggregation and update overlap: ⊕ is the maximum, else the sum.
+        aggregated: the first layer's aggregation was done while the features were loaded.
+    """
+    forward, backward = 0.0, 0.0
+    for layer in range(1, len(widths)):
+        row_bytes = widths[layer - 1] * BYTES_PER_FEATURE
+        aggregate = size.edges[layer - 1] * row_bytes / memory_bandwidth
+        update = size.vertices[layer] * widths[layer - 1] * widths[layer] / macs_per_s
+        both = max(aggregate, update) if pipelined else aggregate + update
+        first = layer == 1
+        forward += update if first and aggregated else both
+        backward += update if first else both
+    return forward + backward
+
+
+def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> float:
+    """Seconds to gather gradients and to scatter their average, eq. 13.
+
+    Args:
+        num_weight_bytes: bytes of all weights, once.
+        bandwidth: effective bytes per second of the link.
+        latency: seconds before the first byte of each of the two transfers.
+    """
+    return 2 * (latency + num_weight_bytes / bandwidth)
+
+
+def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
+    """Seconds of a step on one device: stages that overlap count as the longest, eq. 6 and 9.
+
+    Args:
+        stages: seconds of each stage.
+        prefetch: one of ``PREFETCH``. Without prefetching all stages take turns; with one stage of
+            it, propagation overlaps with all before it; with two, every stage overlaps.
+    """
+    propagate = stages.propagate + stages.sync
+    prepare = (stages.sample, stages.load, stages.transfer)
+    if prefetch == "none":
+        return sum(prepare) + propagate
+    if prefetch == "one_stage":
+        return max(sum(prepare), propagate)
+    return max(*prepare, propagate)

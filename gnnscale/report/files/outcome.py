@@ -1,0 +1,60 @@
+"""What a run leaves behind, whatever its end: ``summary.json``, ``trace.json``, ``report.html``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from gnnscale.files import write_whole
+from gnnscale.report.files.steps import STEPS_FILE, read_steps
+from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
+from gnnscale.report.files.trace import TRACE_FILE, write_trace
+from gnnscale.report.page.page import REPORT_FILE, render
+from gnnscale.report.prediction import compare, print_prediction
+from gnnscale.report.terminal.live import RunReport
+from gnnscale.runtime.telemetry.records import TrainResult
+
+__all__ = ["write_outcome"]
+
+
+def write_outcome(
+    report: RunReport,
+    run: TrainResult,
+    *,
+    status: str,
+    error: str | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Close ``report``, write the run's files, and print predicted next to measured stage times.
+
+    ``summary.json`` comes first: a disk that is full before the report is written has it.
+
+    Args:
+        report: the observer of the run.
+        run: the run's result, or ``report.run`` where it did not get to one.
+        status: ``completed``, ``interrupted`` or ``failed``.
+        error: why it failed.
+        console: where to print the table of stage times, None for nowhere.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        OSError: with the file's name; it could not be written.
+    """
+    report.close()
+    directory = report.directory
+    steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
+    predicted = compare(run, steps)
+    summary = summarise(run, status=status, predicted=predicted, error=error)
+    write_json(directory / SUMMARY_FILE, summary)
+    spans = report.spans.all()
+    # A run that was resumed behind its last epoch has run no step; its timeline stays.
+    if len(spans) or not (directory / TRACE_FILE).exists():
+        write_trace(directory / TRACE_FILE, run.plan, spans)
+    page = render(run, summary, steps, spans, report.options)
+    write_whole(directory / REPORT_FILE, page)
+    if console is not None and predicted is not None:
+        print_prediction(predicted, console)
+    return summary

@@ -1,0 +1,240 @@
+"""``steps.jsonl``: what every device did in every step, a line for each step.
+
+A line holds ``global_step``, ``epoch``, ``seconds`` since the epoch began, ``loss`` (null where it
+is not finite), ``decision`` (of dynamic resource management, or null) and ``devices``, in the
+plan's order, each with ``seeds``, ``threads`` (of sample, load, propagate) and ``stage_s`` (seconds
+of sample, load, transfer, propagate, sync; null for a stage that the device has not).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.files import write_whole
+from gnnscale.stages import STAGES
+
+if TYPE_CHECKING:
+    from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
+
+__all__ = ["STEPS_FILE", "StepLog", "Steps", "read_steps"]
+
+STEPS_FILE = "steps.jsonl"
+#: The pipeline's stages and the synchronisation behind them, in the order of every column here.
+
+_FLUSH_EVERY_S = 1.0
+#: Characters of a line that could be one of a run.
+_MAX_LINE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The steps of a run as columns; ``n`` steps, ``d`` devices.
+
+    Attributes:
+        number: ``[n]`` int64, ``global_step``, ascending.
+        epoch: ``[n]`` int64.
+        seconds: ``[n]`` float64, since the step's epoch began.
+        loss: ``[n]`` float64, NaN where it was not finite.
+        num_seeds: ``[n, d]`` int64.
+        threads: ``[n, d, 3]`` int64 of sample, load, propagate.
+        stages: ``[n, d, 5]`` float64, seconds of ``STAGES``; NaN for a stage that was not.
+        decisions: steps after which dynamic resource management decided something, and what.
+    """
+
+    number: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    num_seeds: NDArray[np.int64]
+    threads: NDArray[np.int64]
+    stages: NDArray[np.float64]
+    decisions: tuple[tuple[int, str], ...]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def first(self, num_steps: int) -> Steps:
+        """Return the first ``num_steps`` alone."""
+        part = slice(num_steps)
+        end = int(self.number[part][-1]) if len(self) else 0
+        return Steps(
+            number=self.number[part],
+            epoch=self.epoch[part],
+            seconds=self.seconds[part],
+            loss=self.loss[part],
+            num_seeds=self.num_seeds[part],
+            threads=self.threads[part],
+            stages=self.stages[part],
+            decisions=tuple(each for each in self.decisions if each[0] <= end),
+        )
+
+
+class StepLog:
+    """Writes ``steps.jsonl``, about once a second.
+
+    The first step decides where a resumed run goes on: lines of that step and later ones are of a
+    future that a crash has undone, and are dropped.
+
+    Args:
+        file: where to write.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lines: list[str] = []
+        self._begun = False
+        self._flushed = time.monotonic()
+
+    def add(self, record: StepRecord) -> None:
+        """Take a step, the one that follows the last."""
+        if not self._begun:
+            _keep_before(self._file, record.global_step)
+            self._begun = True
+        self._lines.append(_line(record))
+        if time.monotonic() - self._flushed >= _FLUSH_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the steps taken so far.
+
+        Raises:
+            OSError: with the file's name; the disk is full, for one.
+        """
+        lines, self._lines = self._lines, []
+        self._flushed = time.monotonic()
+        if not lines:
+            return
+        try:
+            with self._file.open("a") as file:
+                file.write("".join(lines))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._file)) from None
+
+
+def read_steps(file: Path, *, num_devices: int) -> Steps:
+    """Read ``steps.jsonl``; a file that is not there has no steps.
+
+    Lines that a crash cut off, and those of a plan with another number of devices, are left out.
+    """
+    number, epoch = array("q"), array("q")
+    seconds, loss = array("d"), array("d")
+    num_seeds, threads, stages = array("q"), array("q"), array("d")
+    decisions: list[tuple[int, str]] = []
+    for values in _parsed(file):
+        if len(values["devices"]) != num_devices:
+            continue
+        number.append(values["global_step"])
+        epoch.append(values["epoch"])
+        seconds.append(values["seconds"])
+        loss.append(_nan(values["loss"]))
+        for device in values["devices"]:
+            num_seeds.append(device["seeds"])
+            threads.extend(device["threads"])
+            stages.extend(_nan(value) for value in device["stage_s"])
+        if values["decision"] is not None:
+            decisions.append((values["global_step"], values["decision"]))
+    n = len(number)
+    return Steps(
+        number=np.array(number, dtype=np.int64),
+        epoch=np.array(epoch, dtype=np.int64),
+        seconds=np.array(seconds, dtype=np.float64),
+        loss=np.array(loss, dtype=np.float64),
+        num_seeds=np.array(num_seeds, dtype=np.int64).reshape(n, num_devices),
+        threads=np.array(threads, dtype=np.int64).reshape(n, num_devices, 3),
+        stages=np.array(stages, dtype=np.float64).reshape(n, num_devices, len(STAGES)),
+        decisions=tuple(decisions),
+    )
+
+
+def _line(record: StepRecord) -> str:
+    values = {
+        "global_step": record.global_step,
+        "epoch": record.epoch,
+        "seconds": round(record.seconds, 6),
+        "loss": float(f"{record.step_loss:.7g}") if math.isfinite(record.step_loss) else None,
+        "devices": [_device(each) for each in record.devices],
+        "decision": record.decision,
+    }
+    return json.dumps(values, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _device(step: DeviceStep) -> dict[str, Any]:
+    seconds = (round(getattr(step.stages, name), 6) for name in STAGES)
+    return {
+        "seeds": step.num_seeds,
+        "threads": [step.threads.sample, step.threads.load, step.threads.propagate],
+        "stage_s": [value or None for value in seconds],
+    }
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _parsed(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of ``file`` that hold a step; those cut off or damaged are left out."""
+    if not file.exists():
+        return
+    with file.open(errors="replace") as lines:
+        while line := lines.readline(_MAX_LINE):
+            try:
+                values = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if _is_step(values):
+                yield values
+
+
+def _is_step(values: Any) -> bool:
+    """Whether a line holds what ``_line`` writes."""
+    if not isinstance(values, dict) or not isinstance(values.get("devices"), list):
+        return False
+    return (
+        all(_is_count(values.get(name)) for name in ("global_step", "epoch"))
+        and _is_seconds(values.get("seconds"))
+        and _is_seconds(values.get("loss", ""), absent=True)
+        and isinstance(values.get("decision", ""), (str, type(None)))
+        and "decision" in values
+        and all(map(_is_device, values["devices"]))
+    )
+
+
+def _is_device(values: Any) -> bool:
+    if not isinstance(values, dict) or not _is_count(values.get("seeds")):
+        return False
+    threads, seconds = values.get("threads"), values.get("stage_s")
+    return (
+        isinstance(threads, list)
+        and isinstance(seconds, list)
+        and (len(threads), len(seconds)) == (3, len(STAGES))
+        and all(map(_is_count, threads))
+        and all(_is_seconds(each, absent=True) for each in seconds)
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_seconds(value: Any, *, absent: bool = False) -> bool:
+    if value is None:
+        return absent
+    return type(value) in (int, float) and abs(value) < 1e300
+
+
+def _keep_before(file: Path, step: int) -> None:
+    """Rewrite ``file`` with the lines of steps before ``step`` only."""
+    if not file.exists():
+        return
+    kept = (values for values in _parsed(file) if values["global_step"] < step)
+    write_whole(file, "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in kept))

@@ -1,0 +1,143 @@
+"""``summary.json`` and ``metrics.jsonl``: a run in plain values."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.files import write_whole
+from gnnscale.hardware import find_machine, installed
+from gnnscale.metrics import mteps, nvtps
+from gnnscale.plan import Device, Emulated
+from gnnscale.stages import STAGES
+
+if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
+    from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+
+__all__ = [
+    "METRICS_FILE",
+    "SUMMARY_FILE",
+    "append_metrics",
+    "summarise",
+    "write_json",
+    "write_metrics",
+]
+
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.jsonl"
+
+_VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")
+
+
+def summarise(
+    run: TrainResult,
+    *,
+    status: str,
+    predicted: Mapping[str, Any] | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
+
+    ``train_loss`` is that of the last epoch, ``valid_metric`` and ``test_metric`` those of
+    ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs.
+
+    Args:
+        run: what is known of the run.
+        status: ``completed``, ``interrupted`` or ``failed``.
+        predicted: the performance model's figures next to the measured ones.
+        error: why it failed.
+    """
+    epochs = run.history
+    seconds = sum(each.epoch_time_s for each in epochs)
+    times = [each.epoch_time_s for each in epochs]
+    return {
+        "status": status,
+        "error": error,
+        "dataset": run.dataset,
+        "model": run.model,
+        "seed": run.seed,
+        "epochs": len(epochs),
+        "stopped_early": run.stopped_early,
+        "best_epoch": run.best_epoch,
+        "train_loss": epochs[-1].train_loss if epochs else None,
+        "valid_metric": run.valid_metric,
+        "test_metric": run.test_metric,
+        "metric": run.metric,
+        "ceiling": run.ceiling,
+        "planning_s": run.planning_s,
+        "epoch_time_s": {
+            "mean": statistics.fmean(times) if times else None,
+            "median": statistics.median(times) if times else None,
+        },
+        "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
+        "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
+        "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
+        "processor": find_machine().processor,
+        "devices": [
+            _device(share.device, list(run.epochs_of(rank).values()))
+            for rank, share in enumerate(run.plan.shares)
+        ],
+        "predicted": predicted,
+        "versions": {name: installed(name) for name in _VERSIONS},
+    }
+
+
+def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
+    """One device: means of an epoch, and its memory and its lateness over the whole run."""
+    last = epochs[-1] if epochs else None
+    sent = _mean(each.host_to_device_bytes for each in epochs)
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "emulated": isinstance(device, Emulated),
+        "batch_share": _mean(each.batch_share for each in epochs),
+        "threads": None if last is None else last.threads,
+        "stage_times_s": {
+            name: _mean(each.stage_times_s[name] for each in epochs) for name in STAGES
+        },
+        "host_to_device_bytes": None if sent is None else round(sent),
+        "feature_hit_rate": None,
+        "topology_hit_rate": None,
+        "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
+        "pss_bytes": None if last is None else last.pss_bytes,
+        "late_s": _sum(each.late_s for each in epochs),
+        "late_steps": _sum(each.late_steps for each in epochs),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write ``content`` to ``file`` as JSON, whole or not at all."""
+    write_whole(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_metrics(directory: Path, epochs: Sequence[EpochRecord]) -> None:
+    """Write ``metrics.jsonl`` with one line for each of ``epochs``."""
+    write_whole(directory / METRICS_FILE, "".join(_line(each) for each in epochs))
+
+
+def append_metrics(directory: Path, epoch: EpochRecord) -> None:
+    """Add one line to ``metrics.jsonl``."""
+    with (directory / METRICS_FILE).open("a") as file:
+        file.write(_line(epoch))
+
+
+def _line(epoch: EpochRecord) -> str:
+    figures = {
+        **epoch.to_dict(),
+        "mteps": mteps(epoch.num_edges, epoch.epoch_time_s),
+        "nvtps": nvtps(epoch.num_vertices, epoch.epoch_time_s),
+    }
+    return json.dumps(figures, allow_nan=False) + "\n"

@@ -1,0 +1,93 @@
+"""``trace.json``: the stages of the first steps, to be opened in Perfetto or ``chrome://tracing``.
+
+The format is Chrome's trace events: a process for each worker, and in it a thread for each stage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.files import write_whole
+from gnnscale.plan import DevicePlan
+from gnnscale.stages import SPAN, STAGES
+
+__all__ = ["TRACE_FILE", "Spans", "write_trace"]
+
+TRACE_FILE = "trace.json"
+
+#: A timeline is read by eye; more steps only make it slow to open.
+_MAX_STEPS = 2000
+
+
+class Spans:
+    """Keeps the spans of the first steps, so that memory stays bounded however long the run.
+
+    Args:
+        max_steps: how many steps.
+    """
+
+    def __init__(self, *, max_steps: int = _MAX_STEPS) -> None:
+        self._max_steps = max_steps
+        self._end: int | None = None
+        self._parts: list[NDArray[np.void]] = []
+
+    def add(self, spans: NDArray[np.void]) -> None:
+        """Take ``[num_spans]`` of ``SPAN``; those behind the first steps are left."""
+        if len(spans) == 0:
+            return
+        if self._end is None:
+            self._end = int(spans["step"].min()) + self._max_steps
+        kept = spans[spans["step"] < self._end]
+        if len(kept):
+            self._parts.append(kept.copy())
+
+    def all(self) -> NDArray[np.void]:
+        """Return the spans kept, ``[num_spans]`` of ``SPAN``, in the order of their start."""
+        spans = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=SPAN)
+        return spans[np.argsort(spans["start"], kind="stable")]
+
+
+def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
+    """Write ``spans`` as Chrome trace events, whole or not at all.
+
+    Args:
+        file: where to write.
+        plan: names the workers, by rank.
+        spans: ``[num_spans]`` of ``SPAN``.
+    """
+    events = [*_names(plan), *_events(spans)]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    write_whole(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
+
+
+def _names(plan: DevicePlan) -> Iterator[dict[str, Any]]:
+    """Metadata events; ids count from 1, as 0 means the idle process to Perfetto."""
+    for rank, share in enumerate(plan.shares):
+        process = {"ph": "M", "pid": rank + 1}
+        name = f"{share.device.name} ({share.device.kind})"
+        yield {**process, "name": "process_name", "args": {"name": name}}
+        yield {**process, "name": "process_sort_index", "args": {"sort_index": rank}}
+        for stage, stage_name in enumerate(STAGES):
+            thread = {**process, "tid": stage + 1}
+            yield {**thread, "name": "thread_name", "args": {"name": stage_name}}
+            yield {**thread, "name": "thread_sort_index", "args": {"sort_index": stage}}
+
+
+def _events(spans: NDArray[np.void]) -> Iterator[dict[str, Any]]:
+    """Complete events, in microseconds."""
+    for device, stage, step, start, end in spans.tolist():
+        yield {
+            "ph": "X",
+            "pid": device + 1,
+            "tid": stage + 1,
+            "name": STAGES[stage],
+            "ts": round(start * 1e6, 1),
+            "dur": round((end - start) * 1e6, 1),
+            "args": {"step": step},
+        }

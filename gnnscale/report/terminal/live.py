@@ -1,0 +1,182 @@
+"""A run while it goes on: a bar on a terminal, plain lines elsewhere, and files of what happens."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from gnnscale.files import write_whole
+from gnnscale.metrics import mteps, peak_rss_bytes
+from gnnscale.plan import DevicePlan
+from gnnscale.report.figures import gib
+from gnnscale.report.files.steps import STEPS_FILE, StepLog
+from gnnscale.report.files.summary import append_metrics, write_metrics
+from gnnscale.report.files.trace import TRACE_FILE, Spans
+from gnnscale.report.terminal.panel import LivePanel, epoch_bar
+from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
+
+__all__ = ["RunReport", "epoch_line", "gib"]
+
+log = logging.getLogger(__name__)
+
+#: Runs and epochs shorter than this need no bar, and lines come no more often off a terminal.
+_SHOW_AFTER_S = 1.0
+#: Off a terminal, a long epoch tells so often how far it is.
+_PROGRESS_EVERY_S = 10.0
+
+
+class RunReport:
+    """The observer of a run.
+
+    It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.
+
+    Attributes:
+        run: the run so far, None until it has started.
+        directory: the run directory.
+        options: the run's options as plain values, written to ``config.yaml``.
+        spans: when the stages of the first steps ran.
+
+    Args:
+        directory: the run directory.
+        epochs: how many epochs the run is to have.
+        options: the run's options as plain values.
+        console: where to show; a terminal gets a bar, everything else lines through ``logging``.
+    """
+
+    def __init__(
+        self, directory: Path, *, epochs: int, options: Mapping[str, Any], console: Console
+    ) -> None:
+        self.run: TrainResult | None = None
+        self.directory = directory
+        self.options = options
+        self.spans = Spans()
+        self._epochs = epochs
+        self._console = console
+        self._steps = StepLog(directory / STEPS_FILE)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._start = 0.0
+        self._last_line = 0.0
+        self._last_progress = 0.0
+        self._last_decision = 0.0
+        self._num_untold = 0
+
+    def started(self, run: TrainResult) -> None:
+        """Write the run's options, and the epochs it resumes behind."""
+        self.run = run
+        self._start = self._last_progress = time.monotonic()
+        write_whole(self.directory / "config.yaml", OmegaConf.to_yaml(dict(self.options)))
+        write_metrics(self.directory, run.history)
+        if not run.history:
+            # What another run has left here.
+            for name in (STEPS_FILE, TRACE_FILE):
+                (self.directory / name).unlink(missing_ok=True)
+
+    def stepped(self, record: StepRecord) -> None:
+        """Write the step to ``steps.jsonl``, and show it."""
+        self._steps.add(record)
+        if self._console.is_terminal:
+            self._draw(record)
+        else:
+            self._tell(record)
+
+    def traced(self, spans: NDArray[np.void]) -> None:
+        """Keep the spans for ``trace.json``."""
+        self.spans.add(spans)
+
+    def trained(self) -> None:
+        """Take the bar away; validation may show its own."""
+        self._hide()
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Write the epoch to ``metrics.jsonl`` and show it in a line."""
+        assert self.run is not None
+        self.run = replace(self.run, history=(*self.run.history, record))
+        append_metrics(self.directory, record)
+        line = epoch_line(record, epochs=self._epochs, metric=self.run.metric)
+        now = time.monotonic()
+        last = record.epoch == self._epochs
+        if now - self._last_line < _SHOW_AFTER_S and not last:
+            return
+        self._last_line = self._last_progress = now
+        if self._console.is_terminal:
+            self._console.print(line, highlight=False)
+        else:
+            log.info(line)
+
+    def close(self) -> None:
+        """Take the bar away and write what is not yet written, whatever the run was doing."""
+        self._hide()
+        self._steps.flush()
+
+    def _draw(self, record: StepRecord) -> None:
+        """Move the bar, which appears when an epoch, or a run on several devices, takes longer."""
+        assert self.run is not None
+        plan = self.run.plan
+        several = _worth_a_line_each(plan)
+        seconds = time.monotonic() - self._start if several else record.seconds
+        if self._bar is None and seconds < _SHOW_AFTER_S:
+            return
+        if self._bar is None:
+            self._bar = LivePanel(plan, self._console) if several else epoch_bar(self._console)
+            self._task = self._bar.add_task("", total=record.num_steps, figures="")
+            self._bar.start()
+        rate = mteps(record.num_edges, record.seconds)
+        # Elsewhere the workers have the memory, not this process.
+        memory = "" if several else f"  {gib(peak_rss_bytes())}"
+        if isinstance(self._bar, LivePanel):
+            self._bar.take(record)
+        self._bar.update(
+            self._task,
+            description=f"epoch {record.epoch}/{self._epochs}",
+            completed=record.step,
+            figures=f"loss {record.loss:.4f}  {rate:.1f} M edges/s{memory}",
+        )
+
+    def _tell(self, record: StepRecord) -> None:
+        """Log a decision, and every now and then how far a long epoch is."""
+        now = time.monotonic()
+        if record.decision is not None:
+            if now - self._last_decision < _SHOW_AFTER_S:
+                self._num_untold += 1
+            else:
+                untold = f" ({self._num_untold} before it not shown)" if self._num_untold else ""
+                log.info(f"step {record.global_step}: DRM: {record.decision}{untold}")
+                self._last_decision, self._num_untold = now, 0
+        if now - self._last_progress >= _PROGRESS_EVERY_S:
+            self._last_progress = now
+            log.info(
+                f"epoch {record.epoch}/{self._epochs}  step {record.step}/{record.num_steps}"
+                f"  loss {record.loss:.4f}  {mteps(record.num_edges, record.seconds):.1f} M edges/s"
+            )
+
+    def _hide(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+
+def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
+    """Return an epoch's figures as one line."""
+    valid = "" if record.valid_metric is None else f"  valid {metric} {record.valid_metric:.4f}"
+    return (
+        f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}{valid}"
+        f"  {record.epoch_time_s:.2f} s"
+        f"  {mteps(record.num_edges, record.epoch_time_s):.1f} M edges/s"
+        f"  {gib(record.peak_rss_bytes)}"
+    )
+
+
+def _worth_a_line_each(plan: DevicePlan) -> bool:
+    """Whether the devices are shown one by one: not for processor cores alone in one process."""
+    return len(plan.shares) > 1 or plan.shares[0].device.kind != "cpu"

@@ -1,0 +1,1 @@
+"""Checkpoints: everything that a stopped run needs to go on."""

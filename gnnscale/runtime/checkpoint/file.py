@@ -1,0 +1,173 @@
+"""Checkpoints: atomic files that hold all a run needs to end as if it had never stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from gnnscale.config import ConfigError, differences
+from gnnscale.errors import one_line, shown
+from gnnscale.files import remove_unfinished, write_whole
+from gnnscale.options_file import read_regular
+from gnnscale.runtime.checkpoint.tensor_file import TensorFileError, pack, unpack
+
+__all__ = [
+    "BEST",
+    "FORMAT_VERSION",
+    "LAST",
+    "check_same_run",
+    "has_checkpoint",
+    "load_checkpoint",
+    "max_bytes",
+    "read_checkpoint",
+    "remove_unfinished_checkpoints",
+    "save_checkpoint",
+]
+
+#: Bumped when the contents of a checkpoint change their meaning.
+FORMAT_VERSION = 2
+#: Everything after the last finished epoch, relative to the run directory.
+LAST = Path("checkpoints") / "last.safetensors"
+#: The weights with the best validation metric, relative to the run directory.
+BEST = Path("checkpoints") / "best.safetensors"
+
+#: Options that may differ between a run and its resumption: they change how long it goes on, or
+#: where it finds things, not what it computes.
+_FREE_OPTIONS: tuple[str, ...] = (
+    "epochs",
+    "num_threads",
+    "resume",
+    "dataset.raw",
+    "dataset.store",
+    "device_plan",
+    "runtime.checkpoint",
+    "runtime.drm",
+    "runtime.patience",
+    "runtime.port",
+    "runtime.prefetch",
+    "runtime.prefetch_depth",
+)
+#: Bytes of a checkpoint beside its tensors; the history grows with the epochs.
+_MAX_VALUES_BYTES = 1 << 30
+
+
+def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
+    """Write ``content`` (tensors and plain values) to ``file``, whole or not at all.
+
+    Raises:
+        OSError: the disk is full or the directory not writable; ``file`` is as it was before.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, pack({"format_version": FORMAT_VERSION, **content}), durable=True)
+
+
+def remove_unfinished_checkpoints(directory: Path) -> None:
+    """Remove what a process that was killed while it wrote a checkpoint left behind."""
+    for file in (BEST, LAST):
+        remove_unfinished(directory / file)
+
+
+def max_bytes(model: nn.Module) -> int:
+    """Return how large a checkpoint of ``model`` may be: weights twice, two moments, a history."""
+    tensors = model.state_dict().values()
+    num_bytes: int = sum(each.numel() * each.element_size() for each in tensors)
+    return 8 * num_bytes + _MAX_VALUES_BYTES
+
+
+def has_checkpoint(file: Path) -> bool:
+    """Return whether there is a checkpoint.
+
+    Raises:
+        ConfigError: there is one, of a release that wrote another format.
+    """
+    older = file.with_suffix(".pt")
+    if not os.path.lexists(file) and os.path.lexists(older):
+        raise ConfigError(f"{older}: of an older release; this one reads {file.name}")
+    return os.path.lexists(file)
+
+
+def read_checkpoint(file: Path, *, limit: int) -> bytes:
+    """Return the bytes of a checkpoint, of which nothing is known yet.
+
+    Raises:
+        ConfigError: the file is missing, no regular file, cannot be read, or is larger than
+            ``limit`` bytes.
+    """
+    try:
+        return read_regular(file, limit=limit)
+    except FileNotFoundError:
+        has_checkpoint(file)
+        raise ConfigError(f"{file}: no such checkpoint") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: not a readable checkpoint ({error.strerror})") from None
+
+
+def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
+    """Return what a checkpoint holds; a file that cannot be trusted runs no code.
+
+    Args:
+        file: named in errors.
+        content: its bytes; None for a file of one's own, which is read however large.
+
+    Raises:
+        ConfigError: the bytes are truncated, no checkpoint, or of another version.
+    """
+    if content is None:
+        content = read_checkpoint(file, limit=sys.maxsize)
+    try:
+        saved = unpack(content)
+    except TensorFileError as error:
+        reason = one_line(error, 200)
+        raise ConfigError(f"{file}: not a readable checkpoint, truncated? ({reason})") from None
+    version = saved.get("format_version") if isinstance(saved, dict) else None
+    if version != FORMAT_VERSION or not isinstance(saved, dict):
+        raise ConfigError(
+            f"{file}: checkpoint format {shown(version)}, this release reads {FORMAT_VERSION}"
+        )
+    return saved
+
+
+class Saved(Protocol):
+    """The part of a checkpoint by which it recognises its run."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The run's options as plain values."""
+
+    @property
+    def graph(self) -> Mapping[str, Any]:
+        """Name and sizes of its graph."""
+
+
+def check_same_run(
+    file: Path, saved: Saved, *, config: Mapping[str, Any], graph: Mapping[str, Any]
+) -> None:
+    """Refuse to resume under other options, or on another graph, than the checkpoint's.
+
+    Args:
+        file: the checkpoint, named in the error.
+        saved: its content.
+        config: options of the resuming run as plain values.
+        graph: name and sizes of its graph.
+
+    Raises:
+        ConfigError: naming the first option that differs, and both values.
+    """
+    free = _FREE_OPTIONS
+    if config.get("optimizer", {}).get("schedule") == "cosine":
+        # The cosine runs over all epochs; with another number of them every step would differ.
+        free = tuple(option for option in free if option != "epochs")
+    for option, new, old in differences(config, saved.config, ignore=free):
+        raise ConfigError(
+            f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
+        )
+    for what, new, old in differences(graph, saved.graph):
+        raise ConfigError(
+            f"resume: the graph's {shown(what)} is {shown(new)}, "
+            f"but {file} was written with {shown(old)}"
+        )

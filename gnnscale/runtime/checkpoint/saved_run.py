@@ -1,0 +1,265 @@
+"""What a run takes from a checkpoint, once all of it fits the run: types, shapes and sums."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnnscale.config import ConfigError
+from gnnscale.errors import shown
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.checkpoint.file import load_checkpoint
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.stages import STAGES
+
+__all__ = ["SavedRun", "check_weights", "optimizer_state", "restore_optimizer"]
+
+_STAGES = set(STAGES)
+_THREADS = {"sample", "load", "propagate"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRun:
+    """The content of ``LAST``.
+
+    Attributes:
+        epoch: epochs done.
+        step: steps done, over all epochs.
+        model: the weights.
+        best_model: those of the best epoch.
+        optimizer: state of each parameter, by its number.
+        torch_rng: state of torch's generator.
+        history: records of the epochs done.
+        plan: the device plan of the next step as plain values, None where not kept.
+        config: the run's options as plain values.
+        graph: its graph's identity.
+    """
+
+    epoch: int
+    step: int
+    model: dict[str, Tensor]
+    best_model: dict[str, Tensor]
+    optimizer: dict[int, dict[str, Tensor]]
+    torch_rng: Tensor
+    history: list[EpochRecord]
+    plan: list[Any] | None
+    config: dict[str, Any]
+    graph: dict[str, Any]
+
+    @classmethod
+    def load(cls, file: Path, content: bytes) -> SavedRun:
+        """Read a checkpoint's bytes, named ``file`` in errors.
+
+        Raises:
+            ConfigError: the bytes are no checkpoint, or not one of a run.
+        """
+        saved = load_checkpoint(file, content)
+        try:
+            return cls._of(saved)
+        except ValueError as error:
+            raise _foreign(file, str(error)) from None
+
+    def check_tensors(
+        self,
+        file: Path,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state_names: frozenset[str],
+    ) -> None:
+        """Refuse tensors that are not those of a model and its optimizer.
+
+        Args:
+            file: named in errors.
+            model: whose weights they must be.
+            optimizer: whose state they must be.
+            state_names: what it keeps of every parameter.
+
+        Raises:
+            ConfigError: a name, a shape or a type differs.
+        """
+        check_weights(file, self.model, model)
+        check_weights(file, self.best_model, model)
+        _check_optimizer(file, self.optimizer, optimizer, state_names)
+
+    def plan_under(self, options: Mapping[str, Any]) -> list[Any] | None:
+        """Return the plan to go on with; with options that it does not follow from, None."""
+        return self.plan if _plan_options(self.config) == _plan_options(options) else None
+
+    def check_progress(
+        self, file: Path, config: TrainConfig, options: Mapping[str, Any], *, num_train: int
+    ) -> None:
+        """Refuse steps and a plan that a run of such a size cannot have.
+
+        Args:
+            file: named in errors.
+            config: the options of the run that resumes.
+            options: the same as plain values.
+            num_train: training vertices.
+
+        Raises:
+            ConfigError: the steps are not those of the epochs, or the plan is not one of the batch
+                on these devices.
+        """
+        if self.step != self.epoch * -(-num_train // config.batch_size):
+            raise _foreign(file, f"{self.step} steps in {self.epoch} epochs")
+        plan = self.plan_under(options)
+        if plan is None:
+            return
+        try:
+            batch_size = DevicePlan.from_values(config.device_plan.parsed(), plan).batch_size
+        except ValueError as error:
+            raise _foreign(file, str(error)) from None
+        if batch_size != config.batch_size:
+            raise _foreign(file, f"its plan shares out {batch_size} seeds")
+
+    @classmethod
+    def _of(cls, saved: Mapping[Any, Any]) -> SavedRun:
+        """Check the types of all that does not depend on the model."""
+        epoch, history = saved.get("epoch"), saved.get("history")
+        if (
+            type(epoch) is not int
+            or not isinstance(history, list)
+            or epoch != len(history)
+            or not epoch
+        ):
+            raise ValueError(f"{shown(epoch)} epochs")
+        records = [EpochRecord.from_dict(each) for each in history]
+        for number, record in enumerate(records, start=1):
+            _check_record(record, number)
+        step, rng = saved.get("step"), saved.get("torch_rng")
+        if type(step) is not int or not 0 < step < 2**63:
+            raise ValueError(f"{shown(step)} steps")
+        if not isinstance(rng, Tensor):
+            raise ValueError("no state of the random generator")
+        try:
+            torch.Generator().set_state(rng)
+        except (RuntimeError, TypeError):
+            raise ValueError("no state of the random generator") from None
+        plan = saved.get("plan")
+        if plan is not None and not isinstance(plan, list):
+            raise ValueError("no device plan")
+        return cls(
+            epoch=epoch,
+            step=step,
+            model=_tensors(saved.get("model"), str),
+            best_model=_tensors(saved.get("best_model"), str),
+            optimizer={
+                key: _tensors(each, str)
+                for key, each in _mapping(saved.get("optimizer"), int).items()
+            },
+            torch_rng=rng,
+            history=records,
+            plan=plan,
+            config=_plain(saved.get("config"), "options"),
+            graph=_plain(saved.get("graph"), "graph"),
+        )
+
+
+def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
+    """Return ``weights``, refused where they are not those of ``model``.
+
+    Raises:
+        ConfigError: a name, a shape or a type differs.
+    """
+    expected = model.state_dict()
+    if not isinstance(weights, Mapping) or weights.keys() != expected.keys():
+        raise ConfigError(f"{file}: not weights of this model (others are named)")
+    for name, tensor in expected.items():
+        found = weights[name]
+        same = isinstance(found, Tensor) and (found.shape, found.dtype) == (
+            tensor.shape,
+            tensor.dtype,
+        )
+        if not same:
+            shape = list(found.shape) if isinstance(found, Tensor) else shown(found)
+            raise ConfigError(
+                f"{file}: not weights of this model ({name} is {shape}, not {list(tensor.shape)})"
+            )
+    return dict(weights)
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Return what the optimizer keeps of each parameter; everything else follows from options."""
+    state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
+    return {
+        number: {name: each for name, each in kept.items() if each is not None}
+        for number, kept in state.items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Tensor]]
+) -> None:
+    """Give the optimizer a state that ``SavedRun.load`` has checked."""
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": dict(state), "param_groups": groups})
+
+
+def _check_optimizer(
+    file: Path,
+    state: Mapping[int, Mapping[str, Tensor]],
+    optimizer: torch.optim.Optimizer,
+    names: frozenset[str],
+) -> None:
+    """Refuse a state that does not fit: an update reads it without looking at its size."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for number, kept in state.items():
+        if not 0 <= number < len(parameters) or not (kept.keys() == names or not kept):
+            raise _foreign(file, "the optimizer's state is another's")
+        for name, tensor in kept.items():
+            like = torch.empty(()) if name == "step" else parameters[number]
+            if (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+                raise _foreign(file, f"the optimizer's {name} is {list(tensor.shape)}")
+
+
+def _check_record(record: EpochRecord, number: int) -> None:
+    """Refuse an epoch of which a report could not be made."""
+    devices = record.devices
+    if (
+        record.epoch != number
+        or record.epoch_time_s <= 0
+        or min(record.num_edges, record.num_vertices) < 0
+        or not record.stage_times_s.keys() >= _STAGES
+        or not all(each.stage_times_s.keys() >= _STAGES for each in devices)
+        or not all(each.threads.keys() == _THREADS for each in devices)
+    ):
+        raise ValueError(f"record of epoch {number}")
+
+
+def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The options that a plan follows from: a run that is resumed with others plans anew."""
+    prefetch = options.get("runtime", {}).get("prefetch")
+    return options.get("device_plan"), options.get("num_threads"), prefetch
+
+
+def _mapping(value: Any, key: type) -> dict[Any, Any]:
+    if not isinstance(value, dict) or not all(type(each) is key for each in value):
+        raise ValueError(f"{shown(type(value).__name__)} in place of a mapping")
+    return value
+
+
+def _tensors(value: Any, key: type) -> dict[Any, Tensor]:
+    found = _mapping(value, key)
+    if not all(isinstance(each, Tensor) for each in found.values()):
+        raise ValueError("something else in place of a tensor")
+    return found
+
+
+def _plain(value: Any, what: str) -> dict[str, Any]:
+    """Return a mapping that JSON could hold: nothing in it behaves in ways of its own."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"no {what}") from None
+    return _mapping(value, str)
+
+
+def _foreign(file: Path, reason: str) -> ConfigError:
+    return ConfigError(f"{file}: not a checkpoint of this run ({reason})")

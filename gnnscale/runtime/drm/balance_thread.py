@@ -1,0 +1,138 @@
+"""``balance_thread`` (HyScale-GNN, section IV-A): a thread moves from the fastest CPU task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from gnnscale.plan import DevicePlan, DeviceShare, Threads
+from gnnscale.runtime.drm.task_times import T_SC, T_TC, TaskTimes
+
+__all__ = ["HostTask", "Trade", "balance_thread"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTask:
+    """A CPU task as one worker runs it, beside its other lanes.
+
+    Attributes:
+        device: the worker's position in the plan.
+        task: one of ``CPU_TASKS``.
+    """
+
+    device: int
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trade:
+    """A host thread that goes from one lane to another.
+
+    Attributes:
+        giver: has at least two before.
+        receiver: the lane that gets it.
+    """
+
+    giver: HostTask
+    receiver: HostTask
+
+    @property
+    def reverse(self) -> Trade:
+        """The trade that undoes this one."""
+        return Trade(giver=self.receiver, receiver=self.giver)
+
+    def apply(self, plan: DevicePlan) -> DevicePlan:
+        """Return ``plan`` after the trade; ``host_threads`` stays what it was."""
+        shares = list(plan.shares)
+        for lane, change in ((self.giver, -1), (self.receiver, 1)):
+            share = shares[lane.device]
+            count = _num_threads(share, lane.task) + change
+            shares[lane.device] = replace(share, threads=_with_threads(share, lane.task, count))
+        return DevicePlan(shares=tuple(shares))
+
+
+def balance_thread(
+    plan: DevicePlan,
+    devices: Sequence[TaskTimes],
+    *,
+    givers: Sequence[str],
+    bottleneck: str,
+    tabu_trades: Collection[Trade] = (),
+) -> tuple[Trade, float] | None:
+    """Find a thread of the fastest CPU task that the bottleneck makes better use of.
+
+    It is given to the slowest device of the bottleneck task, and taken from the device that has
+    most in the giving task; of several from the one whose task takes the least time. A task keeps
+    at least one thread, and time is taken to be inverse to threads: where the giver would become
+    as slow as the bottleneck was, the next task is asked.
+
+    Args:
+        plan: who has how many threads.
+        devices: each device's task times.
+        givers: CPU tasks, the fastest first.
+        bottleneck: the CPU task that is to become faster.
+        tabu_trades: trades that are not to be made.
+
+    Returns:
+        The trade, and the part of the bottleneck's time that it is expected to save; None where
+        there is no such trade: without prefetching no two tasks run at once, a task of which each
+        lane has one thread has none to give, and a device that computes itself takes none.
+    """
+    receivers = _lanes(plan, devices, bottleneck)
+    if not receivers:
+        return None
+    receiver, slowest = max(receivers.items(), key=lambda item: item[1])
+    has = _num_threads(plan.shares[receiver.device], bottleneck)
+    for task in givers:
+        lanes = {} if task == bottleneck else _lanes(plan, devices, task)
+        here = plan.shares[receiver.device].machine
+        lanes = {
+            lane: seconds
+            for lane, seconds in lanes.items()
+            if plan.shares[lane.device].machine == here
+        }
+        if not lanes:
+            continue
+
+        def wealth(item: tuple[HostTask, float]) -> tuple[int, float]:
+            return _num_threads(plan.shares[item[0].device], item[0].task), -item[1]
+
+        giver, fast = max(lanes.items(), key=wealth)
+        spares = _num_threads(plan.shares[giver.device], task)
+        trade = Trade(giver=giver, receiver=receiver)
+        if spares < 2 or trade in tabu_trades:
+            continue
+        after = max(slowest * has / (has + 1), fast * spares / (spares - 1))
+        if after < slowest:
+            return trade, 1 - after / slowest
+    return None
+
+
+def _lanes(plan: DevicePlan, devices: Sequence[TaskTimes], task: str) -> dict[HostTask, float]:
+    """Seconds of the lanes that run ``task`` with host threads of their own."""
+    return {
+        HostTask(device=i, task=task): times.tasks()[task]
+        for i, (share, times) in enumerate(zip(plan.shares, devices, strict=True))
+        if task in times.tasks() and _num_threads(share, task)
+    }
+
+
+def _num_threads(share: DeviceShare, task: str) -> int:
+    """Host threads of a device's task; 0 where it has none to trade."""
+    threads = share.threads
+    if share.prefetch == "none":
+        return 0
+    if task == T_TC:
+        return threads.propagate
+    if share.prefetch == "one_stage":
+        return max(threads.sample, threads.load)
+    return threads.sample if task == T_SC else threads.load
+
+
+def _with_threads(share: DeviceShare, task: str, count: int) -> Threads:
+    if task == T_TC:
+        return replace(share.threads, propagate=count)
+    if share.prefetch == "one_stage":
+        # Sampling and loading take turns, with the same threads.
+        return replace(share.threads, sample=count, load=count)
+    return replace(share.threads, **{"sample" if task == T_SC else "load": count})

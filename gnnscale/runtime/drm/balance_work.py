@@ -1,0 +1,95 @@
+"""``balance_work`` (HyScale-GNN, section IV-A): seeds move until all devices take equally long."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from gnnscale.plan.device_plan import apportion
+
+__all__ = ["balance_work", "expected_seconds"]
+
+#: A device that had no seeds gets this part of an equal share, to find out how fast it is.
+_PROBE = 1 / 8
+#: Seconds below which a time says nothing of speed.
+_MIN_SECONDS = 1e-6
+
+
+def balance_work(
+    split: Sequence[int],
+    seconds: Sequence[float],
+    *,
+    fixed: Sequence[float] = (),
+    gain: float = 1.0,
+    excluded_devices: Collection[int] = (),
+) -> tuple[int, ...]:
+    """Move seeds so that the CPU and the accelerators are expected to take equally long.
+
+    Time is taken to be linear in seeds, beside the part that is known not to depend on them. The
+    paper's accelerators are identical; here this also balances the devices of either side among
+    each other, and the devices of a plan that has only one side. A device without seeds has no
+    known speed, and gets a small share to show it.
+
+    Args:
+        split: seeds of each device.
+        seconds: how long each takes for them.
+        fixed: how long each takes beside them, part of ``seconds``; empty for not at all.
+        gain: the part of the way that is gone, above 0 and at most 1.
+        excluded_devices: devices without seeds that stay without.
+
+    Returns:
+        Seeds of each device; the sum is that of ``split``.
+    """
+    total = sum(split)
+    idle = [i for i, count in enumerate(split) if count == 0 and i not in excluded_devices]
+    probe = max(1, int(_PROBE * total / len(split)))
+    left = total - probe * len(idle)
+    if left < len(split):
+        idle, left = [], total
+    lines = _lines(split, seconds, fixed)
+    end = _equal_seconds(lines, left)
+    weights = [float((1 - gain) * count) for count in split]
+    for i, (intercept, slope) in lines.items():
+        weights[i] += gain * max(end - intercept, 0.0) / slope
+    parts = apportion(weights, left)
+    for i in idle:
+        parts[i] = probe
+    return tuple(parts)
+
+
+def expected_seconds(
+    split: Sequence[int],
+    seconds: Sequence[float],
+    new_split: Sequence[int],
+    *,
+    fixed: Sequence[float] = (),
+) -> float:
+    """Return how long the slowest device would take with ``new_split``.
+
+    Devices that have no seeds in ``split`` are left out.
+    """
+    lines = _lines(split, seconds, fixed).items()
+    return max(intercept + slope * new_split[i] for i, (intercept, slope) in lines if new_split[i])
+
+
+def _lines(
+    split: Sequence[int], seconds: Sequence[float], fixed: Sequence[float]
+) -> dict[int, tuple[float, float]]:
+    """Seconds beside the seeds and for each of them, of every device that has some."""
+    intercepts = fixed or [0.0] * len(split)
+    return {
+        i: (intercept, max(each - intercept, _MIN_SECONDS) / count)
+        for i, (count, each, intercept) in enumerate(zip(split, seconds, intercepts, strict=True))
+        if count
+    }
+
+
+def _equal_seconds(lines: Mapping[int, tuple[float, float]], total: int) -> float:
+    """Seconds in which the devices together do ``total`` seeds; the slowest may do none."""
+    end = weights = done = 0.0
+    for intercept, slope in sorted(lines.values()):
+        if weights and end <= intercept:
+            break
+        weights += 1 / slope
+        done += intercept / slope
+        end = (total + done) / weights
+    return end

@@ -1,0 +1,132 @@
+"""What dynamic resource management remembers between decisions, so that they settle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.drm.balance_thread import Trade
+
+__all__ = ["DEAD_BAND", "Damping", "Trial"]
+
+#: Moves that are not expected to save this part of a step are not made.
+DEAD_BAND = 0.02
+#: What a move must promise beyond that while the times were seen only once; it falls with the root
+#: of the number of times, as their mean's error does.
+_DOUBT = 0.05
+#: Latest decisions over which times are averaged.
+_MEMORY = 8
+#: How much shares may change for times to be averaged across the change.
+_CLOSE = 0.1
+#: How much a device's share must change to tell which part of its time does not depend on it, and
+#: the largest part that is believed.
+_BASE_LINE = 1 / 3
+_MAX_FIXED = 0.7
+#: The gain is halved when a move goes back where the last one came from, down to this; it grows by
+#: the factor when a move goes on in the last one's direction, and while nothing moves.
+_MIN_GAIN = 0.125
+_RESTORE = 1.25
+#: Decisions for which a trade of threads is not taken back, or, where it was of no use, not tried.
+_TABU_DECISIONS = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trade of threads that has yet to prove itself.
+
+    Attributes:
+        trade: the trade.
+        step: seconds of the slowest device before it.
+        receiver: seconds of the lane that got the thread, before it.
+    """
+
+    trade: Trade
+    step: float
+    receiver: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damping:
+    """What is remembered between decisions, so that they settle; ``Damping()`` to begin with.
+
+    Attributes:
+        decisions: how many there were.
+        plan: the plan that the last one was about.
+        seconds: each device's time under that plan, the mean of ``count`` decisions.
+        count: see ``seconds``.
+        fixed: the part of each device's time that did not depend on its seeds, as far as moves of
+            work have shown.
+        gain: the part of the way that a move of work goes.
+        shift: seeds that each device got with the last move of work.
+        excluded_devices: devices without seeds, because they were too slow for even a few.
+        trial: the trade of threads made last, if it was the last move.
+        tabu_trades: trades that must not be made, each with the decision until which that holds.
+    """
+
+    decisions: int = 0
+    plan: DevicePlan | None = None
+    seconds: tuple[float, ...] = ()
+    count: int = 0
+    fixed: tuple[float, ...] = ()
+    gain: float = 1.0
+    shift: tuple[int, ...] = ()
+    excluded_devices: tuple[int, ...] = ()
+    trial: Trial | None = None
+    tabu_trades: tuple[tuple[Trade, int], ...] = ()
+
+    def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
+        """Take note of each device's time; those under one plan are averaged."""
+        number = self.decisions + 1
+        tabu_trades = tuple((trade, until) for trade, until in self.tabu_trades if until >= number)
+        known = replace(self, decisions=number, plan=plan, tabu_trades=tabu_trades)
+        before = self._at(plan)
+        if before is None:
+            fixed = self._fixed(plan, seconds)
+            return replace(known, seconds=tuple(seconds), count=1, fixed=fixed)
+        count = self.count + 1
+        weight = 1 / min(count, _MEMORY)
+        mean = tuple(b + weight * (s - b) for b, s in zip(before, seconds, strict=True))
+        gain = min(self.gain * _RESTORE, 1.0) if plan == self.plan else self.gain
+        return replace(known, seconds=mean, count=count, gain=gain)
+
+    def _at(self, plan: DevicePlan) -> tuple[float, ...] | None:
+        """What the mean times would be under ``plan``; None where it is too far from the last."""
+        if self.plan is None or plan.with_split(self.plan.split) != self.plan:
+            return None
+        scaled = []
+        for seconds, fixed, old, new in zip(
+            self.seconds, self.fixed, self.plan.split, plan.split, strict=True
+        ):
+            if abs(new - old) > _CLOSE * old:
+                return None
+            scaled.append(fixed + (seconds - fixed) * new / max(old, 1))
+        return tuple(scaled)
+
+    def _fixed(self, plan: DevicePlan, seconds: Sequence[float]) -> tuple[float, ...]:
+        """Draw a line through a device's times for its old and its new share, if those differ."""
+        fixed = list(self.fixed or [0.0] * len(seconds))
+        if self.plan is not None:
+            for i, (n, m) in enumerate(zip(self.plan.split, plan.split, strict=True)):
+                if min(n, m) > 0 and abs(n - m) >= _BASE_LINE * max(n, m):
+                    fixed[i] = (self.seconds[i] * m - seconds[i] * n) / (m - n)
+        pairs = zip(fixed, seconds, strict=True)
+        return tuple(min(max(each, 0.0), _MAX_FIXED * least) for each, least in pairs)
+
+    @property
+    def threshold(self) -> float:
+        """The part of a step that a move must promise to save."""
+        return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MEMORY))
+
+    def forbid(self, trade: Trade) -> Damping:
+        """Bar a trade for a while."""
+        return replace(
+            self, tabu_trades=(*self.tabu_trades, (trade, self.decisions + _TABU_DECISIONS))
+        )
+
+    def steer(self, shift: Sequence[int]) -> Damping:
+        """Lower the gain if ``shift`` goes back where the last move came from, else restore it."""
+        along = sum(a * b for a, b in zip(self.shift, shift, strict=False))
+        gain = max(self.gain / 2, _MIN_GAIN) if along < 0 else min(self.gain * _RESTORE, 1.0)
+        return replace(self, gain=gain)

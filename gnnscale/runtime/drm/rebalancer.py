@@ -1,0 +1,72 @@
+"""When dynamic resource management is asked, and from which step its answer applies."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.rebalance import rebalance
+from gnnscale.runtime.pipeline.schedule import Schedule
+from gnnscale.stages import STAGES, StageTimes
+
+__all__ = ["Rebalancer", "medians"]
+
+#: Steps whose median is looked at; one slow step is no reason to move work.
+_WINDOW = 3
+#: Steps at the beginning of a run that tell nothing: memory is touched for the first time.
+_WARM_UP = 2
+
+
+class Rebalancer:
+    """Asks Algorithm 1 every few steps, and settles the plans of the steps to come.
+
+    Batches of the next steps are on their way when a step ends, so what is decided after step s
+    applies from step s + ``lead_steps`` on, and is not reconsidered before those steps report.
+    Every process does this with the same times and comes to the same plans.
+    """
+
+    def __init__(
+        self, schedule: Schedule, plan: DevicePlan, *, first_step: int, lead_steps: int
+    ) -> None:
+        """Begin with ``plan``, which applies from ``first_step``."""
+        self._schedule = schedule
+        self._plan = plan
+        self._lead_steps = lead_steps
+        self._applies_from = first_step + _WARM_UP
+        self._window: list[Sequence[StageTimes]] = []
+        self._damping = Damping()
+
+    def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
+        """Take note of a step's times, and return what is decided after it, if anything.
+
+        Args:
+            step: the step, from 0.
+            stages: each device's times.
+            full: whether it was a full mini-batch; the last of an epoch may not be.
+        """
+        decision = None
+        if full and step >= self._applies_from:
+            self._window.append(stages)
+        if len(self._window) == _WINDOW:
+            decision = self._decide(step)
+        self._schedule.commit_plan(step + 1 + self._lead_steps, self._plan)
+        return decision
+
+    def _decide(self, step: int) -> str | None:
+        decision = rebalance(self._plan, medians(self._window), self._damping)
+        self._window.clear()
+        self._damping = decision.damping
+        if decision.plan != self._plan:
+            self._plan = decision.plan
+            self._applies_from = step + self._lead_steps + 1
+        return decision.move
+
+
+def medians(steps: Sequence[Sequence[StageTimes]]) -> tuple[StageTimes, ...]:
+    """Return each device's median time in each stage over ``steps``."""
+    return tuple(
+        StageTimes(**{name: statistics.median(getattr(t, name) for t in times) for name in STAGES})
+        for times in zip(*steps, strict=True)
+    )

@@ -1,0 +1,106 @@
+"""The times that dynamic resource management looks at (HyScale-GNN, section IV-A)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from gnnscale.plan import DevicePlan, DeviceShare
+from gnnscale.stages import StageTimes
+
+__all__ = ["CPU_TASKS", "T_ACCEL", "T_LOAD", "T_SA", "T_SC", "T_TC", "TaskTimes"]
+
+#: What Algorithm 1 sorts, by the paper's names.
+T_SC, T_SA, T_LOAD, T_TC, T_ACCEL = "T_SC", "T_SA", "T_Load", "T_TC", "T_Accel"
+#: Those that host threads do.
+CPU_TASKS = (T_SC, T_LOAD, T_TC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTimes:
+    """The input of Algorithm 1, in seconds; None where there is no such task.
+
+    The paper's tasks all run at once. Here stages that take turns are one task, since only their
+    sum can be shortened, and what they make up depends on prefetching:
+
+    ==========  ======================  ============================  ==================
+    prefetch    T_SC or T_SA            T_Load                        T_TC or T_TA
+    ==========  ======================  ============================  ==================
+    none        --                      --                            all four stages
+    one_stage   --                      sample + load + transfer      propagate
+    two_stage   sample                  load (on the host: and        propagate
+                                        transfer, which takes none)
+    ==========  ======================  ============================  ==================
+
+    T_Tran is an accelerator's transfer with ``two_stage``. Synchronisation is in none of them: it
+    is mostly waiting for the slowest device.
+
+    Attributes:
+        sample_accel: T_SA, sampling on an accelerator.
+        sample_cpu: T_SC, sampling on the host, for whichever device.
+        load: T_Load, feature loading.
+        transfer: T_Tran.
+        train_cpu: T_TC, training on the host.
+        train_accel: T_TA, training on an accelerator.
+    """
+
+    sample_accel: float | None = None
+    sample_cpu: float | None = None
+    load: float | None = None
+    transfer: float | None = None
+    train_cpu: float | None = None
+    train_accel: float | None = None
+
+    @classmethod
+    def of(cls, plan: DevicePlan, stages: Sequence[StageTimes]) -> TaskTimes:
+        """Return each task's time on the slowest of the devices that have it.
+
+        Args:
+            plan: the plan under which the times were taken.
+            stages: each device's times.
+        """
+        pairs = zip(plan.shares, stages, strict=True)
+        devices = [cls.of_device(share, times) for share, times in pairs]
+        names = [each.name for each in fields(cls)]
+        return cls(**{name: _longest(getattr(each, name) for each in devices) for name in names})
+
+    @classmethod
+    def of_device(cls, share: DeviceShare, stages: StageTimes) -> TaskTimes:
+        """Return the tasks of one device."""
+        device = share.device
+        train = "train_cpu" if device.on_host else "train_accel"
+        prepare = stages.sample + stages.load + stages.transfer
+        if share.prefetch == "none":
+            return cls(**{train: prepare + stages.propagate})
+        if share.prefetch == "one_stage":
+            return cls(**{"load": prepare, train: stages.propagate})
+        times = {
+            "sample_accel" if device.samples_on_device else "sample_cpu": stages.sample,
+            train: stages.propagate,
+        }
+        if device.on_host:
+            return cls(load=stages.load + stages.transfer, **times)
+        return cls(load=stages.load, transfer=stages.transfer, **times)
+
+    def tasks(self) -> dict[str, float]:
+        """Return what Algorithm 1 sorts: the tasks that there are, by the paper's names.
+
+        Line 1 is here: T_Accel = max(T_Tran, T_TA).
+        """
+        times = {
+            T_SC: self.sample_cpu,
+            T_SA: self.sample_accel,
+            T_LOAD: self.load,
+            T_TC: self.train_cpu,
+            T_ACCEL: _longest([self.transfer, self.train_accel]),
+        }
+        return {name: seconds for name, seconds in times.items() if seconds is not None}
+
+    @property
+    def longest(self) -> float:
+        """Seconds of the longest task: a device's part of a step, if nothing made it wait."""
+        return max(self.tasks().values())
+
+
+def _longest(times: Iterable[float | None]) -> float | None:
+    return max((seconds for seconds in times if seconds is not None), default=None)

@@ -1,0 +1,1 @@
+"""Predictions of a trained model, and the graph's metric of them."""

@@ -1,0 +1,1 @@
+"""One worker process per device: started, listened to and ended."""

@@ -1,0 +1,227 @@
+"""Starting one worker process per device, listening to them, and ending them all."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from gnnscale.config import ConfigError
+from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
+from gnnscale.runtime.processes.spawned import begin
+from gnnscale.runtime.processes.worker import OUT_OF_MEMORY, Failure, WorkerTask
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import Rendezvous
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
+
+__all__ = ["WorkerError", "distributed_backend", "launch"]
+
+log = logging.getLogger(__name__)
+
+_HOST = "127.0.0.1"
+#: Seconds in which other workers may still tell what they know, once the first has failed: one
+#: that dies takes its peers' connections with it, and their complaints may arrive first.
+_LAST_WORDS_S = 0.5
+#: Which failure is the cause of the others, the likeliest first.
+_CAUSES = ("killed", "memory", "user", "error", "peer")
+
+
+class WorkerError(RuntimeError):
+    """A worker process failed or died. The message is one line."""
+
+
+@dataclass(kw_only=True)
+class _Worker:
+    name: str
+    process: BaseProcess
+    connection: Connection
+    done: bool = False
+    failure: Failure | None = None
+
+
+def distributed_backend(config: TrainConfig) -> str:
+    """Return torch.distributed's backend: NCCL where all devices are CUDA, gloo otherwise."""
+    kinds = {device.kind for device in config.device_plan.parsed()}
+    return "nccl" if kinds == {"cuda"} else "gloo"
+
+
+def launch(
+    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+) -> TrainResult:
+    """Train with a worker process for each device of the plan, and return what came of it.
+
+    Whatever happens, no process is left when this returns or raises.
+
+    Args:
+        config: the run's options.
+        directory: run directory.
+        observer: is told what the leading worker tells.
+        options: ``config`` as plain values.
+
+    Raises:
+        ConfigError: what ``train`` raises, or a port that is in use.
+        WorkerError: a worker failed or died; the message says which and why.
+    """
+    devices = config.device_plan.parsed()
+    store = _open_store(config.runtime.port) if len(devices) > 1 else None
+    meeting = None if store is None else Rendezvous(host=_HOST, port=store.port)
+    context = multiprocessing.get_context("spawn")
+    workers: list[_Worker] = []
+    try:
+        for rank, device in enumerate(devices):
+            ours, theirs = context.Pipe()
+            task = WorkerTask(
+                config=config,
+                directory=directory,
+                options=options,
+                rank=rank,
+                size=len(devices),
+                meeting=meeting,
+                backend=distributed_backend(config),
+            )
+            name = device.name or device.kind
+            process = context.Process(
+                target=begin, args=(pickle.dumps(task), theirs), name=name, daemon=True
+            )
+            with _without_ctrl_c():
+                process.start()
+            theirs.close()
+            workers.append(_Worker(name=name, process=process, connection=ours))
+        return _listen(workers, observer, directory)
+    finally:
+        _end(workers)
+        remove_unfinished_checkpoints(directory)
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Hold SIGINT back, and from a process that is started in here for good.
+
+    A terminal sends it to workers as well, which would complain before they can ignore it.
+    """
+    # What this starts would let the signal through again, when it is started by the first worker.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _open_store(port: int | None) -> TCPStore:
+    try:
+        return TCPStore(_HOST, port or 0, is_master=True, wait_for_workers=False)
+    except RuntimeError as error:
+        reason = "already in use" if "in use" in str(error) else str(error).splitlines()[0]
+        raise ConfigError(
+            f"runtime.port={port}: {reason}; choose another, or null for a free one"
+        ) from None
+
+
+def _listen(workers: Sequence[_Worker], observer: Observer, directory: Path) -> TrainResult:
+    """Pass on what the workers say until all are done, or one has failed."""
+    result: TrainResult | None = None
+    deadline: float | None = None
+    while not all(worker.done for worker in workers):
+        open_ones = {w.connection: w for w in workers if not w.done and w.failure is None}
+        timeout = None if deadline is None else max(deadline - time.monotonic(), 0)
+        ready = wait(list(open_ones), timeout) if open_ones else []
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            finished = _hear(open_ones[connection], observer)
+            result = finished or result
+        failed = [worker for worker in workers if worker.failure is not None]
+        if failed and deadline is None:
+            deadline = time.monotonic() + _LAST_WORDS_S
+        if failed and (not ready or _certain(failed)):
+            raise _error(failed, directory)
+    assert result is not None
+    return result
+
+
+def _hear(worker: _Worker, observer: Observer) -> TrainResult | None:
+    """Take one message of a worker; a closed connection is the end of its process."""
+    try:
+        event, content = worker.connection.recv()
+    except (EOFError, OSError):
+        worker.failure = _death(worker.process)
+        return None
+    if event == "done":
+        worker.done = True
+        return content  # type: ignore[no-any-return]
+    if event == "failed":
+        worker.failure = content
+    elif event == "log":
+        name, level, message = content
+        logging.getLogger(name).log(level, "%s", message)
+    elif event == "stepped":
+        for record in content:
+            observer.stepped(record)
+    else:
+        getattr(observer, event)(*content)
+    return None
+
+
+def _death(process: BaseProcess) -> Failure:
+    process.join(1)
+    code = process.exitcode
+    if code == OUT_OF_MEMORY:
+        return Failure(kind="memory", message="out of memory", trace="")
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        hint = "; the system does this when memory runs out" if name == "SIGKILL" else ""
+        message = f"killed by {name}{hint}"
+    else:
+        message = f"ended without a word, exit status {code}"
+    return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")
+
+
+def _certain(failed: Sequence[_Worker]) -> bool:
+    """Whether one of the failures can be no consequence of another."""
+    return any(worker.failure is not None and worker.failure.kind == "killed" for worker in failed)
+
+
+def _error(failed: Sequence[_Worker], directory: Path) -> Exception:
+    """The exception that tells the cause in one line; tracebacks go to files."""
+    cause = min(failed, key=lambda worker: _CAUSES.index(_of(worker).kind))
+    failure = _of(cause)
+    if failure.kind == "user":
+        return ConfigError(failure.message)
+    note = ""
+    if failure.trace:
+        file = directory / f"worker-{cause.name.replace(':', '-')}.log"
+        try:
+            file.unlink(missing_ok=True)
+            file.write_text(failure.trace)
+            note = f"; traceback in {file}"
+        except OSError:
+            log.error(failure.trace)
+    return WorkerError(f"worker {cause.name}: {failure.message}{note}")
+
+
+def _of(worker: _Worker) -> Failure:
+    assert worker.failure is not None
+    return worker.failure
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    """Leave no process behind. Those that are done get a moment to go by themselves."""
+    for worker in workers:
+        if worker.done:
+            worker.process.join(1)
+        worker.process.kill()
+    for worker in workers:
+        worker.process.join()
+        worker.connection.close()

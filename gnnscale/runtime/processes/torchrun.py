@@ -1,0 +1,60 @@
+"""A process that ``torchrun`` started, on one machine or on several, as a worker of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.hardware import torchrun_rank
+from gnnscale.runtime.processes.launch import distributed_backend
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import join_torchrun
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
+from gnnscale.runtime.train import train
+
+__all__ = ["torchrun_rank", "train_other_rank", "train_rank0"]
+
+
+class _Nobody:
+    """The observer of a worker that does not train_rank0, and is never called."""
+
+    def started(self, run: TrainResult) -> None: ...
+
+    def stepped(self, record: StepRecord) -> None: ...
+
+    def traced(self, spans: NDArray[np.void]) -> None: ...
+
+    def trained(self) -> None: ...
+
+    def finished_epoch(self, record: EpochRecord) -> None: ...
+
+
+def train_other_rank(config: TrainConfig, directory: Path, *, options: dict[str, Any]) -> None:
+    """Train the part of a process other than the first; nothing is reported or written here."""
+    train_rank0(config, directory, _Nobody(), options=options)
+
+
+def train_rank0(
+    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+) -> TrainResult:
+    """Train the part of the device whose position in the plan is this process's rank.
+
+    ``torchrun`` starts the processes and ends them all when one fails. ``num_threads`` counts the
+    threads of one machine. The observer is told everything where this is the first process.
+
+    Raises:
+        ConfigError: what ``train`` raises, or another number of processes than devices.
+        PeerLostError: another process is gone.
+    """
+    num_devices = len(config.device_plan.parsed())
+    with join_torchrun(num_devices, backend=distributed_backend(config)) as group:
+        return train(
+            config,
+            directory,
+            observer,
+            options=options,
+            group=group,
+        )

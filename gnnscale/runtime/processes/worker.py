@@ -1,0 +1,193 @@
+"""A worker process: one device of the plan, from its start to its last message."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError
+from gnnscale.graph import GraphError
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import PeerLostError, Rendezvous, join
+from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
+from gnnscale.runtime.train import train
+
+__all__ = ["OUT_OF_MEMORY", "Failure", "WorkerTask", "work"]
+
+#: Exit status of a worker that has no memory left to say so.
+OUT_OF_MEMORY = errno.ENOMEM
+
+#: Seconds between two messages about steps: a message for each would cost short steps dearly.
+_STEPS_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTask:
+    """What a worker is started with."""
+
+    config: TrainConfig
+    directory: Path
+    options: dict[str, Any]
+    rank: int
+    size: int
+    meeting: Rendezvous | None
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a worker ends before its time.
+
+    Attributes:
+        kind: ``user`` for what the user can mend, ``peer`` where another worker is to blame,
+            ``memory`` for memory that ran out, ``error`` for everything else.
+        message: one line.
+        trace: the traceback.
+    """
+
+    kind: str
+    message: str
+    trace: str
+
+
+class _Forwarder:
+    """An observer that tells the process that started this one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._steps: list[StepRecord] = []
+        self._sent = 0.0
+
+    def started(self, run: TrainResult) -> None:
+        self._send("started", run)
+
+    def stepped(self, record: StepRecord) -> None:
+        self._steps.append(record)
+        if record.seconds - self._sent >= _STEPS_EVERY_S or record.seconds < self._sent:
+            self._flush()
+            self._sent = record.seconds
+
+    def traced(self, spans: NDArray[np.void]) -> None:
+        self._send("traced", spans)
+
+    def trained(self) -> None:
+        self._send("trained")
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        self._send("finished_epoch", record)
+
+    def _flush(self) -> None:
+        if self._steps:
+            self._connection.send(("stepped", self._steps))
+            self._steps = []
+
+    def _send(self, event: str, *content: Any) -> None:
+        self._flush()
+        self._connection.send((event, content))
+
+
+class _LogForwarder(logging.Handler):
+    """Hands log lines to the process that started this one, which owns the terminal."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._connection.send(("log", (record.name, record.levelno, record.getMessage())))
+
+
+def work(task: WorkerTask, connection: Connection) -> None:
+    """Train one device's part and report through ``connection``; the process ends with this.
+
+    Messages are pairs of an event's name and its content: the methods of an observer (from the
+    worker that leads), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
+    """
+    _end_without_memory()
+    if task.rank == 0:
+        logging.getLogger().addHandler(_LogForwarder(connection))
+        logging.getLogger().setLevel(logging.INFO)
+    try:
+        with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
+            result = train(
+                task.config,
+                task.directory,
+                _Forwarder(connection),
+                options=task.options,
+                group=group,
+            )
+        connection.send(("done", result if group.is_rank0 else None))
+        status = 0
+    except BaseException as error:
+        status = _tell(error, connection)
+    # The interpreter would wait for threads that a failed stage may have left in native code.
+    os._exit(status)
+
+
+def _tell(error: BaseException, connection: Connection) -> int:
+    """Send why the worker ends, and return its exit status."""
+    try:
+        connection.send(("failed", _failure(error)))
+    except MemoryError:
+        return OUT_OF_MEMORY
+    return 1
+
+
+def _end_without_memory() -> None:
+    """End the process once a thread dies for want of memory; others would wait for it for ever.
+
+    A new thread may not even get its first Python frame. So it is a thread that runs already which
+    looks at such exceptions, and what hands them over is native code.
+    """
+    thrown: SimpleQueue[Any] = SimpleQueue()
+    sys.unraisablehook = threading.excepthook = thrown.put
+
+    def watch() -> None:
+        while True:
+            found = thrown.get()
+            if found.exc_type is MemoryError:
+                os._exit(OUT_OF_MEMORY)
+            sys.__excepthook__(found.exc_type, found.exc_value, found.exc_traceback)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _failure(error: BaseException) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, PeerLostError):
+        return Failure(kind="peer", message=line, trace=trace)
+    if isinstance(error, (ConfigError, GraphError)):
+        return Failure(kind="user", message=str(error), trace=trace)
+    if _out_of_memory(error):
+        return Failure(kind="memory", message=f"out of memory ({line})", trace=trace)
+    if isinstance(error, OSError):
+        line = f"{error.filename or 'output'}: {error.strerror}" if error.strerror else line
+        return Failure(kind="error", message=line, trace=trace)
+    return Failure(kind="error", message=f"{type(error).__name__}: {line}", trace=trace)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, in whatever words NumPy, torch, the system and its linker say it."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    text = str(error)
+    if isinstance(error, ImportError):
+        return text.endswith("failed to map segment from shared object")
+    return isinstance(error, RuntimeError) and (
+        "can't allocate memory" in text or "not enough memory" in text or "bad_alloc" in text
+    )

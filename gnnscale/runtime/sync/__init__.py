@@ -1,0 +1,1 @@
+"""The process group of a run, and what its workers sum, gather and trade."""

@@ -1,0 +1,166 @@
+"""The processes of a run as a group: who belongs to it, and what they exchange."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from gnnscale.config import ConfigError
+
+__all__ = ["ALONE", "Group", "PeerLostError", "Rendezvous", "join", "join_torchrun"]
+
+#: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
+#: learn of it at once; a validation over a large graph may take hours.
+_TIMEOUT = timedelta(days=7)
+#: How long to wait for all processes to appear.
+_RENDEZVOUS = timedelta(minutes=5)
+
+
+class PeerLostError(RuntimeError):
+    """Another process of the group is gone; the cause is with that one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where the processes of a run meet: a key-value store at ``host:port``."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """This process among those of the run; every method is called by all of them alike.
+
+    Attributes:
+        rank: this process's number, which is its device's position in the plan.
+        size: number of processes.
+        local_rank: its number among those of the same machine.
+        local_size: number of those.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    @property
+    def is_rank0(self) -> bool:
+        """Whether this process validates, writes checkpoints and reports for all."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> None:
+        """Replace ``values`` by their sum over all processes; bit for bit the same in each."""
+        if self.size > 1:
+            with _peers():
+                dist.all_reduce(values)
+
+    def broadcast(self, content: bytes | None) -> bytes:
+        """Return what rank 0 passes; the others pass None."""
+        if self.size == 1:
+            assert content is not None
+            return content
+        with _peers():
+            length = torch.tensor([len(content) if content is not None else 0])
+            dist.broadcast(length, 0)
+            buffer = torch.zeros(int(length), dtype=torch.uint8)
+            if content:
+                buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            dist.broadcast(buffer, 0)
+        return buffer.numpy().tobytes()
+
+    def gather(self, content: bytes) -> list[bytes]:
+        """Return what each process passes, in the order of ranks; empty but at rank 0."""
+        if self.size == 1:
+            return [content]
+        with _peers():
+            lengths = torch.zeros(self.size, dtype=torch.int64)
+            lengths[self.rank] = len(content)
+            dist.all_reduce(lengths)
+            mine = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+            if content:
+                mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            every = [torch.empty_like(mine) for _ in range(self.size)] if self.is_rank0 else None
+            dist.gather(mine, every, 0)
+        pairs = zip(every or (), lengths.tolist(), strict=False)
+        return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
+
+    def broadcast_json(self, content: Any) -> Any:
+        """As ``broadcast``, of plain values."""
+        return json.loads(self.broadcast(json.dumps(content).encode() if self.is_rank0 else None))
+
+    def barrier(self) -> None:
+        """Wait until every process has come here."""
+        self.sum(torch.zeros(1))
+
+
+#: The group of a run in one process.
+ALONE = Group(rank=0, size=1, local_rank=0, local_size=1)
+
+
+@contextmanager
+def join_torchrun(num_devices: int, *, backend: str) -> Iterator[Group]:
+    """Join the group that ``torchrun`` set up in the environment.
+
+    Raises:
+        ConfigError: it started another number of processes than the plan has devices.
+    """
+    size = int(os.environ["WORLD_SIZE"])
+    if size != num_devices:
+        raise ConfigError(
+            f"torchrun started {size} processes, but device_plan has {num_devices} devices; "
+            "start one for each"
+        )
+    group = Group(
+        rank=int(os.environ["RANK"]),
+        size=size,
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+    )
+    if size == 1:
+        yield group
+        return
+    dist.init_process_group(backend, init_method="env://", timeout=_TIMEOUT)
+    yield from _until_left(group)
+
+
+@contextmanager
+def join(rank: int, size: int, meeting: Rendezvous | None, *, backend: str) -> Iterator[Group]:
+    """Join the group of ``size`` processes of this machine as ``rank``."""
+    group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
+    if meeting is None:
+        yield group
+        return
+    # gloo would look the machine's own name up, which not every machine can.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with _peers():
+        store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=_RENDEZVOUS)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+    yield from _until_left(group)
+
+
+def _until_left(group: Group) -> Iterator[Group]:
+    try:
+        yield group
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _peers() -> Iterator[None]:
+    """Tell what a lost connection means."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PeerLostError(f"lost the other processes ({reason})") from error

@@ -1,0 +1,1 @@
+"""What a run records of its steps and epochs."""

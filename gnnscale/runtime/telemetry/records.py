@@ -1,0 +1,239 @@
+"""What a training run hands to whoever reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.plain_records import record_from
+from gnnscale.plan import DevicePlan, Threads
+from gnnscale.plan.perf.equations import Prediction
+from gnnscale.stages import StageTimes
+
+__all__ = [
+    "DeviceEpoch",
+    "DeviceStep",
+    "EpochRecord",
+    "Observer",
+    "StepRecord",
+    "TrainResult",
+    "best_epoch",
+    "waited",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceStep:
+    """One device's part of a training step.
+
+    Attributes:
+        num_seeds: its slice of the mini-batch.
+        threads: host threads of its stages.
+        stages: seconds in each stage; 0 for one that it has not.
+    """
+
+    num_seeds: int
+    threads: Threads
+    stages: StageTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """A finished training step.
+
+    Attributes:
+        epoch: the epoch it belongs to, from 1.
+        step: its number in the epoch, from 1.
+        num_steps: steps of an epoch.
+        loss: mean over the epoch's seeds so far.
+        num_edges: edges traversed in the epoch so far.
+        seconds: since the epoch began.
+        global_step: its number in the run, from 0.
+        step_loss: mean over this step's seeds.
+        devices: what each device did in it.
+        decision: what dynamic resource management decided after it, None for nothing.
+    """
+
+    epoch: int
+    step: int
+    num_steps: int
+    loss: float
+    num_edges: int
+    seconds: float
+    global_step: int
+    step_loss: float
+    devices: tuple[DeviceStep, ...]
+    decision: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEpoch:
+    """One device's part of an epoch.
+
+    Attributes:
+        name: as in the device plan.
+        kind: as in the device plan: ``cpu``, ``emulated``.
+        batch_share: mean part of a mini-batch's seeds.
+        threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
+        stage_times_s: seconds in each stage, None for a stage that it has not.
+        host_to_device_bytes: over its link, None without a link.
+        peak_rss_bytes: largest resident set of its worker process so far.
+        pss_bytes: proportional set of the process now: pages shared with other workers count once
+            over all of them; None where the system does not tell.
+        late_s: emulated devices: seconds by which the host was slower than what it emulates.
+        late_steps: emulated devices: steps in which that happened.
+    """
+
+    name: str
+    kind: str
+    batch_share: float
+    threads: dict[str, int]
+    stage_times_s: dict[str, float | None]
+    host_to_device_bytes: int | None
+    peak_rss_bytes: int
+    pss_bytes: int | None
+    late_s: float | None = None
+    late_steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """A finished epoch, one line of ``metrics.jsonl``.
+
+    Attributes:
+        epoch: counted from 1.
+        train_loss: mean over the training vertices, each under the weights of its own step.
+        valid_metric: None where the epoch was not validated, or the metric is not defined.
+        lr: learning rate.
+        epoch_time_s: seconds of training, without validation.
+        eval_time_s: seconds of validation, None where there was none.
+        num_edges: edges traversed, over all layers and mini-batches.
+        num_vertices: vertices traversed, over all layers and mini-batches.
+        stage_times_s: seconds in each stage on the device that was slowest in it, None for a stage
+            that this run has not.
+        peak_rss_bytes: largest resident set of any process of the run so far.
+        devices: what each device did.
+    """
+
+    epoch: int
+    train_loss: float
+    valid_metric: float | None
+    lr: float
+    epoch_time_s: float
+    eval_time_s: float | None
+    num_edges: int
+    num_vertices: int
+    stage_times_s: dict[str, float | None]
+    peak_rss_bytes: int
+    devices: tuple[DeviceEpoch, ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> EpochRecord:
+        """Rebuild a record from ``asdict``, ignoring keys of another release.
+
+        Raises:
+            ValueError: a field is missing or has another type.
+        """
+        return record_from(cls, values, where="history")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values only, fit for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """A training run: not yet begun, stopped, or finished.
+
+    Attributes:
+        dataset: name of the graph.
+        model: name of the model's options class.
+        seed: the run's seed.
+        metric: what ``valid_metric`` and ``test_metric`` measure.
+        ceiling: the best test accuracy that the graph's generator allows, None where not known.
+        history: the epochs, those before a resumption included.
+        plan: the device plan that the run began with.
+        predicted: what the performance model predicts for ``plan``, None where not asked.
+        planning_s: seconds that finding ``plan`` took, rehearsals included.
+        test_metric: under the weights of ``best_epoch``; None where the run did not get there.
+        stopped_early: whether patience ran out before the last epoch.
+    """
+
+    dataset: str
+    model: str
+    seed: int
+    metric: str
+    ceiling: float | None
+    history: tuple[EpochRecord, ...]
+    plan: DevicePlan
+    predicted: Prediction | None = None
+    planning_s: float | None = None
+    test_metric: float | None = None
+    stopped_early: bool = False
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch with the best validation metric, from 1; None before the first."""
+        return best_epoch(self.history)
+
+    @property
+    def valid_metric(self) -> float | None:
+        """Validation metric of the best epoch."""
+        best = self.best_epoch
+        return None if best is None else self.history[best - 1].valid_metric
+
+    def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
+        """Return what a device of the plan did in each epoch.
+
+        Before a run was resumed it may have had another device in this place.
+        """
+        device = self.plan.shares[rank].device
+        mine = (device.name or device.kind, device.kind)
+        places = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
+        return {epoch: found for epoch, found in places if (found.name, found.kind) == mine}
+
+
+def best_epoch(history: Sequence[EpochRecord]) -> int | None:
+    """Return the first epoch, from 1, with the highest validation metric.
+
+    Where no epoch has one, the last epoch is the best; where there is no epoch, None.
+    """
+    best: EpochRecord | None = None
+    for record in history:
+        if record.valid_metric is None:
+            continue
+        if best is None or best.valid_metric is None or record.valid_metric > best.valid_metric:
+            best = record
+    best = best or (history[-1] if history else None)
+    return None if best is None else best.epoch
+
+
+def waited(history: Sequence[EpochRecord]) -> int:
+    """Return how many validations in a row, up to now, brought nothing better."""
+    best = best_epoch(history)
+    if best is None:
+        return 0
+    return sum(record.valid_metric is not None for record in history if record.epoch > best)
+
+
+class Observer(Protocol):
+    """Is told what happens in a run, in this order, and must not change it."""
+
+    def started(self, run: TrainResult) -> None:
+        """The run is set up; ``run.history`` holds the epochs it resumes behind."""
+
+    def stepped(self, record: StepRecord) -> None:
+        """A training step is done."""
+
+    def traced(self, spans: NDArray[np.void]) -> None:
+        """Stages of the last steps, ``[num_spans]`` of ``SPAN``, of all devices."""
+
+    def trained(self) -> None:
+        """The last step of an epoch is done; validation may follow."""
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """An epoch and its validation are done, and its checkpoint is on disk."""

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import errno
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.report.files.steps import StepLog, read_steps
+from gnnscale.report.files.summary import write_json
+
+
+def write(file: Path, steps: Any) -> None:
+    log = StepLog(file)
+    for step in steps:
+        log.add(step)
+    log.flush()
+
+
+def numbers(file: Path) -> list[int]:
+    return [json.loads(line)["global_step"] for line in file.read_text().splitlines()]
+
+
+def test_what_is_written_is_read(tmp_path: Path, hybrid_run: Any) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps)
+    steps = read_steps(file, num_devices=2)
+    assert len(steps) == 90
+    assert steps.number.tolist() == list(range(90))
+    assert steps.epoch.tolist() == [1] * 30 + [2] * 30 + [3] * 30
+    assert steps.num_seeds[0].tolist() == [800, 224]
+    assert steps.threads[5].tolist() == [[1, 1, 2], [1, 1, 0]]
+    np.testing.assert_allclose(steps.loss, [s.step_loss for s in hybrid_run.steps], rtol=1e-6)
+    expected = [s.devices[1].stages.transfer for s in hybrid_run.steps]
+    np.testing.assert_allclose(steps.stages[:, 1, 2], expected, atol=1e-6)
+    # A processor transfers nothing.
+    assert np.isnan(steps.stages[:, 0, 2]).all()
+    assert [number for number, _ in steps.decisions] == [8, 16, 24]
+    assert [each[0] for each in steps.first(10).decisions] == [8]
+
+
+def test_a_line_by_hand(tmp_path: Path, hybrid_run: Any) -> None:
+    step = replace(hybrid_run.steps[8], step_loss=0.25, seconds=1.5)
+    write(tmp_path / "steps.jsonl", [step])
+    line = json.loads((tmp_path / "steps.jsonl").read_text())
+    assert line["global_step"] == 8
+    assert (line["epoch"], line["loss"], line["seconds"]) == (1, 0.25, 1.5)
+    assert line["decision"].endswith("300 seeds from cpu:0 to emulated:1")
+    cpu = line["devices"][0]
+    assert (cpu["seeds"], cpu["threads"]) == (800, [1, 1, 2])
+    assert len(cpu["stage_s"]) == 5
+    assert cpu["stage_s"][2] is None
+
+
+def test_a_loss_that_is_no_number_is_null(tmp_path: Path, hybrid_run: Any) -> None:
+    write(tmp_path / "steps.jsonl", [replace(hybrid_run.steps[0], step_loss=math.nan)])
+    assert json.loads((tmp_path / "steps.jsonl").read_text())["loss"] is None
+    assert np.isnan(read_steps(tmp_path / "steps.jsonl", num_devices=2).loss).all()
+
+
+def test_a_resumed_run_drops_the_steps_that_it_repeats(tmp_path: Path, hybrid_run: Any) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:50])
+    with file.open("a") as cut_off:
+        cut_off.write('{"global_step": 50, "ep')
+    write(file, hybrid_run.steps[30:40])
+    assert numbers(file) == list(range(40))
+    assert [path.name for path in tmp_path.iterdir()] == ["steps.jsonl"]
+
+
+def test_a_file_that_is_not_there_has_no_steps(tmp_path: Path) -> None:
+    assert len(read_steps(tmp_path / "steps.jsonl", num_devices=2)) == 0
+
+
+def test_lines_cut_off_by_a_crash_are_left_out(tmp_path: Path, hybrid_run: Any) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:3])
+    file.write_text(file.read_text()[:-20])
+    assert read_steps(file, num_devices=2).number.tolist() == [0, 1]
+    assert len(read_steps(file, num_devices=3)) == 0
+
+
+def test_lines_are_written_within_about_a_second(
+    tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("gnnscale.report.files.steps.time.monotonic", lambda: clock[0])
+    file = tmp_path / "steps.jsonl"
+    log = StepLog(file)
+    log.add(hybrid_run.steps[0])
+    assert not file.exists()
+    clock[0] = 1.1
+    log.add(hybrid_run.steps[1])
+    assert numbers(file) == [0, 1]
+
+
+def test_a_full_disk_is_told_with_the_file(hybrid_run: Any) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    log = StepLog(full)
+    log._begun = True
+    log.add(hybrid_run.steps[0])
+    with pytest.raises(OSError, match="/dev/full") as error:
+        log.flush()
+    assert error.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"global_step": "0"},
+        {"global_step": 2**63},
+        {"epoch": None},
+        {"seconds": "x"},
+        {"loss": []},
+        {"decision": 5},
+        {"devices": {}},
+        {"devices": [5, 5]},
+        {"devices": [{"seeds": 1, "threads": [1, 1], "stage_s": [None] * 5}] * 2},
+        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": [None] * 4}] * 2},
+        {"devices": [{"seeds": -1, "threads": [1, 1, 1], "stage_s": [None] * 5}] * 2},
+        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": ["x"] * 5}] * 2},
+    ],
+)
+def test_lines_that_are_no_steps_are_left_out(
+    tmp_path: Path, hybrid_run: Any, change: dict[str, Any]
+) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:2])
+    first, second = file.read_text().splitlines()
+    file.write_text(json.dumps(json.loads(first) | change) + f"\n{second}\n")
+    assert read_steps(file, num_devices=2).number.tolist() == [1]
+    write(file, [hybrid_run.steps[2]])
+    assert numbers(file) == [1, 2]
+
+
+def test_bytes_that_are_no_lines_are_left_out(tmp_path: Path, hybrid_run: Any) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:1])
+    good = file.read_bytes()
+    file.write_bytes(b"\xff\x00\n[]\n5\n" + b"[" * 100_000 + b"\n" + b"9" * 5000 + b"\n" + good)
+    assert read_steps(file, num_devices=2).number.tolist() == [0]
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(
+    tmp_path: Path, hybrid_run: Any
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".steps.jsonl.tmp").symlink_to(elsewhere)
+    (run / "steps.jsonl").symlink_to(elsewhere)
+    write(run / "steps.jsonl", hybrid_run.steps[:1])
+    (run / ".summary.json.tmp").symlink_to(elsewhere)
+    (run / "summary.json").symlink_to(elsewhere)
+    write_json(run / "summary.json", {"a": 1})
+    assert elsewhere.read_text() == "mine"
+    assert numbers(run / "steps.jsonl") == [0]
+    assert json.loads((run / "summary.json").read_text()) == {"a": 1}

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.report.files.summary import append_metrics, summarise, write_json, write_metrics
+from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+from gnnscale.stages import STAGES
+
+
+def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
+    return EpochRecord(
+        epoch=number,
+        train_loss=1.0 / number,
+        valid_metric=metric,
+        lr=0.1,
+        epoch_time_s=seconds,
+        eval_time_s=None,
+        num_edges=2_000_000,
+        num_vertices=300,
+        stage_times_s={"sample": seconds, "load": 1.0, "transfer": None, "propagate": 2, "sync": 0},
+        peak_rss_bytes=1000 * number,
+        devices=(cpu(seconds),),
+    )
+
+
+def cpu(seconds: float, **changes: Any) -> DeviceEpoch:
+    values: dict[str, Any] = {
+        "name": "cpu:0",
+        "kind": "cpu",
+        "batch_share": 1.0,
+        "threads": {"sample": 2, "load": 2, "propagate": 2},
+        "stage_times_s": dict(zip(STAGES, (seconds, 1.0, None, 2, 0), strict=True)),
+        "host_to_device_bytes": None,
+        "peak_rss_bytes": round(seconds * 100),
+        "pss_bytes": 50,
+    }
+    return DeviceEpoch(**{**values, **changes})
+
+
+def result(*history: EpochRecord, **changes: Any) -> TrainResult:
+    threads = Threads(sample=2, load=2, propagate=2)
+    share = DeviceShare(device=Cpu(name="cpu:0"), num_seeds=8, threads=threads, prefetch="none")
+    values: dict[str, Any] = {
+        "dataset": "cora",
+        "model": "Gcn",
+        "seed": 4,
+        "metric": "accuracy",
+        "ceiling": None,
+        "history": history,
+        "plan": DevicePlan(shares=(share,)),
+        "test_metric": 0.7,
+    }
+    return TrainResult(**{**values, **changes})
+
+
+def test_summary_by_hand() -> None:
+    summary = summarise(
+        result(epoch(1, 0.5, 1.0), epoch(2, 0.8, 2.0), epoch(3, 0.6, 5.0)), status="completed"
+    )
+    assert summary["status"] == "completed"
+    assert (summary["dataset"], summary["model"], summary["seed"]) == ("cora", "Gcn", 4)
+    assert (summary["epochs"], summary["best_epoch"]) == (3, 2)
+    assert (summary["valid_metric"], summary["test_metric"]) == (0.8, 0.7)
+    assert summary["train_loss"] == pytest.approx(1 / 3)
+    assert summary["epoch_time_s"] == {"mean": pytest.approx(8 / 3), "median": 2.0}
+    assert summary["mteps"] == pytest.approx(6 / 8)
+    assert summary["nvtps"] == pytest.approx(900 / 8)
+    assert summary["peak_rss_bytes"] == 3000
+    (device,) = summary["devices"]
+    assert (device["name"], device["kind"], device["batch_share"]) == ("cpu:0", "cpu", 1.0)
+    assert device["emulated"] is False
+    assert device["threads"] == {"sample": 2, "load": 2, "propagate": 2}
+    assert device["stage_times_s"]["sample"] == pytest.approx(8 / 3)
+    assert device["stage_times_s"]["propagate"] == 2
+    assert device["stage_times_s"]["sync"] == 0
+    assert device["peak_rss_bytes"] == 500
+    assert device["pss_bytes"] == 50
+
+
+def test_a_run_that_went_on_with_other_devices() -> None:
+    before = replace(epoch(1, 0.5, 1.0), devices=(cpu(9.0, name="other:0"),))
+    threads = Threads(sample=1, load=1, propagate=1)
+    shares = tuple(
+        DeviceShare(device=Cpu(name=f"cpu:{rank}"), num_seeds=4, threads=threads, prefetch="none")
+        for rank in range(2)
+    )
+    after = replace(epoch(2, 0.6, 2.0), devices=(cpu(2.0), cpu(3.0, name="cpu:1")))
+    run = result(before, after, plan=DevicePlan(shares=shares))
+    devices = summarise(run, status="completed")["devices"]
+    assert [each["stage_times_s"]["sample"] for each in devices] == [2.0, 3.0]
+    stopped = result(before, plan=DevicePlan(shares=shares))
+    devices = summarise(stopped, status="interrupted")["devices"]
+    assert [each["batch_share"] for each in devices] == [None, None]
+
+
+def test_absent_figures_are_null() -> None:
+    summary = summarise(result(epoch(1, None, 1.0), test_metric=None), status="interrupted")
+    assert summary["valid_metric"] is None
+    assert summary["test_metric"] is None
+    assert summary["predicted"] is None
+    assert summary["ceiling"] is None
+    (device,) = summary["devices"]
+    absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate", "late_s")
+    assert all(device[name] is None for name in (*absent, "late_steps"))
+    assert device["stage_times_s"]["transfer"] is None
+
+
+def test_a_run_without_an_epoch_has_a_summary() -> None:
+    summary = summarise(result(test_metric=None), status="failed", error="no data")
+    assert summary["error"] == "no data"
+    assert summary["epochs"] == 0
+    figures = ("train_loss", "mteps", "nvtps", "best_epoch", "peak_rss_bytes")
+    assert all(summary[name] is None for name in figures)
+    assert summary["epoch_time_s"] == {"mean": None, "median": None}
+    (device,) = summary["devices"]
+    assert (device["name"], device["kind"]) == ("cpu:0", "cpu")
+    assert device["batch_share"] is None
+    assert set(device["stage_times_s"].values()) == {None}
+
+
+def test_devices_are_told_apart(hybrid_run: Any) -> None:
+    summary = summarise(hybrid_run.result, status="completed", predicted={"step_s": 0.1})
+    assert summary["predicted"] == {"step_s": 0.1}
+    processor, accelerator = summary["devices"]
+    assert (processor["kind"], processor["emulated"]) == ("cpu", False)
+    assert (accelerator["kind"], accelerator["emulated"]) == ("emulated", True)
+    assert accelerator["host_to_device_bytes"] == 150_000_000
+    # Of the three epochs.
+    assert accelerator["late_steps"] == 6
+    epochs = [each.devices[1].stage_times_s["transfer"] for each in hybrid_run.epochs]
+    assert accelerator["stage_times_s"]["transfer"] == pytest.approx(sum(epochs) / 3)
+    json.dumps(summary, allow_nan=False)
+
+
+def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:
+    write_metrics(tmp_path, [epoch(1, 0.5, 1.0)])
+    append_metrics(tmp_path, epoch(2, None, 2.0))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert lines[1]["valid_metric"] is None
+    assert lines[1]["mteps"] == 1.0
+    assert lines[1]["nvtps"] == 150.0
+    write_metrics(tmp_path, [epoch(1, 0.5, 1.0)])
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_json_that_cannot_be_written_leaves_the_file_before(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.report.files.trace import Spans, write_trace
+from gnnscale.stages import SPAN, STAGES
+
+
+def trace(file: Path, run: Any, spans: Any) -> list[dict[str, Any]]:
+    write_trace(file, run.started.plan, spans)
+    content = json.loads(file.read_text())
+    assert content["displayTimeUnit"] == "ms"
+    return content["traceEvents"]
+
+
+def test_every_event_has_what_the_format_asks_for(tmp_path: Path, hybrid_run: Any) -> None:
+    events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
+    for event in events:
+        assert event["ph"] in ("X", "M")
+        assert isinstance(event["pid"], int)
+        assert event["pid"] > 0
+        if event["ph"] == "X":
+            assert {"name", "ts", "dur", "tid", "args"} <= set(event)
+            assert event["name"] == STAGES[event["tid"] - 1]
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+    assert sum(event["ph"] == "X" for event in events) == len(hybrid_run.spans)
+
+
+def test_a_process_for_each_worker_and_a_thread_for_each_stage(
+    tmp_path: Path, hybrid_run: Any
+) -> None:
+    events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
+    processes = [e for e in events if e["name"] == "process_name"]
+    assert [(e["pid"], e["args"]["name"]) for e in processes] == [
+        (1, "cpu:0 (cpu)"),
+        (2, "emulated:1 (emulated)"),
+    ]
+    threads = [e for e in events if e["name"] == "thread_name" and e["pid"] == 2]
+    assert [e["args"]["name"] for e in threads] == list(STAGES)
+    order = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
+    assert order == [0, 1, 2, 3, 4] * 2
+
+
+def test_times_are_microseconds(tmp_path: Path, hybrid_run: Any) -> None:
+    span = np.array([(1, 3, 7, 0.5, 0.502)], dtype=SPAN)
+    event = trace(tmp_path / "trace.json", hybrid_run, span)[-1]
+    assert event == {
+        "ph": "X",
+        "pid": 2,
+        "tid": 4,
+        "name": "propagate",
+        "ts": pytest.approx(500_000),
+        "dur": pytest.approx(2_000),
+        "args": {"step": 7},
+    }
+
+
+def test_only_the_first_steps_are_kept(hybrid_run: Any) -> None:
+    spans = Spans(max_steps=10)
+    late_start = hybrid_run.spans[hybrid_run.spans["step"] >= 40]
+    assert len(spans.all()) == 0
+    spans.add(late_start[:0])
+    spans.add(late_start)
+    spans.add(late_start)
+    kept = spans.all()
+    assert set(kept["step"].tolist()) == set(range(40, 50))
+    assert (np.diff(kept["start"]) >= 0).all()

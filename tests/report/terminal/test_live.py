@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from gnnscale.report.terminal import live
+from gnnscale.report.terminal.live import RunReport, epoch_line
+
+
+def report(directory: Path, *, terminal: bool, epochs: int = 3) -> tuple[RunReport, io.StringIO]:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=120)
+    return RunReport(directory, epochs=epochs, options={"seed": 0}, console=console), screen
+
+
+def test_epoch_line_by_hand(cpu_run: Any) -> None:
+    epoch = replace(
+        cpu_run.epochs[0],
+        train_loss=0.5,
+        valid_metric=0.75,
+        epoch_time_s=2.0,
+        num_edges=8_000_000,
+        peak_rss_bytes=3 << 29,
+    )
+    line = "epoch 1/3  loss 0.5000  valid accuracy 0.7500  2.00 s  4.0 M edges/s  1.50 GiB"
+    assert epoch_line(epoch, epochs=3, metric="accuracy") == line
+
+
+def test_off_a_terminal_there_are_plain_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, hybrid_run: Any
+) -> None:
+    observer, screen = report(tmp_path, terminal=False)
+    with caplog.at_level(logging.INFO, logger="gnnscale"):
+        hybrid_run.tell(observer)
+    assert "epoch 1/3  loss 1.0000  valid accuracy 0.5700" in caplog.text
+    assert "epoch 3/3" in caplog.text
+    assert screen.getvalue() == ""
+    assert OmegaConf.load(tmp_path / "config.yaml") == {"seed": 0}
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]
+    assert json.loads(lines[0])["devices"][1]["kind"] == "emulated"
+    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 90
+    assert observer.run is not None
+    assert observer.run.history == hybrid_run.epochs
+    assert len(observer.spans.all()) == len(hybrid_run.spans)
+
+
+def test_decisions_are_told_but_not_more_than_one_a_second(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    hybrid_run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("gnnscale.report.terminal.live.time.monotonic", lambda: clock[0])
+    observer, _ = report(tmp_path, terminal=False)
+    observer.started(hybrid_run.started)
+    with caplog.at_level(logging.INFO, logger="gnnscale"):
+        for step in hybrid_run.steps[:25]:
+            clock[0] += 2.0 if step.global_step == 20 else 0.0
+            observer.stepped(step)
+    first, second = caplog.messages
+    assert first.startswith("step 8: DRM: T_TC")
+    assert second.startswith("step 24: DRM: T_TC")
+    assert second.endswith("(1 before it not shown)")
+
+
+def test_a_long_epoch_is_not_silent(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    cpu_run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("gnnscale.report.terminal.live.time.monotonic", lambda: clock[0])
+    observer, _ = report(tmp_path, terminal=False)
+    observer.started(cpu_run.started)
+    with caplog.at_level(logging.INFO, logger="gnnscale"):
+        for step in cpu_run.steps[:30]:
+            observer.stepped(step)
+            clock[0] += 1.0
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].startswith("epoch 1/3  step 11/30  loss ")
+
+
+def test_one_processor_gets_a_bar_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu_run: Any
+) -> None:
+    monkeypatch.setattr(live, "_SHOW_AFTER_S", 0.0)
+    observer, screen = report(tmp_path, terminal=True)
+    cpu_run.tell(observer)
+    shown = screen.getvalue()
+    assert "epoch 1/3" in shown
+    assert "30/30" in shown
+    assert "loss 0." in shown
+    assert "valid accuracy 0.5700" in shown
+    assert "cpu:0" not in shown
+
+
+def test_several_devices_get_a_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid_run: Any
+) -> None:
+    monkeypatch.setattr(live, "_SHOW_AFTER_S", 0.0)
+    observer, screen = report(tmp_path, terminal=True)
+    hybrid_run.tell(observer)
+    shown = screen.getvalue()
+    for word in ("cpu:0", "emulated:1", "emulated", "30/30", "step 24: T_TC", "propagate ms"):
+        assert word in shown
+
+
+def test_a_resumed_run_rewrites_the_lines_behind_its_checkpoint(
+    tmp_path: Path, hybrid_run: Any
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    first, _ = report(tmp_path, terminal=False)
+    first.started(hybrid_run.started)
+    for step in hybrid_run.steps[:45]:
+        first.stepped(step)
+    first.close()
+    observer, _ = report(tmp_path, terminal=False)
+    observer.started(replace(hybrid_run.started, history=hybrid_run.epochs[:1]))
+    observer.stepped(hybrid_run.steps[30])
+    observer.close()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 31

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.config import ConfigError
+from gnnscale.runtime.checkpoint.file import (
+    LAST,
+    check_same_run,
+    has_checkpoint,
+    load_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
+from gnnscale.runtime.checkpoint.tensor_file import pack
+
+CONTENT = {"epoch": 3, "model": {"w": torch.arange(4.0)}, "history": [{"loss": 0.5, "x": None}]}
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoints" / "last.safetensors"
+    save_checkpoint(file, CONTENT)
+    loaded = load_checkpoint(file)
+    assert loaded["epoch"] == 3
+    assert loaded["history"] == CONTENT["history"]
+    assert torch.equal(loaded["model"]["w"], torch.arange(4.0))
+    assert [path.name for path in file.parent.iterdir()] == ["last.safetensors"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
+def test_a_truncated_file_is_one_line(tmp_path: Path, share: float) -> None:
+    file = tmp_path / "last.safetensors"
+    save_checkpoint(file, CONTENT)
+    os.truncate(file, int(file.stat().st_size * share))
+    with pytest.raises(ConfigError, match=r"last\.safetensors: not a readable checkpoint") as error:
+        load_checkpoint(file)
+    assert "\n" not in str(error.value)
+
+
+class Dangerous:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch ran",)
+
+
+def test_a_file_that_would_run_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"format_version": 1, "model": Dangerous()}, tmp_path / "zip.safetensors")
+    (tmp_path / "plain.safetensors").write_bytes(pickle.dumps(Dangerous()))
+    for name in ("zip.safetensors", "plain.safetensors"):
+        with pytest.raises(ConfigError, match="not a readable checkpoint") as error:
+            load_checkpoint(tmp_path / name)
+        assert "weights_only" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    file = tmp_path / "none.safetensors"
+    with pytest.raises(ConfigError, match="no such checkpoint"):
+        load_checkpoint(file)
+    for version, shown in ((99, "99"), (None, "None"), ("x" * 10**6, "xxx ... xxx")):
+        file.write_bytes(pack({"format_version": version}))
+        with pytest.raises(ConfigError, match="this release reads 2") as error:
+            load_checkpoint(file)
+        assert shown.split()[0] in str(error.value)
+        assert len(str(error.value)) < 700
+    file.write_bytes(pack([1, 2]))
+    with pytest.raises(ConfigError, match="checkpoint format None"):
+        load_checkpoint(file)
+
+
+def test_a_checkpoint_of_an_older_release_is_not_passed_over(tmp_path: Path) -> None:
+    assert not has_checkpoint(tmp_path / LAST)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.pt").touch()
+    with pytest.raises(ConfigError, match=r"last\.pt: of an older release"):
+        has_checkpoint(tmp_path / LAST)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "last.safetensors"
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_checkpoint(file, limit=100)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_checkpoint(file, limit=100)
+    file.rmdir()
+    with file.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="larger than 100 bytes"):
+        read_checkpoint(file, limit=100)
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    file = tmp_path / "checkpoints" / "last.safetensors"
+    file.parent.mkdir()
+    (file.parent / f".{file.name}.tmp").symlink_to(elsewhere)
+    file.symlink_to(elsewhere)
+    save_checkpoint(file, CONTENT)
+    assert elsewhere.read_text() == "mine"
+    assert load_checkpoint(file)["epoch"] == 3
+
+
+_WRITE_UNDER_LIMIT = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from gnnscale.runtime.checkpoint.file import save_checkpoint
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    save_checkpoint(Path(sys.argv[1]), {"w": torch.zeros(100_000)})
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
+    file = tmp_path / "last.safetensors"
+    save_checkpoint(file, CONTENT)
+    command = [sys.executable, "-c", _WRITE_UNDER_LIMIT, str(file)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "File too large"
+    assert load_checkpoint(file)["epoch"] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["last.safetensors"]
+
+
+@dataclass
+class Saved:
+    config: dict[str, Any]
+    graph: dict[str, Any]
+
+
+OPTIONS = {"seed": 0, "epochs": 3, "model": {"hidden": 8}}
+
+
+def test_resuming_needs_the_same_options(tmp_path: Path) -> None:
+    def check(**config: object) -> None:
+        saved = Saved(OPTIONS, {"name": "a"})
+        check_same_run(tmp_path / "last", saved, config=OPTIONS | config, graph={"name": "a"})
+
+    check()
+    check(epochs=9, num_threads=4, resume="x")
+    with pytest.raises(ConfigError, match=r"resume: model\.hidden is 16, but .* with 8"):
+        check(model={"hidden": 16})
+
+
+def test_a_cosine_schedule_fixes_the_epochs(tmp_path: Path) -> None:
+    options = {"epochs": 3, "optimizer": {"schedule": "cosine"}}
+    file = tmp_path / "last"
+    check_same_run(file, Saved(options, {}), config=options, graph={})
+    with pytest.raises(ConfigError, match=r"resume: epochs is 9, but .* with 3"):
+        check_same_run(file, Saved(options, {}), config={**options, "epochs": 9}, graph={})
+
+
+def test_resuming_needs_the_same_graph(tmp_path: Path) -> None:
+    saved = Saved(OPTIONS, {"name": "a"})
+    with pytest.raises(ConfigError, match=r"the graph's name is b, but .* with a"):
+        check_same_run(tmp_path / "last", saved, config=OPTIONS, graph={"name": "b"})

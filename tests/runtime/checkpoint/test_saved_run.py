@@ -1,0 +1,148 @@
+"""Checkpoints that are whole files, and still none of the run that is to go on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from gnnscale.config import ConfigError, typed
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
+from gnnscale.runtime.checkpoint.tensor_file import pack
+from gnnscale.runtime.evaluation.evaluate import evaluate
+from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.train import train
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def resume(
+    options: Callable[..., DictConfig], observer: Any, tmp_path: Path
+) -> Callable[[Change], None]:
+    """Train an epoch, change the checkpoint, and go on from it."""
+    node = options("epochs=1", "runtime.prefetch=none")
+    plain: Any = OmegaConf.to_container(node, resolve=True)
+    OmegaConf.save(plain, tmp_path / "config.yaml")
+    config = typed(node, TrainConfig)
+    train(config, tmp_path, observer, options=plain)
+    whole = load_checkpoint(tmp_path / LAST)
+
+    def go_on(change: Change) -> None:
+        content = dict(whole)
+        change(content)
+        save_checkpoint(tmp_path / LAST, content)
+        again = replace(config, epochs=2, resume=tmp_path)
+        train(again, tmp_path, observer, options=plain | {"epochs": 2})
+
+    return go_on
+
+
+def put(*path: Any) -> Change:
+    """Set an entry: all arguments but the last are its keys."""
+    *keys, last, value = path
+
+    def change(content: dict[str, Any]) -> None:
+        node: Any = content
+        for key in keys:
+            node[key] = node[key].copy()
+            node = node[key]
+        node[last] = value
+
+    return change
+
+
+def drop(name: str) -> Change:
+    return lambda content: content.pop(name)
+
+
+WEIGHT = "layers.0.linear.weight"
+ONES = torch.ones(3)
+CHANGES: list[tuple[Change, str]] = [
+    *((drop(name), "") for name in ("epoch", "step", "model", "best_model", "optimizer")),
+    *((drop(name), "") for name in ("torch_rng", "history", "config", "graph")),
+    (put("epoch", 5), "5 epochs"),
+    (put("epoch", True), "True epochs"),
+    (put("step", 3), "3 steps in 1 epochs"),
+    (put("step", "x"), "x steps"),
+    (put("step", 10**30), "steps"),
+    (put("model", 5), "int in place of a mapping"),
+    (put("model", {1: ONES}), "in place of a mapping"),
+    (put("model", {}), "not weights of this model"),
+    (put("model", WEIGHT, ONES), "not weights of this model"),
+    (put("model", WEIGHT, 5), "in place of a tensor"),
+    (put("best_model", WEIGHT, ONES), "not weights of this model"),
+    (
+        put("best_model", WEIGHT, torch.ones(8, 16, dtype=torch.float64)),
+        "not weights of this model",
+    ),
+    (put("optimizer", {99: {}}), "the optimizer's state is another's"),
+    (put("optimizer", {0: {"step": torch.tensor(1.0)}}), "the optimizer's state is another's"),
+    (put("optimizer", 0, "exp_avg", ONES), "the optimizer's exp_avg is [3]"),
+    (put("optimizer", 0, "step", torch.ones(1)), "the optimizer's step is [1]"),
+    (put("optimizer", 0, "step", 1), "in place of a tensor"),
+    (put("optimizer", {"a": {}}), "in place of a mapping"),
+    (put("torch_rng", ONES), "random generator"),
+    (put("torch_rng", torch.zeros(10, dtype=torch.uint8)), "random generator"),
+    (put("history", [5]), "history: 5 is no record"),
+    (put("history", 0, "lr", "x"), "history.lr: x is no float"),
+    (put("history", 0, "epoch_time_s", 0.0), "record of epoch 1"),
+    (put("history", 0, "epoch", 7), "record of epoch 1"),
+    (put("history", 0, "stage_times_s", {}), "record of epoch 1"),
+    (put("history", 0, "train_loss", float("nan")), "history.train_loss: nan"),
+    (put("plan", 5), "no device plan"),
+    (put("plan", []), "a plan for 0 devices, there are 1"),
+    (put("plan", 0, {"num_seeds": 64}), "plan.0: threads is missing"),
+    (put("plan", 0, "num_seeds", 10**12), "num_seeds=1000000000000"),
+    (put("plan", 0, "num_seeds", 5), "its plan shares out 5 seeds"),
+    (put("plan", 0, "threads", "load", 10**6), "threads.load=1000000"),
+    (put("plan", 0, "prefetch", "x"), "prefetch=x"),
+    (put("config", 5), "in place of a mapping"),
+    (put("config", "seed", ONES), "no options"),
+    (put("config", "seed", 5), "resume: seed is 0, but"),
+    (put("config", "model", "x" * 10**6), "resume: model is"),
+    (put("graph", "num_edges", 5), "the graph's num_edges is"),
+    (put("graph", {}), "the graph's"),
+]
+
+
+def test_a_checkpoint_of_something_else_is_one_line(resume: Any, tmp_path: Path) -> None:
+    for change, message in CHANGES:
+        with pytest.raises(ConfigError) as error:
+            resume(change)
+        assert str(tmp_path / LAST) in str(error.value)
+        assert message in str(error.value)
+        assert str(error.value).isprintable()
+        assert len(str(error.value)) < 700
+    resume(lambda content: None)
+
+
+def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
+    whole = (tmp_path / BEST).read_bytes()
+    draw = random.Random(0)
+    for _ in range(40):
+        content = bytearray(whole)
+        # The header and what follows it: changed weights are weights.
+        for _ in range(3):
+            content[draw.randrange(600)] = draw.randrange(256)
+        (tmp_path / BEST).write_bytes(content)
+        try:
+            evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
+        except ConfigError as error:
+            assert str(error).isprintable()  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],
+)
+def test_best_weights_of_something_else(resume: Any, tmp_path: Path, content: Any) -> None:
+    (tmp_path / BEST).write_bytes(pack({"format_version": 2, **content}))
+    with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
+        evaluate(EvaluateConfig(run=tmp_path, num_threads=1))

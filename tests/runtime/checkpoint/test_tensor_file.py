@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.runtime.checkpoint.tensor_file import TensorFileError, pack, unpack
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(PLAIN)
+def test_plain_values_come_back_as_they_were(value: Any) -> None:
+    found = unpack(pack(value))
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6.0).reshape(2, 3),
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.arange(20)[::3],
+        torch.tensor(2.5),
+        torch.tensor([math.nan, math.inf, -math.inf, -0.0]),
+        torch.empty(0, 3),
+        torch.tensor([True, False]),
+        torch.arange(4, dtype=torch.bfloat16),
+        torch.arange(4, dtype=torch.float16),
+        torch.arange(4, dtype=torch.float64),
+        torch.arange(4, dtype=torch.int64) << 40,
+        torch.get_rng_state(),
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+    ids=str,
+)
+def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
+    found = unpack(pack({"a": [tensor, (tensor,)], 3: None}))
+    first, (second,) = found["a"]
+    for each in (first, second):
+        assert (each.dtype, each.shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(
+            each.reshape(-1).view(torch.uint8),
+            tensor.detach().contiguous().reshape(-1).view(torch.uint8),
+        )
+    assert tensor.numel() == 0 or first.data_ptr() != second.data_ptr()
+    first += first  # writable
+
+
+def test_parts_of_one_tensor_are_written_on_their_own() -> None:
+    whole = torch.zeros(1_000_000)
+    assert len(pack([whole[:2], whole[1:3]])) < 1000
+
+
+def test_what_cannot_be_written() -> None:
+    for value in (object(), {"a": {1, 2}}, {(1, 2): 3}, b"x"):
+        with pytest.raises(TypeError):
+            pack(value)
+
+
+def described(value: Any, **tensors: torch.Tensor) -> bytes:
+    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    return safetensors.torch.save({"values": text, **tensors})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"x" * 100,
+        b"\xff" * 8,
+        safetensors.torch.save({"a": torch.ones(2)}),
+        safetensors.torch.save({"values": torch.ones(2)}),
+        safetensors.torch.save({"values": torch.zeros(2, 2, dtype=torch.uint8)}),
+        safetensors.torch.save({"values": torch.full((9,), 255, dtype=torch.uint8)}),
+        safetensors.torch.save({"values": torch.tensor(list(b"[" * 100_000), dtype=torch.uint8)}),
+        safetensors.torch.save({"values": torch.tensor(list(b"9" * 9000), dtype=torch.uint8)}),
+        described({"tensor": "0"}),
+        described({"tensor": ["0"]}),
+        described({"tuple": 5}),
+        described({"mapping": [1]}),
+        described({"mapping": [[[1], 2]]}),
+        described({"mapping": {"a": 1}}),
+        described({"tensor": "0", "tuple": []}),
+        described({"other": 1}),
+        described({}),
+    ],
+)
+def test_bytes_of_something_else(content: bytes) -> None:
+    with pytest.raises(TensorFileError) as error:
+        unpack(content)
+    assert "\n" not in str(error.value)
+
+
+def test_changed_bytes_are_read_or_refused() -> None:
+    whole = pack(
+        {"a": torch.arange(8.0), "b": [1, (2.5, "x")], 3: torch.ones(2, dtype=torch.int64)}
+    )
+    draw = random.Random(0)
+    for _ in range(3000):
+        content = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            content[draw.randrange(len(content))] = draw.randrange(256)
+        cut = draw.choice([len(content), draw.randrange(len(content))])
+        with contextlib.suppress(TensorFileError):
+            unpack(bytes(content[:cut]))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
+from gnnscale.runtime.evaluation import inference
+from gnnscale.runtime.evaluation.inference import layerwise_inference
+from gnnscale.sampler import NeighborSampler
+
+ALL = (GCN, GraphSAGE, GIN, GAT)
+
+
+def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
+    """Logits over all neighbours, in one mini-batch."""
+    model.eval()
+    sampler = NeighborSampler(graph, fanouts=[-1] * len(model.layers))
+    batch = sampler.sample(vertices, 0)
+    with torch.no_grad():
+        logits: torch.Tensor = model(batch, FeatureLoader(graph, model, num_threads=1).load(batch))
+    return logits
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_equals_a_batch_of_full_neighbourhoods(
+    random_graph: Callable[..., Graph], config: type[ModelConfig], num_layers: int, norm: str
+) -> None:
+    graph = random_graph(200, 1500)
+    built = config(hidden=16, num_layers=num_layers, norm=norm)
+    model = built.build(num_features=20, num_classes=5).train()
+    everything = np.arange(200)
+    for vertices in (None, np.array([7, 3, 199]), np.array([], np.int64)):
+        logits = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
+        assert model.training
+        expected = full_batch(model, graph, everything if vertices is None else vertices)
+        model.train()
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8])
+def test_any_storage(random_graph: Callable[..., Graph], stored: torch.dtype) -> None:
+    graph = random_graph(dtype=stored)
+    model = GraphSAGE(hidden=8).build(num_features=20, num_classes=5)
+    logits = layerwise_inference(model, graph, num_threads=1)
+    expected = full_batch(model, graph, np.arange(300))
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("config", ALL)
+def test_small_chunks_and_a_small_budget_give_the_same_answer(
+    random_graph: Callable[..., Graph],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    config: type[ModelConfig],
+) -> None:
+    graph = random_graph(500, 4000)
+    model = config(hidden=16, num_layers=3).build(num_features=20, num_classes=5)
+    vertices = np.random.default_rng(0).permutation(500)[:300]
+    expected = layerwise_inference(model, graph, num_threads=1, vertices=vertices)
+
+    files: list[Any] = []
+    original = inference.tempfile.TemporaryFile
+
+    def counted(**options: Any) -> Any:
+        files.append(original(**options))
+        return files[-1]
+
+    monkeypatch.setattr(inference.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(inference.tempfile, "TemporaryFile", counted)
+    monkeypatch.setattr(inference, "_CHUNK_EDGES", 256)
+    monkeypatch.setattr(inference, "_FILE_CHUNK_EDGES", 256)
+    monkeypatch.setattr(inference, "_CHUNK_VERTICES", 32)
+    sizes = [len(chunk) for chunk in inference._chunks(graph, vertices, 256)]
+    assert sum(sizes) == 300
+    assert len(sizes) >= 10
+    in_chunks = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
+    # Matrix products of other shapes may round otherwise.
+    torch.testing.assert_close(in_chunks, expected)
+    assert not files
+    # The hidden rows take 32,000 bytes a layer, the logits 6,000.
+    monkeypatch.setattr(inference, "MEMORY_BUDGET_BYTES", 10_000)
+    logits = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
+    assert torch.equal(logits, in_chunks)
+    assert len(files) == 2
+    assert all(file.closed for file in files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_is_an_error_and_no_crash(
+    random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    graph = random_graph()
+    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5).train()
+    monkeypatch.setattr(inference, "MEMORY_BUDGET_BYTES", 10_000)
+    monkeypatch.setattr(inference.os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        layerwise_inference(model, graph, num_threads=1)
+    assert model.training

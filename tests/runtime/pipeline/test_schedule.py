@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
+from gnnscale.sampler.seed_order import seed_batches
+
+
+def plan(*split: int) -> DevicePlan:
+    threads = Threads(sample=1, load=1, propagate=1)
+    return DevicePlan(
+        shares=tuple(
+            DeviceShare(device=Cpu(name=f"cpu:{i}"), num_seeds=n, threads=threads, prefetch="none")
+            for i, n in enumerate(split)
+        )
+    )
+
+
+def schedule(
+    num_train: int,
+    split: tuple[int, ...],
+    *,
+    rank: int = 0,
+    epochs: int = 2,
+    first_step: int = 0,
+    lead_steps: int | None = None,
+) -> Schedule:
+    return Schedule(
+        np.arange(100, 100 + num_train),
+        plan(*split),
+        rank=rank,
+        seed=5,
+        epochs=epochs,
+        first_step=first_step,
+        lead_steps=lead_steps,
+    )
+
+
+def global_batches(num_train: int, batch_size: int, epochs: int) -> list[list[int]]:
+    train_idx = np.arange(100, 100 + num_train)
+    return [
+        batch.tolist()
+        for epoch in range(epochs)
+        for batch in seed_batches(train_idx, batch_size, seed=5, epoch=epoch)
+    ]
+
+
+splits = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any).map(tuple)
+
+
+@given(splits, st.integers(1, 60), st.integers(1, 3))
+def test_slices_of_all_ranks_are_the_mini_batch(
+    split: tuple[int, ...], num_train: int, epochs: int
+) -> None:
+    ranks = [
+        list(schedule(num_train, split, rank=rank, epochs=epochs).work())
+        for rank in range(len(split))
+    ]
+    batches = global_batches(num_train, sum(split), epochs)
+    assert all(len(works) == len(batches) for works in ranks)
+    for step, batch in enumerate(batches):
+        works = [works[step] for works in ranks]
+        assert [work.step for work in works] == [step] * len(split)
+        assert [seed for work in works for seed in work.seeds.tolist()] == batch
+        assert sum(work.weight for work in works) == pytest.approx(1)
+        for work, seeds in zip(works, split, strict=True):
+            assert work.weight == len(work.seeds) / len(batch)
+            assert seeds or not len(work.seeds)
+
+
+@settings(deadline=None)
+@given(splits, st.data())
+def test_slices_are_the_mini_batch_while_plans_change(
+    split: tuple[int, ...], data: st.DataObject
+) -> None:
+    total, lead_steps = sum(split), data.draw(st.integers(1, 4))
+    schedules = [
+        schedule(40, split, rank=rank, lead_steps=lead_steps) for rank in range(len(split))
+    ]
+    sources = [each.work() for each in schedules]
+    for step, batch in enumerate(global_batches(40, total, 2)):
+        works = [next(source) for source in sources]
+        assert [seed for work in works for seed in work.seeds.tolist()] == batch
+        cuts = sorted(data.draw(st.integers(0, total)) for _ in split[1:])
+        new = np.diff([0, *cuts, total]).tolist()
+        for each in schedules:
+            each.commit_plan(step + 1 + lead_steps, plan(*new))
+
+
+def test_a_run_that_is_resumed_begins_with_its_epoch() -> None:
+    whole = list(schedule(20, (4, 4), epochs=3).work())
+    rest = list(schedule(20, (4, 4), epochs=3, first_step=3).work())
+    assert [work.step for work in rest] == [3, 4, 5, 6, 7, 8]
+    for left, right in zip(whole[3:], rest, strict=True):
+        assert left.seeds.tolist() == right.seeds.tolist()
+
+
+def test_a_plan_applies_from_the_step_it_is_settled_for() -> None:
+    found = schedule(40, (4, 4), epochs=1, lead_steps=2)
+    works = found.work()
+    sizes = [len(next(works).seeds) for _ in range(2)]
+    found.commit_plan(3, plan(6, 2))  # steps 0 and 1 were settled before
+    found.commit_plan(4, plan(1, 7))
+    sizes += [len(next(works).seeds) for _ in range(2)]
+    assert sizes == [4, 4, 6, 1]
+    assert [found.plan_of(step).split[0] for step in range(4)] == [4, 4, 6, 1]
+
+
+def test_settling_steps_again_changes_nothing() -> None:
+    found = schedule(40, (4, 4), epochs=1, lead_steps=3)
+    found.commit_plan(2, plan(8, 0))
+    assert found.plan_of(2).split == (4, 4)
+
+
+def in_thread(works: Iterator[BatchSlice]) -> tuple[threading.Thread, list[int]]:
+    steps: list[int] = []
+
+    def consume() -> None:
+        for work in works:
+            steps.append(work.step)
+
+    thread = threading.Thread(target=consume, daemon=True)
+    thread.start()
+    return thread, steps
+
+
+def test_steps_wait_until_they_are_settled() -> None:
+    found = schedule(40, (4, 4), epochs=1, lead_steps=1)
+    thread, steps = in_thread(found.work())
+    for settled in (1, 3):
+        found.commit_plan(settled, plan(4, 4))
+        thread.join(0.05)
+        assert steps == list(range(settled))
+        assert thread.is_alive()
+    found.commit_plan(5, plan(4, 4))
+    thread.join(5)
+    assert not thread.is_alive()
+    assert steps == [0, 1, 2, 3, 4]
+
+
+def test_closing_lets_go_whoever_waits() -> None:
+    found = schedule(40, (4, 4), epochs=1, lead_steps=1)
+    thread, steps = in_thread(found.work())
+    thread.join(0.05)
+    assert thread.is_alive()
+    found.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert steps == [0]

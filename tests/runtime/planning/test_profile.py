@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state import Run
+from gnnscale.runtime.sync.group import ALONE
+from gnnscale.stages import StageTimes
+
+Settings = Callable[..., TrainConfig]
+EMULATED = (
+    "device_plan.devices=[{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
+    "memory_bytes:100000000,link_bandwidth:1e9,launch_s:2e-3}]"
+)
+
+
+def rehearsed(run: Run, *, vertices: int = 360) -> PlanProfile:
+    return profile_plan(
+        run.train_idx[:vertices],
+        run.plan,
+        rank=0,
+        seed=0,
+        model=run.model,
+        backend=run.backend,
+        synchronizer=run.synchronizer,
+        optimizer=run.config.optimizer.build(run.model),
+    )
+
+
+@pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
+def test_it_leaves_no_trace(
+    settings: Settings, observer: Any, tmp_path: Path, prefetch: str
+) -> None:
+    config = settings("model.norm=batch", f"runtime.prefetch={prefetch}", EMULATED)
+    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        torch.manual_seed(config.seed)
+        fresh = config.model.build(
+            num_features=run.graph.num_features, num_classes=run.graph.num_classes
+        )
+        # The run has rehearsed its plan already; and may do so again.
+        for _ in range(2):
+            state = run.model.state_dict()
+            for name, value in fresh.state_dict().items():
+                assert torch.equal(state[name], value), name
+            assert all(each.grad is None for each in run.model.parameters())
+            before = torch.get_rng_state()
+            assert rehearsed(run).step_s > 2e-3
+            assert torch.equal(torch.get_rng_state(), before)
+        assert run.optimizer.state_dict()["state"] == {}
+
+
+def test_its_mini_batches_are_full(
+    settings: Settings, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings("runtime.prefetch=none", "batch_size=50")
+    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        seen = []
+        sample = run.backend.sample
+
+        def counted(seeds: Any, step: int) -> Any:
+            seen.append(len(seeds))
+            return sample(seeds, step)
+
+        monkeypatch.setattr(run.backend, "sample", counted)
+        rehearsed(run, vertices=130)
+        assert seen == [50] * 35
+
+
+def test_medians_leave_the_first_steps_out(
+    settings: Settings, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Run.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE, observer) as run:
+        slow = iter([0.2] * 3)
+        sample = run.backend.sample
+
+        def late(seeds: Any, step: int) -> Any:
+            time.sleep(next(slow, 0.0))
+            return sample(seeds, step)
+
+        monkeypatch.setattr(run.backend, "sample", late)
+        found = rehearsed(run)
+        assert 0 < found.stages.sample < 0.2
+        assert 0 < found.step_s < 0.2
+
+
+@pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
+def test_slow_steps_are_few(
+    settings: Settings,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prefetch: str,
+    steps: int,
+) -> None:
+    config = settings(f"runtime.prefetch={prefetch}")
+    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        trained = 0
+        propagate = run.backend.propagate
+
+        def slow(resident: Any, weight: float) -> float:
+            nonlocal trained
+            trained += 1
+            time.sleep(0.25)
+            return propagate(resident, weight)
+
+        monkeypatch.setattr(run.backend, "propagate", slow)
+        assert rehearsed(run).step_s > 0.25
+        # Three to warm up, three that count, and what was on its way.
+        assert trained == steps
+
+
+def test_device_memory_is_free_afterwards(
+    settings: Settings, observer: Any, tmp_path: Path
+) -> None:
+    small = EMULATED.replace("memory_bytes:100000000", "memory_bytes:1000000")
+    config = settings("runtime.prefetch=two_stage", small.replace("launch_s:2e-3", "launch_s:0.0"))
+    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        # A mini-batch takes over 10 kB: what any of these left behind would not fit.
+        for _ in range(50):
+            rehearsed(run)
+
+
+def test_it_travels_as_plain_values() -> None:
+    mine = PlanProfile(stages=StageTimes(sample=1.0, sync=2.0), step_s=3.0)
+    assert PlanProfile.from_dict(json.loads(json.dumps(asdict(mine)))) == mine

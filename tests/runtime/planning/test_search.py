@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.planning.profile import PlanProfile
+from gnnscale.runtime.planning.search import PlanSearch
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import ALONE
+from gnnscale.stages import StageTimes
+
+Settings = Callable[..., TrainConfig]
+
+
+def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> PlanSearch:
+    graph = config.dataset.open()
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    return PlanSearch(config, graph, model, ALONE, known, num_train=len(graph.train_idx))
+
+
+def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:
+    """What every worker measures of the proposal, ``times`` as long as predicted."""
+    return [
+        PlanProfile(
+            stages=StageTimes(
+                sample=times * each.sample,
+                load=times * each.load,
+                propagate=times * each.propagate,
+                sync=times * each.sync,
+            ),
+            step_s=times * planning.predicted.step_s,
+        )
+        for each in planning.predicted.devices
+    ]
+
+
+def test_a_plan_that_keeps_its_promise_is_taken(settings: Settings) -> None:
+    planning = begun(settings())
+    proposed = planning.plan
+    assert not planning.converged
+    assert planning.predicted.by_rates_s is None
+    planning.learn(as_expected(planning))
+    assert planning.converged
+    assert planning.plan == proposed
+    assert planning.predicted.step_s == pytest.approx(planning.predicted.by_rates_s)
+
+
+def test_a_machine_that_is_slower_than_its_rates(settings: Settings) -> None:
+    planning = begun(settings())
+    by_rates = planning.predicted.step_s
+    planning.learn(as_expected(planning, 3))
+    assert planning.converged
+    assert planning.predicted.step_s == pytest.approx(3 * by_rates)
+    assert planning.predicted.by_rates_s == pytest.approx(by_rates)
+
+
+def test_a_device_that_is_slower_than_thought_gets_less(settings: Settings) -> None:
+    planning = begun(settings("device_plan=cpu_x2", "num_threads=2"))
+    even = planning.plan.split
+    found = as_expected(planning)
+    slow = replace(
+        found[1],
+        stages=StageTimes(
+            sample=4 * found[1].stages.sample,
+            load=4 * found[1].stages.load,
+            propagate=4 * found[1].stages.propagate,
+        ),
+    )
+    step_s = 4 * found[0].step_s
+    planning.learn([replace(each, step_s=step_s) for each in (found[0], slow)])
+    assert not planning.converged
+    assert planning.plan.split[1] < even[1]
+    # The other plan disappoints: the first one is taken after all.
+    while not planning.converged:
+        planning.learn([replace(each, step_s=2 * step_s) for each in as_expected(planning)])
+    assert planning.plan.split == even
+    assert planning.predicted.step_s == pytest.approx(step_s)
+
+
+def test_a_plan_that_is_known_stays(settings: Settings) -> None:
+    config = settings("device_plan=cpu_x2", "num_threads=2")
+    other = begun(config).plan.with_split([40, 24])
+    planning = begun(config, other.to_values())
+    planning.learn(as_expected(planning, 2))
+    assert planning.converged
+    assert (
+        planning.plan
+        == other
+        == DevicePlan.from_values(config.device_plan.parsed(), other.to_values())
+    )
+
+
+def test_nothing_is_rehearsed_without_a_full_mini_batch(settings: Settings) -> None:
+    assert begun(settings("batch_size=1000")).converged

@@ -1,0 +1,211 @@
+"""Worker processes: what they share, which threads they run, and how a failing one ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.hardware import usable_cores
+from gnnscale.runtime.processes.launch import WorkerError, launch
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord
+
+pytestmark = pytest.mark.timeout(120)
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+STATIC = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
+
+
+def workers() -> list[int]:
+    return [each.pid for each in multiprocessing.active_children() if each.pid is not None]
+
+
+def mapped(pid: int, file: str) -> tuple[int, int]:
+    """Bytes of a file in a process's memory: all, and its part where others share them."""
+    rss = pss = 0
+    inside = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if "-" in line.partition(" ")[0]:
+            inside = line.endswith(file)
+        elif inside and line.startswith("Rss:"):
+            rss += int(line.split()[1]) * 1024
+        elif inside and line.startswith("Pss:"):
+            pss += int(line.split()[1]) * 1024
+    return rss, pss
+
+
+def running_threads(pids: list[int]) -> int:
+    """Threads that run, or wait for a core."""
+    count = 0
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                count += file.read_text().rpartition(")")[2].split()[0] == "R"
+    return count
+
+
+class Onlooker:
+    """An observer that looks at the worker processes while they train."""
+
+    def __init__(self) -> None:
+        self.epochs: list[EpochRecord] = []
+        self.shared: list[tuple[int, int]] = []
+        self.running: list[int] = []
+        self._over = threading.Event()
+
+    def started(self, run: Any) -> None:
+        self.plan = run.plan
+        threading.Thread(target=self._sample, args=(workers(),), daemon=True).start()
+
+    def _sample(self, pids: list[int]) -> None:
+        while not self._over.wait(0.003):
+            self.running.append(running_threads(pids))
+
+    def stepped(self, record: Any) -> None: ...
+
+    def traced(self, spans: Any) -> None:
+        # Validation is one worker's, with all threads.
+        self._over.set()
+
+    def trained(self) -> None: ...
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        if self.epochs:
+            return  # workers may be gone by now
+        self.epochs.append(record)
+        self.shared = [mapped(pid, "features.npy") for pid in workers()]
+
+
+def test_workers_share_the_store_and_keep_to_their_threads(
+    settings: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    overrides = (
+        *("dataset.num_vertices=100000", "dataset.num_edges=100000", "dataset.num_features=256"),
+        *("dataset.num_classes=4", "sampler.fanouts=[2,2]", "batch_size=2000", "epochs=2"),
+        *("device_plan=cpu_x2", "num_threads=2", "model.hidden=64", "runtime.inference=sampled"),
+    )
+    onlooker = Onlooker()
+    launch(settings(*overrides), tmp_path, onlooker, options={})
+    assert not workers()
+
+    size = 100_000 * 256 * 4
+    (first, second) = onlooker.shared
+    assert first[0] > size / 2
+    assert second[0] > size / 2
+    assert first[1] + second[1] < 1.1 * size
+    (record,) = onlooker.epochs
+    pss = [device.pss_bytes or 0 for device in record.devices]
+    assert all(pss)
+    assert sum(pss) < 0.8 * sum(device.peak_rss_bytes for device in record.devices)
+
+    planned = onlooker.plan.host_threads
+    assert planned == 2 <= max(usable_cores(), 2)
+    assert len(onlooker.running) > 20
+    assert sum(onlooker.running) / len(onlooker.running) < planned + 1
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    import faulty  # type: ignore[import-not-found]
+
+    yield faulty
+    sys.modules.pop("faulty")
+
+
+@pytest.mark.parametrize(
+    ("failure", "prefetch", "message"),
+    [
+        (
+            "RuntimeError",
+            "none",
+            "worker cpu:1: RuntimeError: the sampler is broken; traceback in ",
+        ),
+        ("MemoryError", "two_stage", "worker cpu:1: out of memory (MemoryError); traceback in "),
+    ],
+)
+def test_a_stage_that_raises_ends_the_run(
+    settings: Callable[..., TrainConfig],
+    observer: Any,
+    tmp_path: Path,
+    faulty: Any,
+    failure: str,
+    prefetch: str,
+    message: str,
+) -> None:
+    config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20")
+    note = tmp_path / "raised"
+    sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure=failure)
+    before = set(os.listdir("/dev/shm"))
+    with pytest.raises(WorkerError) as error:
+        launch(replace(config, sampler=sampler), tmp_path, observer, options={})
+    assert time.time() - note.stat().st_mtime < 5
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    trace = (tmp_path / "worker-cpu-1.log").read_text()
+    assert "faulty.py" in trace
+    assert failure in trace
+    assert not workers()
+    assert set(os.listdir("/dev/shm")) == before
+    # Epochs of six steps are done, and so are their checkpoints.
+    assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == [
+        "best.safetensors",
+        "last.safetensors",
+    ]
+
+
+def test_a_device_without_room_for_its_part(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path
+) -> None:
+    device = (
+        "{kind:emulated,name:small,macs_per_s:1e9,memory_bandwidth:1e9,memory_bytes:9000,"
+        "link_bandwidth:1e9}"
+    )
+    config = settings(f"device_plan.devices=[cpu,{device}]", "device_plan.split=[40,24]")
+    with pytest.raises(ConfigError, match="small: out of device memory: a mini-batch of") as error:
+        launch(config, tmp_path, observer, options={})
+    assert "\n" not in str(error.value)
+    assert not workers()
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_that_is_in_use(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path, host: str
+) -> None:
+    with socket.socket() as other:
+        other.bind((host, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        config = settings(*STATIC, f"runtime.port={port}")
+        message = f"runtime.port={port}: already in use; choose another, or null for a free one"
+        with pytest.raises(ConfigError) as error:
+            launch(config, tmp_path, observer, options={})
+    assert str(error.value) == message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_workers_than_threads_are_warned_of(
+    settings: Callable[..., TrainConfig], caplog: pytest.LogCaptureFixture
+) -> None:
+    from gnnscale.runtime.state import _warn_of_threads
+
+    _warn_of_threads(settings("device_plan=cpu_x4", f"num_threads={min(2, usable_cores())}"))
+    (line,) = caplog.messages
+    for part in ("4 workers", f"{min(2, usable_cores())} threads", f"{usable_cores()} cores"):
+        assert part in line
+    caplog.clear()
+    _warn_of_threads(settings("device_plan=cpu", f"num_threads={usable_cores()}"))
+    assert not caplog.messages

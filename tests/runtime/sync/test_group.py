@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from gnnscale.config import ConfigError
+from gnnscale.runtime.sync.group import ALONE, join, join_torchrun
+
+
+def test_one_process_is_a_group() -> None:
+    values = torch.tensor([1.0, 2.0])
+    ALONE.sum(values)
+    assert values.tolist() == [1, 2]
+    assert ALONE.broadcast(b"") == b""
+    assert ALONE.gather(b"abc") == [b"abc"]
+    assert ALONE.broadcast_json({"a": None}) == {"a": None}
+    ALONE.barrier()
+    with join(0, 1, None, backend="gloo") as group:
+        assert group == ALONE
+
+
+@pytest.mark.timeout(120)
+def test_several_processes_exchange_and_synchronise(together: Callable[..., None]) -> None:
+    together("check_group.py", 3)
+
+
+def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}.items():
+        monkeypatch.setenv(name, str(value))
+    message = "torchrun started 3 processes, but device_plan has 2 devices"
+    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
+        pass
