@@ -67,7 +67,11 @@ FILL: dict[str, Any] = {
     "out": np.zeros(2, np.int64),
 }
 SORT: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES.copy(), "drop_duplicates": False}
-DROPOUT: dict[str, Any] = {"x": rows(), "p": 0.5, "key": 1}
+DROPOUT: dict[str, Any] = {
+    "x": rows(),
+    "vertices": np.arange(4),
+    **{"p": 0.5, "seed": 1, "step": 2, "layer": 0},
+}
 DROPOUT_BACK: dict[str, Any] = {"y": rows(), "grad": rows(), "scale": 2.0}
 RMAT: dict[str, Any] = {"num_vertices": 9, "num_edges": 5, "a": 0.5, "b": 0.2, "c": 0.2, "seed": 0}
 PLANTED: dict[str, Any] = {
@@ -174,7 +178,17 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.relu_dropout, DROPOUT, "x", rows(dtype=torch.float64)),
     (ops.relu_dropout, DROPOUT, "x", rows(dtype=torch.uint8)),
     *((ops.relu_dropout, DROPOUT, "p", bad) for bad in (float("nan"), -0.1, 1.5, "half", None)),
-    *((ops.relu_dropout, DROPOUT, "key", bad) for bad in (-1, 2**64, 1.0)),
+    (ops.relu_dropout, DROPOUT, "x", rows(4, 4)[:, :2]),
+    (ops.relu_dropout, DROPOUT, "x", rows()[0]),
+    (ops.relu_dropout, DROPOUT, "x", rows(1).expand(4, 2)),
+    (ops.relu_dropout, DROPOUT, "x", (read_only(np.empty((4, 2), np.float32)), "float32")),
+    *((ops.relu_dropout, DROPOUT, "vertices", np.arange(4, dtype=kind)) for kind in ("i2", "f8")),
+    *((ops.relu_dropout, DROPOUT, "vertices", np.arange(size)) for size in (0, 3, 5)),
+    (ops.relu_dropout, DROPOUT, "vertices", np.zeros((4, 1), np.int64)),
+    (ops.relu_dropout, DROPOUT, "vertices", None),
+    *((ops.relu_dropout, DROPOUT, "seed", bad) for bad in (-1, 2**64, 1.0)),
+    *((ops.relu_dropout, DROPOUT, "step", bad) for bad in (-1, 2**64, "0")),
+    *((ops.relu_dropout, DROPOUT, "layer", bad) for bad in (-1, 2**64, None)),
     (ops.relu_dropout_backward, DROPOUT_BACK, "y", rows(3)),
     (ops.relu_dropout_backward, DROPOUT_BACK, "y", rows(dtype=torch.bfloat16)),
     (ops.relu_dropout_backward, DROPOUT_BACK, "grad", rows().T),
@@ -303,7 +317,7 @@ def test_tensors_without_plain_elements(tensor: torch.Tensor) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^scores: "):
         ops.edge_softmax(np.array([0, 2]), tensor, bias=None, num_threads=1)
     with pytest.raises((TypeError, ValueError), match=r"^x: "):
-        ops.relu_dropout(tensor, p=0.5, key=1, num_threads=1)
+        ops.relu_dropout(tensor, ids, p=0.5, seed=1, step=2, layer=0, num_threads=1)
 
 
 def test_more_edges_than_memory() -> None:

@@ -1,38 +1,58 @@
-"""ReLU and dropout in one pass, with random bits that depend on the step alone."""
+"""ReLU and dropout in one pass, with random bits that no slice of a mini-batch changes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.sampler import MiniBatch
 
 __all__ = ["Activation", "activation", "relu_dropout"]
 
-_MASK = 2**64 - 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """ReLU and dropout of one layer in one step.
+    """ReLU and dropout of one layer's output in one step.
+
+    What is dropped is a pure function of ``(seed, step, layer, vertex, column)``: a resumed run
+    repeats an uninterrupted one, and devices that compute the same vertex drop the same of it.
 
     Attributes:
         p: probability of dropping, rounded to 1/65536; 0 when evaluating.
-        key: fixes the mask.
+        seed: of the run.
+        step: of the run.
+        layer: whose output is activated.
+        vertices: ``[n]`` int32 or int64, the vertex of each row.
     """
 
     p: float
-    key: int
+    seed: int
+    step: int
+    layer: int
+    vertices: NDArray[np.integer]
+
+    def apply_(self, x: torch.Tensor) -> float:
+        """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
+        return ops.relu_dropout(
+            x,
+            self.vertices,
+            p=self.p,
+            seed=self.seed,
+            step=self.step,
+            layer=self.layer,
+            num_threads=torch.get_num_threads(),
+        )
 
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
-        num_threads = torch.get_num_threads()
-        ctx.scale = ops.relu_dropout(x, p=activation.p, key=activation.key, num_threads=num_threads)
+        ctx.scale = activation.apply_(x)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
@@ -47,23 +67,21 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return the activation of ``layer`` in the step of ``batch``, dropping with probability ``p``.
-
-    The mask is a pure function of the run's seed, the step, the layer and the slice's first seed:
-    a resumed run repeats an uninterrupted one bit for bit, and devices draw masks of their own.
-    """
-    # No factor is the step between a stream's draws, or streams would be shifted copies of another.
-    first = int(batch.seeds[0]) if batch.num_seeds else 0
-    key = batch.seed * 0xA0761D6478BD642F + batch.step * 0xD1342543DE82EF95 + layer + 1
-    key = (key + first * 0x9FB21C651E98DF25) & _MASK
-    return Activation(p=p, key=key)
+    """Return the activation of ``layer``'s output in the step of ``batch``."""
+    return Activation(
+        p=p,
+        seed=batch.seed,
+        step=batch.step,
+        layer=layer,
+        vertices=batch.input_vertices[: batch.blocks[layer].num_dst],
+    )
 
 
 def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x``.
 
     Args:
-        x: contiguous float32 or bfloat16, not needed any more by whoever computed it.
+        x: ``[n, f]`` contiguous float32 or bfloat16, not needed any more by whoever computed it.
         activation: probability and mask.
     """
     out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]

@@ -129,7 +129,7 @@ class _Aggregate(torch.autograd.Function):
         ctx.block, ctx.coefficients, ctx.scale = block, coefficients, None
         if act is not None:
             # In place: whoever computed h does not need it for its own gradient.
-            ctx.scale = ops.relu_dropout(h, p=act.p, key=act.key, num_threads=num_threads)
+            ctx.scale = act.apply_(h)
             ctx.save_for_backward(h)
         width = h.shape[1] * (2 if coefficients.self_term == "concat" else 1)
         out = ops.empty((block.num_dst, width), h.dtype)

@@ -208,19 +208,36 @@ def edge_dot(
     _native.edge_dot(_rows("a", a), _rows("x", x), indptr, indices, out, num_threads)
 
 
-def relu_dropout(x: torch.Tensor, *, p: float, key: int, num_threads: int) -> float:
+def relu_dropout(
+    x: torch.Tensor,
+    vertices: Array,
+    *,
+    p: float,
+    seed: int,
+    step: int,
+    layer: int,
+    num_threads: int,
+) -> float:
     """ReLU, then dropout with probability ``p`` rounded to 1/65536, in one pass and in place.
 
+    What is dropped of a row depends on ``(seed, step, layer, vertex, column)`` alone: neither on
+    the row's place nor on the other rows.
+
     Args:
-        x: contiguous float32 or bfloat16.
+        x: ``[n, f]`` contiguous float32 or bfloat16.
+        vertices: ``[n]`` int32 or int64, the vertex of each row; they may repeat.
         p: probability from 0 to 1 that an element is dropped.
-        key: fixes the random bits; the result depends on nothing else.
+        seed: of the run, from 0 to 2^64 - 1.
+        step: of the run, from 0 to 2^64 - 1.
+        layer: whose output ``x`` is, from 0 to 2^64 - 1.
         num_threads: threads to use.
 
     Returns:
         The factor that kept elements were multiplied with, 1 / (1 - p).
     """
-    scale: float = _native.relu_dropout(_flat("x", x), p, key, num_threads)
+    scale: float = _native.relu_dropout(
+        _rows("x", x), contiguous(vertices), p, seed, step, layer, num_threads
+    )
     return scale
 
 

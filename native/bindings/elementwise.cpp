@@ -5,6 +5,7 @@
 
 #include "border.hpp"
 #include "gnnscale/attention.hpp"
+#include "gnnscale/random.hpp"
 
 namespace gnnscale {
 namespace {
@@ -13,17 +14,25 @@ namespace {
 constexpr double kProbabilities = 65536;
 
 void bind_activation(py::module_& m) {
-  m.def("relu_dropout", [](const py::object& x, const py::object& p, const py::object& key,
+  m.def("relu_dropout", [](const py::object& x, const py::object& vertices, const py::object& p,
+                           const py::object& seed, const py::object& step, const py::object& layer,
                            const py::object& num_threads) {
-    const Elements values = mutable_elements(x, "x");
+    const MutableMatrix values = mutable_matrix(x, "x");
+    if (values.rows.stride != values.rows.length && values.rows.length != 0) {
+      refuse_value("x", "rows with gaps", "contiguous arrays");
+    }
+    const Ids streams = ids(vertices, "vertices");
+    check_size("vertices", streams.size, values.num_rows);
     const double drop =
         std::min(std::nearbyint(real(p, "p", 0, 1) * kProbabilities), kProbabilities - 1);
     const double scale = kProbabilities / (kProbabilities - drop);
-    const uint64_t stream = word(key, "key");
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const uint64_t key = stream_key(Stream::dropout, run_seed, at, word(layer, "layer"));
     const int threads = thread_count(num_threads);
     NoGil released;
-    relu_dropout(values.data, values.dtype, values.size, stream, static_cast<uint32_t>(drop),
-                 static_cast<float>(scale), threads);
+    relu_dropout({values.rows, streams.ids, values.num_rows, key, static_cast<uint32_t>(drop),
+                  static_cast<float>(scale)},
+                 threads);
     return scale;
   });
   m.def("relu_dropout_backward",

@@ -105,7 +105,7 @@ EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b,
   if (!(a >= 0 && b >= 0 && c >= 0 && a + b + c <= 1 + 1e-9)) {
     throw std::invalid_argument("a, b, c: probabilities, with a sum of at most 1");
   }
-  const RmatEdge edge_of(num_vertices, a, b, c, hop_key(seed, 0, 0));
+  const RmatEdge edge_of(num_vertices, a, b, c, stream_key(Stream::rmat, seed, 0, 0));
   const int bits = std::bit_width(static_cast<uint64_t>(num_vertices - 1));
   std::vector<uint64_t> keys;
   uint64_t drawn = 0;
@@ -128,7 +128,8 @@ EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b,
     known = static_cast<int64_t>(keys.size());
   }
   // Drop the surplus evenly over the sorted list.
-  const std::vector<int32_t> number = random_numbering(num_vertices, hop_key(seed, 0, 1));
+  const std::vector<int32_t> number =
+      random_numbering(num_vertices, stream_key(Stream::rmat, seed, 0, 1));
   EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
   for (int64_t i = 0; i < num_edges; ++i) {
     const auto at = static_cast<int64_t>(static_cast<__int128>(i) * known / num_edges);
@@ -187,7 +188,7 @@ EdgeList planted_partition_edges(const int32_t* community, const float* weight,
     const auto at = std::upper_bound(running.begin() + first + 1, running.begin() + last, target);
     return order[std::min<int64_t>(at - running.begin() - 1, last - 1)];
   };
-  const uint64_t key = hop_key(seed, 0, 0);
+  const uint64_t key = stream_key(Stream::planted_partition, seed, 0, 0);
   EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
   for (int64_t i = 0, attempt = 0; i < num_edges; ++attempt) {
     if (attempt > kMaxAttempts * (num_edges + 1)) {

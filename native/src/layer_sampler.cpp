@@ -107,7 +107,8 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
   start(seeds);
   SampledBatch<Vertex> batch;
   for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
-    batch.blocks.push_back(sample_layer(layer_sizes[hop], hop_key(seed, step, hop)));
+    const uint64_t key = stream_key(Stream::layerwise, seed, step, hop);
+    batch.blocks.push_back(sample_layer(layer_sizes[hop], key));
   }
   batch.input_vertices = Array<Vertex>(map_.size());
   std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());

@@ -191,8 +191,9 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
-    batch.blocks.push_back(sample_hop(first_dst, fanouts[hop], replace, hop_key(seed, step, hop),
-                                      num_threads, batch.edge_vertices));
+    const uint64_t key = stream_key(Stream::neighbors, seed, step, hop);
+    batch.blocks.push_back(
+        sample_hop(first_dst, fanouts[hop], replace, key, num_threads, batch.edge_vertices));
   }
   batch.input_vertices = Array<Vertex>(map_.size());
   std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());

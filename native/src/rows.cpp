@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cerrno>
 
-#include "gnnscale/elementwise.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/simd.hpp"
@@ -93,20 +92,6 @@ void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t
             kernels().dot(left + dst * a.stride, right + indices[edge] * x.stride, a.length);
       }
     }
-  });
-}
-
-void relu_dropout(void* x, DType dtype, int64_t size, uint64_t key, uint32_t drop, float scale,
-                  int num_threads) {
-  parallel_for(size, kElementGrain, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().relu_dropout(x, dtype, begin, end, key, drop, scale);
-  });
-}
-
-void relu_dropout_backward(const void* y, const void* grad, void* out, DType dtype, int64_t size,
-                           float scale, int num_threads) {
-  parallel_for(size, kElementGrain, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().relu_dropout_backward(y, grad, out, dtype, begin, end, scale);
   });
 }
 

@@ -372,25 +372,74 @@ void test_dot() {
   CHECK((out == std::vector<float>{15, -1, 3, -1, 4, -1}));
 }
 
-void test_relu_dropout() {
-  constexpr int64_t kSize = 300000;
-  std::vector<float> x(kSize);
-  for (int64_t i = 0; i < kSize; ++i) x[i] = i % 3 == 0 ? -1.0F : 2.0F;
-  std::vector<float> expected;
-  for (const Kernels& kernels : available_kernels()) {
-    std::vector<float> y = x;
-    kernels.rows->relu_dropout(y.data(), DType::float32, 0, kSize, 42, 1 << 14, 1.5F);
-    if (expected.empty()) expected = y;
-    CHECK(y == expected);
-    std::vector<uint16_t> bf16(kSize);
-    for (int64_t i = 0; i < kSize; ++i) bf16[i] = nearest_bfloat16(x[i]);
-    kernels.rows->relu_dropout(bf16.data(), DType::bfloat16, 0, kSize, 42, 1 << 14, 1.5F);
-    CHECK(std::equal(bf16.begin(), bf16.end(), expected.begin(),
-                     [](uint16_t a, float b) { return bfloat16_value(a) == b; }));
+// What relu_dropout should leave, element by element.
+float dropped(const ReluDropout& task, float x, int64_t row, int64_t column) {
+  const auto vertex = static_cast<uint64_t>(task.vertices[row]);
+  const uint64_t random = draw(combine(task.key, vertex), static_cast<uint64_t>(column / 4));
+  const auto bits = static_cast<uint16_t>(random >> 16 * (column % 4));
+  return bits < task.drop || x <= 0 ? 0.0F : x * task.scale;
+}
+
+void test_relu_dropout(const Kernels& kernels, DType dtype, int64_t rows, int64_t length,
+                       uint32_t drop) {
+  const Matrix x(dtype, rows, length, length, 1);
+  std::vector<int32_t> narrow(rows);
+  std::vector<int64_t> wide(rows);
+  for (int64_t i = 0; i < rows; ++i) wide[i] = narrow[i] = static_cast<int32_t>(i * 7919 % 1000);
+  for (const RowIds& ids : {RowIds{narrow.data(), false}, RowIds{wide.data(), true}}) {
+    std::vector<unsigned char> bytes = x.bytes;
+    const float scale = drop == 0 ? 1.0F : 1.5F;
+    const ReluDropout task{{bytes.data(), dtype, length, length}, ids, rows, 42, drop, scale};
+    // In two parts: what is drawn for a row does not depend on where a thread starts.
+    kernels.activation->relu_dropout(task, rows / 3, rows);
+    kernels.activation->relu_dropout(task, 0, rows / 3);
+    bool same = true;
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < length; ++j) {
+        const auto* at = bytes.data() + (i * length + j) * (dtype == DType::float32 ? 4 : 2);
+        const float expected = dropped(task, x.at(i, j), i, j);
+        uint16_t half;
+        float found;
+        std::memcpy(&half, at, 2);
+        if (dtype == DType::float32) std::memcpy(&found, at, 4);
+        same &= dtype == DType::float32 ? found == expected : half == nearest_bfloat16(expected);
+      }
+    }
+    CHECK(same);
   }
+}
+
+void test_relu_dropout() {
+  for (const Kernels& kernels : available_kernels()) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      for (const uint32_t drop : {0u, 1u << 14, 65535u}) {
+        const std::vector<int64_t> more{20, 100, 256, 2047, 2048, 2049, 4101};
+        for (const int64_t length : more) test_relu_dropout(kernels, dtype, 5, length, drop);
+        for (int64_t length = 0; length < 18; ++length) {
+          test_relu_dropout(kernels, dtype, 700, length, drop);
+        }
+      }
+    }
+  }
+}
+
+// The public entries, which split the work.
+void test_threads_of_relu_dropout() {
+  constexpr int64_t kRows = 30000, kLength = 10, kSize = kRows * kLength;
+  std::vector<float> x(kSize), expected;
+  for (int64_t i = 0; i < kSize; ++i) x[i] = i % 3 == 0 ? -1.0F : 2.0F;
+  std::vector<int32_t> vertices(kRows);
+  for (int32_t i = 0; i < kRows; ++i) vertices[i] = i;
   for (const int threads : {1, 2, 4}) {
     std::vector<float> y = x;
-    relu_dropout(y.data(), DType::float32, kSize, 42, 1 << 14, 1.5F, threads);
+    relu_dropout({{y.data(), DType::float32, kLength, kLength},
+                  {vertices.data(), false},
+                  kRows,
+                  42,
+                  1 << 14,
+                  1.5F},
+                 threads);
+    if (expected.empty()) expected = y;
     CHECK(y == expected);
     std::vector<float> grad(kSize, 2.0F), out(kSize, -1.0F);
     relu_dropout_backward(y.data(), grad.data(), out.data(), DType::float32, kSize, 1.5F, threads);
@@ -401,9 +450,6 @@ void test_relu_dropout() {
   const auto kept = std::count(expected.begin(), expected.end(), 3.0F);
   CHECK(std::abs(kept - 150000) < 800);
   CHECK(std::count(expected.begin(), expected.end(), 0.0F) == kSize - kept);
-  std::vector<float> all = x;
-  relu_dropout(all.data(), DType::float32, 100, 42, 0, 1.0F, 1);
-  for (int64_t i = 0; i < 100; ++i) CHECK(all[i] == std::max(x[i], 0.0F));
 }
 
 bool near(float a, double b) { return std::abs(static_cast<double>(a) - b) < 1e-6; }
@@ -438,6 +484,7 @@ int main() {
   test_threads();
   test_dot();
   test_relu_dropout();
+  test_threads_of_relu_dropout();
   test_edge_softmax();
   return check_result();
 }

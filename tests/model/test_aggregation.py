@@ -156,7 +156,7 @@ def test_activation_within_aggregation_is_activation_before_it(own, p):
         num_src=4,
     )
     how = Aggregation(self_term=own, dst_scale=np.array([0.5, 2], dtype=np.float32))
-    act = Activation(p=p, key=7)
+    act = Activation(p=p, seed=7, step=0, layer=0, vertices=np.arange(4))
     x = torch.randn(4, 20, generator=torch.Generator().manual_seed(0))
     one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
     together = aggregate(one * 1, block, how, act)

@@ -86,19 +86,28 @@ def test_a_step_repeats_bit_for_bit_and_dropout_follows_the_step(
 
 
 @pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize(("norm", "num_layers"), [("none", 2), ("layer", 2), ("none", 3)])
 def test_slices_of_a_batch_have_the_same_logits(
-    random_graph: Callable[..., Graph], load: Callable[..., Inputs], config: type[ModelConfig]
+    random_graph: Callable[..., Graph],
+    load: Callable[..., Inputs],
+    config: type[ModelConfig],
+    norm: str,
+    num_layers: int,
 ) -> None:
     graph = random_graph()
-    model = config(hidden=16, dropout=0.0).build(num_features=20, num_classes=5)
-    sampler = NeighborSampler(graph, fanouts=[5, 3], num_threads=2)
+    built = config(hidden=16, dropout=0.5, norm=norm, num_layers=num_layers)
+    model = built.build(num_features=20, num_classes=5)
+    assert model.training
+    sampler = NeighborSampler(graph, fanouts=[5, 3, 2][:num_layers], num_threads=2, seed=3)
     seeds = np.arange(0, 90, 2)
-    whole = sampler.sample(seeds, 0)
-    parts = [sampler.sample(part, 0) for part in np.array_split(seeds, 4)]
+    batches = [sampler.sample(part, 7) for part in (seeds, *np.array_split(seeds, 4))]
     with torch.no_grad():
-        expected = model(whole, load(graph, model, whole, fused=True))
-        logits = [model(part, load(graph, model, part, fused=True)) for part in parts]
-    torch.testing.assert_close(torch.cat(logits), expected)
+        whole, *parts = (model(batch, load(graph, model, batch, fused=True)) for batch in batches)
+        model.eval()
+        kept = model(batches[0], load(graph, model, batches[0], fused=True))
+    torch.testing.assert_close(torch.cat(parts), whole)
+    # The comparison means something: dropout was on.
+    assert (whole - kept).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("config", ALL)

@@ -250,18 +250,27 @@ def test_planted_partition_joins_communities() -> None:
     assert np.mean(community[src] == community[dst]) == pytest.approx(0.6 + 0.4 / 4, abs=0.01)
 
 
+def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
+    """Return what dropout makes of ``x``, whose rows are those of vertices 0, 1, ... by default."""
+    how = {"p": 0.5, "seed": 1, "step": 2, "layer": 3, "num_threads": 1} | changed
+    y = x.clone()
+    ops.relu_dropout(y, np.arange(len(x)) if vertices is None else vertices, **how)
+    return y
+
+
 @pytest.mark.parametrize("dtype", COMPUTED)
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9])
-def test_relu_dropout_drops_as_often_as_asked(dtype: torch.dtype, p: float) -> None:
-    x = torch.randn(1000, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
-    answers = []
-    for num_threads in (1, 2, 4):
-        y = x.clone()
-        scale = ops.relu_dropout(y, p=p, key=5, num_threads=num_threads)
-        answers.append(y)
+@pytest.mark.parametrize("shape", [(1000, 300), (60000, 5)])
+def test_relu_dropout_drops_as_often_as_asked(
+    dtype: torch.dtype, p: float, shape: tuple[int, int]
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    y = drop(x, p=p)
+    assert all(torch.equal(drop(x, p=p, num_threads=threads), y) for threads in (2, 4))
+    scale = ops.relu_dropout(
+        x.clone(), np.arange(len(x)), p=p, seed=1, step=2, layer=3, num_threads=1
+    )
     assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
-    assert torch.equal(answers[0], answers[1])
-    assert torch.equal(answers[0], answers[2])
     positive, kept = x > 0, y > 0
     assert not (kept & ~positive).any()
     assert (y[~kept] == 0).all()
@@ -269,23 +278,70 @@ def test_relu_dropout_drops_as_often_as_asked(dtype: torch.dtype, p: float) -> N
     num_positive = int(positive.sum())
     deviation = (num_positive * p * (1 - p)) ** 0.5
     assert abs(int(kept.sum()) - num_positive * (1 - p)) <= 4 * deviation
-    other = x.clone()
-    ops.relu_dropout(other, p=p, key=6, num_threads=1)
-    assert torch.equal(other, y) == (p == 0)
 
-    grad = torch.randn(1000, 300).to(dtype)
+    grad = torch.randn(shape).to(dtype)
     back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
     expected = torch.where(kept, grad.float() * scale, torch.zeros(())).to(dtype)
     assert torch.equal(back, expected)
 
 
-def test_dropped_elements_have_no_pattern() -> None:
-    x = torch.ones(64 * 4096)
-    ops.relu_dropout(x, p=0.5, key=1, num_threads=1)
-    mask = (x > 0).double() - 0.5
-    for distance in (1, 2, 15, 16, 17, 32, 63, 64, 65, 100, 128):
-        product = (mask[:-distance] * mask[distance:]).sum() * 4
-        assert abs(float(product)) < 4.5 * len(mask) ** 0.5
+def mixed(word: int) -> int:
+    """SplitMix64's finaliser, as in its paper."""
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return word ^ word >> 31
+
+
+def combined(key: int, word: int) -> int:
+    return mixed((key + (word + 1) * 0x9E3779B97F4A7C15) % 2**64)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_relu_dropout_is_what_its_definition_says(data: st.DataObject) -> None:
+    num_rows = data.draw(st.integers(0, 40))
+    width = data.draw(st.integers(0, 70) | st.sampled_from([2047, 2048, 2049, 4100]))
+    id_type = data.draw(st.sampled_from([np.int32, np.int64]))
+    ids = st.integers(0, int(np.iinfo(id_type).max))
+    vertices = np.array(data.draw(st.lists(ids, min_size=num_rows, max_size=num_rows)), id_type)
+    seed, step, layer = (data.draw(st.integers(0, top)) for top in (2**64 - 1, 2**40, 63))
+    p = data.draw(st.sampled_from([0.0, 0.25, 0.5]))
+    x = torch.ones(num_rows, width, dtype=data.draw(st.sampled_from(COMPUTED)))
+    found = drop(x, vertices, p=p, seed=seed, step=step, layer=layer) > 0
+    key = combined(combined(mixed(seed ^ 0xD1342543DE82EF95), step), layer)
+    for row, vertex in enumerate(vertices.tolist()):
+        draws = [combined(combined(key, vertex), number) for number in range((width + 3) // 4)]
+        bits = [draws[j // 4] >> 16 * (j % 4) & 0xFFFF for j in range(width)]
+        assert found[row].tolist() == [each >= p * 65536 for each in bits]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_row_is_dropped_of_by_its_vertex_alone(data: st.DataObject) -> None:
+    width = data.draw(st.integers(1, 100))
+    whole = drop(torch.ones(300, width), num_threads=2)
+    rows = np.array(data.draw(st.lists(st.integers(0, 299), max_size=60)), np.int32)
+    assert torch.equal(drop(torch.ones(len(rows), width), rows), whole[rows.tolist()])
+
+
+@pytest.mark.parametrize("changed", [{"seed": 2}, {"step": 3}, {"layer": 4}])
+def test_masks_of_other_seeds_steps_and_layers_are_not_related(changed: dict[str, int]) -> None:
+    x = torch.ones(3000, 64)
+    left, right = ((drop(x, **how) > 0).double().flatten() - 0.5 for how in ({}, changed))
+    for shift in range(-130, 131):
+        agreement = float((left * right.roll(shift)).sum()) * 4
+        assert abs(agreement) < 5 * len(left) ** 0.5
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 256])
+def test_dropped_elements_have_no_pattern(width: int) -> None:
+    mask = (drop(torch.ones((1 << 18) // width, width)) > 0).double() - 0.5
+    for rows in (0, 1, 2, 3, 4, 8, 64, 100):
+        for columns in (0, 1, 2, 3, 4, 8, 16, 32, 64, 128):
+            if rows + columns == 0 or columns >= width:
+                continue
+            near = mask[: len(mask) - rows, : width - columns] * mask[rows:, columns:]
+            assert abs(float(near.sum())) * 4 < 4.5 * near.numel() ** 0.5
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,4 +1,5 @@
-// Counter-based random numbers: every draw is a pure function of (seed, step, hop, vertex, index).
+// Counter-based random numbers: every draw is a pure function of its purpose, the seed and a few
+// counters, such as (seed, step, hop, vertex, index) for neighbours.
 //
 // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence behind a 64-bit finaliser. It
 // needs no state, so the answer does not depend on threads, workers or devices, and it is short
@@ -19,9 +20,21 @@ constexpr uint64_t mix(uint64_t z) {
 
 constexpr uint64_t combine(uint64_t key, uint64_t word) { return mix(key + (word + 1) * kGolden); }
 
-// The key of all draws of one hop of one step.
-constexpr uint64_t hop_key(uint64_t seed, uint64_t step, uint64_t hop) {
-  return combine(combine(mix(seed ^ kGolden), step), hop);
+// What native code draws random numbers for, and the tag of each. `mix` is a bijection, so purposes
+// of different tags never have the same root for one seed. The first four had theirs before there
+// were tags, and another one would change every sample and every graph: they are told apart by what
+// follows the key. A new purpose gets a tag of its own. tests/test_random_streams.py pins them all.
+enum class Stream : uint64_t {
+  neighbors = kGolden,          // (step, hop), then vertex and index
+  layerwise = kGolden,          // (step, hop), then vertex; a run has one sampler
+  rmat = kGolden,               // (0, 0), then edge and level; (0, 1), then vertex
+  planted_partition = kGolden,  // (0, 0), then attempt and index
+  dropout = 0xd1342543de82ef95  // (step, layer), then vertex and a fourth of the column
+};
+
+// The key of a stream's draws at two counters.
+constexpr uint64_t stream_key(Stream stream, uint64_t seed, uint64_t first, uint64_t second) {
+  return combine(combine(mix(seed ^ static_cast<uint64_t>(stream)), first), second);
 }
 
 // The `index`-th 64-bit draw of the stream `key`.

@@ -1,6 +1,5 @@
 #include "row_kernels.hpp"
 
-#include "gnnscale/random.hpp"
 #include "vector.hpp"
 
 #ifndef GNNSCALE_ISA
@@ -40,12 +39,6 @@ inline void for_stored(DType dtype, Use&& use) {
     case DType::bfloat16: return use.template operator()<DType::bfloat16>();
     case DType::uint8: return use.template operator()<DType::uint8>();
   }
-}
-
-template <typename Use>
-inline void for_computed(DType dtype, Use&& use) {
-  if (dtype == DType::bfloat16) return use.template operator()<DType::bfloat16>();
-  return use.template operator()<DType::float32>();
 }
 
 template <DType kIn, DType kOut>
@@ -232,108 +225,11 @@ float dot(const float* a, const float* b, int64_t length) {
   return total;
 }
 
-// Sixteen draws decide 64 elements: element i = 64 b + 16 q + lane has the q-th 16 bits of draw
-// 16 b + lane. So sixteen lanes work side by side, and any instruction set gets the same answer.
-constexpr int kLanes = 16;
-typedef uint64_t Lanes64 __attribute__((vector_size(kLanes * 8)));
-typedef uint32_t Lanes32 __attribute__((vector_size(kLanes * 4)));
-typedef float LanesF __attribute__((vector_size(kLanes * 4)));
-
-inline Lanes64 draw_lanes(uint64_t key, uint64_t first) {
-  const Lanes64 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  Lanes64 z = key + (lane + (first + 1)) * kGolden;  // gnnscale::draw, sixteen at a time
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-// The draws come by reference: so wide a vector has no settled place among a function's arguments.
-template <DType kType>
-inline void drop_block(element_t<kType>* x, const Lanes64& draws, uint32_t drop, float scale) {
-  Lanes64 random = draws;
-  for (int quarter = 0; quarter < 4; ++quarter, x += kLanes, random >>= 16) {
-    const Lanes32 bits = __builtin_convertvector(random & 0xffff, Lanes32);
-    float values[kLanes];
-    for (int lane = 0; lane < kLanes; lane += kWidth) {
-      const Vec some = load<kType>(x + lane);
-      __builtin_memcpy(values + lane, &some, sizeof some);
-    }
-    LanesF value;
-    __builtin_memcpy(&value, values, sizeof value);
-    const Lanes32 keep = ~(Lanes32)(value <= 0) & (Lanes32)(bits >= drop);  // NaN passes
-    value = (LanesF)((Lanes32)(value * scale) & keep);
-    __builtin_memcpy(values, &value, sizeof value);
-    for (int lane = 0; lane < kLanes; lane += kWidth) {
-      Vec some;
-      __builtin_memcpy(&some, values + lane, sizeof some);
-      store<kType>(x + lane, some);
-    }
-  }
-}
-
-template <DType kType>
-void relu_dropout_typed(element_t<kType>* x, int64_t begin, int64_t end, uint64_t key,
-                        uint32_t drop, float scale) {
-  constexpr int64_t kBlock = 4 * kLanes;
-  for (int64_t i = begin; i < end; i += kBlock) {
-    const Lanes64 random = draw_lanes(key, static_cast<uint64_t>(i / 4));
-    if (i + kBlock <= end) {
-      drop_block<kType>(x + i, random, drop, scale);
-      continue;
-    }
-    element_t<kType> rest[kBlock] = {};
-    __builtin_memcpy(rest, x + i, (end - i) * sizeof rest[0]);
-    drop_block<kType>(rest, random, drop, scale);
-    __builtin_memcpy(x + i, rest, (end - i) * sizeof rest[0]);
-  }
-}
-
-template <DType kType>
-void relu_typed(element_t<kType>* x, int64_t begin, int64_t end) {
-  int64_t i = begin;
-  for (; i + kWidth <= end; i += kWidth) {
-    const Vec value = load<kType>(x + i);
-    store<kType>(x + i, (Vec)((VecU32)value & ~(VecU32)(value <= 0)));  // NaN passes
-  }
-  for (; i < end; ++i) {
-    const float value = load_one<kType>(x + i);
-    store_one<kType>(x + i, value <= 0 ? 0.0F : value);
-  }
-}
-
-void relu_dropout(void* x, DType dtype, int64_t begin, int64_t end, uint64_t key, uint32_t drop,
-                  float scale) {
-  for_computed(dtype, [&]<DType kType>() {
-    auto* values = static_cast<element_t<kType>*>(x);
-    drop != 0 ? relu_dropout_typed<kType>(values, begin, end, key, drop, scale)
-              : relu_typed<kType>(values, begin, end);
-  });
-}
-
-void relu_dropout_backward(const void* y, const void* grad, void* out, DType dtype, int64_t begin,
-                           int64_t end, float scale) {
-  for_computed(dtype, [&]<DType kType>() {
-    const auto* from = static_cast<const element_t<kType>*>(y);
-    const auto* g = static_cast<const element_t<kType>*>(grad);
-    auto* to = static_cast<element_t<kType>*>(out);
-    int64_t i = begin;
-    for (; i + kWidth <= end; i += kWidth) {
-      const VecU32 open = (VecU32)(load<kType>(from + i) > 0);
-      store<kType>(to + i, (Vec)((VecU32)(load<kType>(g + i) * scale) & open));
-    }
-    for (; i < end; ++i) {
-      store_one<kType>(to + i,
-                       load_one<kType>(from + i) > 0 ? load_one<kType>(g + i) * scale : 0.0F);
-    }
-  });
-}
-
 }  // namespace
 
 namespace GNNSCALE_ISA {
 extern const RowKernels row_kernels;
-const RowKernels row_kernels{GNNSCALE_STRING(GNNSCALE_ISA), gather, aggregate, dot, relu_dropout,
-                             relu_dropout_backward};
+const RowKernels row_kernels{GNNSCALE_STRING(GNNSCALE_ISA), gather, aggregate, dot};
 }  // namespace GNNSCALE_ISA
 
 }  // namespace gnnscale

@@ -131,5 +131,12 @@ inline void store(element_t<kType>* to, Vec value) {
   }
 }
 
+// Calls use.operator()<Type>() with the dtype, float32 or bfloat16, as a template argument.
+template <typename Use>
+inline void for_computed(DType dtype, Use&& use) {
+  if (dtype == DType::bfloat16) return use.template operator()<DType::bfloat16>();
+  return use.template operator()<DType::float32>();
+}
+
 }  // namespace
 }  // namespace gnnscale

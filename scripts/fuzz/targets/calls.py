@@ -99,12 +99,15 @@ def transpose_block(draw: Draw) -> Args:
 
 
 def relu_dropout(draw: Draw) -> Args:
-    x = draw.flat(draw.size(0, 80), draw.rng.choice(_COMPUTED))
-    key = draw.rng.getrandbits(64)
+    n, width = draw.size(0, 9), draw.size(0, 20)
+    values = draw.floats(n * width).reshape(n, width)
     return {
-        "x": x,
+        "x": torch.from_numpy(values).to(draw.rng.choice(_COMPUTED)),
+        "vertices": draw.ids(n, 1 << 31),
         "p": draw.rng.choice((0.0, 0.5, 0.9)),
-        "key": key,
+        "seed": draw.rng.getrandbits(64),
+        "step": draw.size(0, 99),
+        "layer": draw.size(0, 9),
         "num_threads": draw.threads(),
     }
 

@@ -1,0 +1,189 @@
+"""Every random stream gives the values that it gave when it was released.
+
+A sample, a mask, a graph or an order that changes makes a run something else than what its seed
+meant: a checkpoint goes on differently, a store drawn again is another graph, and a GPU or FPGA
+kernel that repeats a stream no longer agrees. So changing a value here is a change of format, which
+the change log has to name. Initial weights are torch's own and not pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale import ops
+from gnnscale.dataset.base import random_split
+from gnnscale.dataset.structure import class_centroids, class_features
+from gnnscale.graph import Graph
+from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
+from gnnscale.sampler.seed_order import seed_batches
+
+SIZE = 100
+
+
+def digest(*arrays: Any) -> str:
+    """Return what tells sequences of whole numbers apart, whatever their type."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(np.asarray(array).astype("<i8").tobytes() + b"|")
+    return total.hexdigest()[:16]
+
+
+def complete_graph(id_type: Any = np.int32) -> Graph:
+    """Return a graph in which a neighbour's place in every list is its id."""
+    nothing = np.zeros(1, np.int64)
+    return Graph(
+        name="complete",
+        indptr=np.arange(0, SIZE * SIZE + 1, SIZE),
+        indices=np.tile(np.arange(SIZE, dtype=id_type), SIZE),
+        features=nothing[:, None],
+        feature_dtype="float32",
+        labels=nothing,
+        num_classes=2,
+        train_idx=nothing,
+        valid_idx=nothing,
+        test_idx=nothing,
+    )
+
+
+def whole(batch: MiniBatch) -> str:
+    return digest(
+        batch.input_vertices,
+        *(part for block in batch.blocks for part in (block.indptr, block.indices)),
+    )
+
+
+def picked(graph: Graph, fanout: int, *, replace: bool) -> list[int]:
+    """Return the neighbours that vertex 7 gets at the first hop of step 3."""
+    sampler = NeighborSampler(graph, fanouts=[fanout], replace=replace, seed=42)
+    batch = sampler.sample(np.array([7]), 3)
+    return batch.input_vertices[batch.blocks[0].indices].tolist()
+
+
+@pytest.mark.parametrize("id_type", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("fanout", "replace", "expected"),
+    [(5, False, [3, 88, 52, 71, 7]), (5, True, [3, 91, 53, 71, 7])],
+)
+def test_neighbours(id_type: Any, fanout: int, replace: bool, expected: list[int]) -> None:
+    assert picked(complete_graph(id_type), fanout, replace=replace) == expected
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "replace", "seed", "step", "expected"),
+    [
+        ([10, 5], False, 0, 0, "5636200db6c41095"),
+        ([10, 5], True, 0, 0, "17c35c0410d88b4d"),
+        # More picks than are compared side by side: 16, and 32.
+        ([25], False, 1, 2, "124b12cad81f01e3"),
+        ([40], False, 1, 2, "e3affd5bbdc1743d"),
+        ([3, 3, 3], False, 2**63 - 1, 2**40, "ea0675294e9ca3da"),
+    ],
+)
+def test_samples_of_neighbours(
+    fanouts: list[int], replace: bool, seed: int, step: int, expected: str
+) -> None:
+    sampler = NeighborSampler(
+        complete_graph(), fanouts=fanouts, replace=replace, seed=seed, num_threads=2
+    )
+    assert whole(sampler.sample(np.array([7, 0, 99, 50]), step)) == expected
+
+
+def test_samples_of_layers() -> None:
+    sampler = LayerSampler(complete_graph(), layer_sizes=[6, 20], seed=42)
+    batch = sampler.sample(np.array([7, 0]), 3)
+    first = batch.input_vertices[: batch.blocks[-1].num_src]
+    assert first.tolist() == [7, 0, 8, 29, 50, 69, 85, 89]
+    assert whole(batch) == "e6653750d9a6982d"
+
+
+KEPT = """
+#...#.#..##.#.####..
+..#.#..#.#.....#....
+#...#..#.....##..##.
+#####.##..#.#.##.#..
+"""
+
+
+def test_dropout() -> None:
+    x = torch.ones(4, 20)
+    vertices = np.array([7, 0, 99, 2**31 - 1])
+    ops.relu_dropout(x, vertices, p=0.5, seed=42, step=3, layer=1, num_threads=1)
+    rows = ["".join("#" if value > 0 else "." for value in row) for row in x]
+    assert rows == KEPT.split()
+
+
+@pytest.mark.parametrize(
+    ("p", "seed", "step", "layer", "expected"),
+    [
+        (0.1, 0, 0, 0, "405416dbac467b08"),
+        (0.5, 1, 2, 3, "1ce5e8c8dd16b35a"),
+        (0.9, 2**63 - 1, 2**40, 1, "dc33f53952599451"),
+    ],
+)
+def test_masks_of_dropout(p: float, seed: int, step: int, layer: int, expected: str) -> None:
+    masks = []
+    for width in (1, 7, 16, 256, 2100):
+        x = torch.ones(SIZE, width)
+        ids = np.arange(SIZE) * 7919
+        ops.relu_dropout(x, ids, p=p, seed=seed, step=step, layer=layer, num_threads=2)
+        masks.append((x > 0).numpy())
+    assert digest(*masks) == expected
+
+
+def test_rmat() -> None:
+    src, dst = ops.rmat_edges(SIZE, 200, 0.57, 0.19, 0.19, 42, 2)
+    assert list(zip(src[:4].tolist(), dst[:4].tolist(), strict=True)) == [
+        (1, 49),
+        (18, 49),
+        (49, 52),
+        (20, 49),
+    ]
+    assert digest(src, dst) == "1970427281f04069"
+
+
+def test_planted_partition() -> None:
+    community = (np.arange(SIZE) % 4).astype(np.int32)
+    weight = np.arange(1, SIZE + 1, dtype=np.float32)
+    src, dst = ops.planted_partition_edges(community, weight, 200, 0.6, 42)
+    assert list(zip(src[:4].tolist(), dst[:4].tolist(), strict=True)) == [
+        (47, 57),
+        (77, 65),
+        (85, 53),
+        (96, 64),
+    ]
+    assert digest(src, dst) == "9a4c14929aa736fa"
+
+
+@pytest.mark.parametrize(
+    ("seed", "epoch", "expected"),
+    [
+        (0, 0, [5, 0, 6, 1, 7, 2, 4, 3]),
+        (0, 1, [2, 0, 4, 1, 7, 5, 3, 6]),
+        (42, 0, [7, 0, 4, 2, 1, 3, 5, 6]),
+        (2**63 - 1, 7, [7, 3, 1, 6, 4, 0, 5, 2]),
+    ],
+)
+def test_order_of_seeds(seed: int, epoch: int, expected: list[int]) -> None:
+    batches = list(seed_batches(np.arange(8), 3, seed=seed, epoch=epoch))
+    assert np.concatenate(batches).tolist() == expected
+
+
+def test_split() -> None:
+    parts = random_split(np.zeros(10, np.int64), (0.5, 0.2), seed=42)
+    assert [part.tolist() for part in parts] == [[3, 7, 1, 5, 6], [8, 2], [4, 9, 0]]
+
+
+def test_features_of_synthetic_graphs() -> None:
+    centroids = class_centroids(2, 3, signal=1.0, seed=42)
+    (rows,) = class_features(np.array([0, 1, 0]), centroids, seed=42)
+    assert np.rint(centroids * 1e4).tolist() == [[6054, 9059, -7750], [5042, -2417, 8104]]
+    assert np.rint(rows * 1e4).tolist() == [
+        [-4893, 19982, -10272],
+        [15016, -22662, -4788],
+        [30389, 14183, 6495],
+    ]
