@@ -87,7 +87,7 @@ def test_a_step_repeats_bit_for_bit_and_dropout_follows_the_step(
 
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize(("norm", "num_layers"), [("none", 2), ("layer", 2), ("none", 3)])
-def test_slices_of_a_batch_have_the_same_logits(
+def test_slices_of_a_batch_have_its_logits_and_its_gradients(
     random_graph: Callable[..., Graph],
     load: Callable[..., Inputs],
     config: type[ModelConfig],
@@ -101,12 +101,19 @@ def test_slices_of_a_batch_have_the_same_logits(
     sampler = NeighborSampler(graph, fanouts=[5, 3, 2][:num_layers], num_threads=2, seed=3)
     seeds = np.arange(0, 90, 2)
     batches = [sampler.sample(part, 7) for part in (seeds, *np.array_split(seeds, 4))]
-    with torch.no_grad():
-        whole, *parts = (model(batch, load(graph, model, batch, fused=True)) for batch in batches)
-        model.eval()
-        kept = model(batches[0], load(graph, model, batches[0], fused=True))
+    whole, *parts = (model(batch, load(graph, model, batch, fused=True)) for batch in batches)
     torch.testing.assert_close(torch.cat(parts), whole)
+
+    parameters = list(model.parameters())
+    weight = torch.arange(whole.numel()).view_as(whole) % 7 - 3.0
+    expected = torch.autograd.grad((whole * weight).sum(), parameters)
+    found = torch.autograd.grad((torch.cat(parts) * weight).sum(), parameters)
+    for left, right in zip(found, expected, strict=True):
+        assert (left - right).norm() <= 2e-6 * right.norm()
+
     # The comparison means something: dropout was on.
+    model.eval()
+    kept = model(batches[0], load(graph, model, batches[0], fused=True))
     assert (whole - kept).abs().max() > 0.01
 
 

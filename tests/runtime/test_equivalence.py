@@ -1,4 +1,10 @@
-"""How the work is shared out does not change what is learnt: losses step by step, and weights."""
+"""How the work is shared out does not change what is learnt: losses step by step, and weights.
+
+With dropout, for every architecture: whatever is random is drawn for a vertex, not for a device.
+What is left is the rounding of float32 in sums over a slice. It keeps its size as long as no hidden
+value is so near to zero that it opens a ReLU in one run and not in the other. That is rare in
+graphs as small as these; in larger ones it happens, and Adam then amplifies the difference.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ from gnnscale.runtime.train import train
 
 pytestmark = pytest.mark.timeout(240)
 
-COMMON = ["model.dropout=0", "epochs=3", "runtime.eval_every=3", "num_threads=2"]
+COMMON = ["model.dropout=0.5", "epochs=3", "runtime.eval_every=3", "num_threads=2"]
 #: The default graph's kind, and Cora as in its experiment.
 PLANTED = [
     *("dataset.num_vertices=1600", "dataset.num_edges=10000", "dataset.num_features=16"),
@@ -66,12 +72,12 @@ FOUR = {
 }
 
 
-def graphs(data: Path) -> dict[str, list[str]]:
-    return {
-        "planted_sage": [*COMMON, *PLANTED],
-        "planted_gcn": [*COMMON, *PLANTED, "model=gcn", "model.hidden=16"],
-        "cora_gcn": [*COMMON, *CORA, f"dataset.raw={data / 'planetoid'}"],
-    }
+#: Of the plans above, those of architectures other than GraphSAGE.
+FEW = {"cpu_x2_uneven", "hybrid", "hybrid_rebalanced", "cpu_x4", "emulated_x4_uneven"}
+
+
+def planted(model: str) -> list[str]:
+    return [*COMMON, *PLANTED, f"model={model}", "model.hidden=16"]
 
 
 class Losses:
@@ -90,44 +96,65 @@ class Losses:
     def finished_epoch(self, record: Any) -> None: ...
 
 
-@pytest.mark.parametrize(("size", "variants"), [(2, TWO), (4, FOUR)])
-def test_every_plan_learns_what_one_process_does(
+@pytest.mark.parametrize("size", [2, 4])
+def test_every_architecture_learns_what_one_process_does(
+    options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path, size: int
+) -> None:
+    variants = TWO if size == 2 else FOUR
+    few = {name: plan for name, plan in variants.items() if name in FEW}
+    bases = {
+        name: (planted(name), variants if name == "sage" else few)
+        for name in ("sage", "gcn", "gin", "gat")
+    }
+    moved = compare(bases, together, tmp_path, size)
+    # The comparison means something: work was moved, and only where it was allowed to.
+    if size == 2:
+        assert "hybrid_rebalanced" in moved
+    assert not {variant for variant in moved if "runtime.drm=false" in variants[variant]}
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_every_plan_learns_cora_as_one_process_does(
     options: Callable[..., DictConfig],
     together: Callable[..., None],
     test_data: Path,
     tmp_path: Path,
     size: int,
-    variants: dict[str, list[str]],
 ) -> None:
-    bases = graphs(test_data)
-    if size == 4:
-        bases.pop("planted_gcn")
+    base = [*COMMON, *CORA, f"dataset.raw={test_data / 'planetoid'}"]
+    compare({"cora": (base, TWO if size == 2 else FOUR)}, together, tmp_path, size)
+
+
+def compare(
+    bases: dict[str, tuple[list[str], dict[str, list[str]]]],
+    together: Callable[..., None],
+    folder: Path,
+    size: int,
+) -> set[str]:
+    """Train each base in one process and in each of its plans; return plans that moved seeds."""
     runs = {
-        f"{graph}.{variant}": [*base, *overrides]
-        for graph, base in bases.items()
+        f"{base}.{variant}": [*common, *overrides]
+        for base, (common, variants) in bases.items()
         for variant, overrides in variants.items()
     }
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together.py", size, tmp_path)
+    (folder / "runs.json").write_text(json.dumps(runs))
+    together("train_together.py", size, folder)
 
     moved = set()
-    for graph, base in bases.items():
+    for base, (common, variants) in bases.items():
         expected = Losses()
-        train(typed(compose("train", base), TrainConfig), tmp_path / graph, expected, options={})
+        train(typed(compose("train", common), TrainConfig), folder / base, expected, options={})
         assert expected.steps
         for variant in variants:
-            name = f"{graph}.{variant}"
-            found = json.loads((tmp_path / f"{name}.json").read_text())
+            name = f"{base}.{variant}"
+            found = json.loads((folder / f"{name}.json").read_text())
             assert found["losses"] == pytest.approx(expected.steps, rel=1e-5), name
             full = [tuple(split) for split in found["splits"] if sum(split) == 64]
             if len(set(full)) > 1:
                 moved.add(variant)
-            weights = load_checkpoint(tmp_path / name / LAST)["model"]
+            weights = load_checkpoint(folder / name / LAST)["model"]
             for rank in range(1, size):
-                other = torch.load(tmp_path / f"{name}.{rank}.pt", weights_only=True)
+                other = torch.load(folder / f"{name}.{rank}.pt", weights_only=True)
                 assert weights.keys() == other.keys()
                 assert all(torch.equal(weights[key], other[key]) for key in weights), (name, rank)
-    # The comparison means something: work was moved, and only where it was allowed to.
-    if size == 2:
-        assert "hybrid_rebalanced" in moved
-    assert not {variant for variant in moved if "runtime.drm=false" in variants[variant]}
+    return moved
