@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.errors import explain
 from gnnscale.config import typed
-from gnnscale.hardware import let_idle_threads_sleep
+from gnnscale.hardware import let_idle_threads_sleep, torchrun_rank
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,17 +54,20 @@ def _train(options: DictConfig, directory: Path) -> None:
     from gnnscale.report.files.outcome import write_outcome
     from gnnscale.report.terminal.live import RunReport
     from gnnscale.runtime.processes.launch import launch
-    from gnnscale.runtime.processes.torchrun import torchrun_rank, train_other_rank, train_rank0
     from gnnscale.runtime.settings import TrainConfig
 
     config = typed(options, TrainConfig)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
     if torchrun_rank():
+        from gnnscale.runtime.processes.torchrun import train_other_rank
+
         train_other_rank(config, directory, options=values)
         return
     console = Console(stderr=True)
     report = RunReport(directory, epochs=config.epochs, options=values, console=console)
-    run_training = launch if torchrun_rank() is None else train_rank0
+    run_training = launch
+    if torchrun_rank() is not None:
+        from gnnscale.runtime.processes.torchrun import train_rank0 as run_training
     try:
         result = run_training(config, directory, report, options=values)
     except BaseException as error:

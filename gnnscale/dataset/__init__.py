@@ -1,7 +1,13 @@
-"""Datasets: published and generated graphs → graph store → Graph."""
+"""Datasets: published and generated graphs → graph store → Graph.
+
+Graphs from other libraries' tensors need torch, which is imported when one of them is first made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from gnnscale.dataset.base import Dataset, random_split
-from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint
@@ -15,6 +21,9 @@ from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.dataset.structure import Structure
 from gnnscale.dataset.synthetic import PlantedPartition, RMat
+
+if TYPE_CHECKING:
+    from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 
 __all__ = [
     "Csr",
@@ -38,3 +47,13 @@ __all__ = [
     "random_split",
     "verify_store",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'gnnscale.dataset' has no attribute {name!r}")
+    from gnnscale.dataset import interop
+
+    value = getattr(interop, name)
+    globals()[name] = value
+    return value

@@ -1,9 +1,22 @@
-"""GCN, GraphSAGE, GAT and GIN over mini-batch blocks."""
+"""GCN, GraphSAGE, GAT and GIN over mini-batch blocks. What needs torch is imported when used."""
 
-from gnnscale.model.gat import GAT
-from gnnscale.model.gcn import GCN
-from gnnscale.model.gin import GIN
-from gnnscale.model.gnn import GNN, Inputs, ModelConfig
-from gnnscale.model.sage import GraphSAGE
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.model.options import GAT, GCN, GIN, GraphSAGE, ModelConfig
+
+if TYPE_CHECKING:
+    from gnnscale.model.gnn import GNN, Inputs
 
 __all__ = ["GAT", "GCN", "GIN", "GNN", "GraphSAGE", "Inputs", "ModelConfig"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'gnnscale.model' has no attribute {name!r}")
+    from gnnscale.model import gnn
+
+    value = getattr(gnn, name)
+    globals()[name] = value
+    return value

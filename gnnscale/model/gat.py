@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
 from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.attention import attend
-from gnnscale.model.gnn import ModelConfig
 from gnnscale.model.layer import Degrees, GraphLayer, linear
 from gnnscale.sampler import Block
 
-__all__ = ["GAT", "GATLayer", "with_self_edges"]
+__all__ = ["GATLayer", "with_self_edges"]
 
 
 def with_self_edges(block: Block) -> Block:
@@ -92,21 +89,3 @@ class GATLayer(GraphLayer):
         out = attend(scores, z, block)
         merged = out.mean(1) if self.average else out.flatten(1)
         return (merged + self.bias).to(x.dtype)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GAT(ModelConfig):
-    """Graph attention network: ``hidden`` features over all heads together."""
-
-    num_heads: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_heads < 1 or self.hidden % self.num_heads:
-            raise ConfigError(
-                f"model.num_heads={self.num_heads}: must divide model.hidden={self.hidden}"
-            )
-
-    def layer(self, num_in: int, num_out: int, *, last: bool) -> GATLayer:
-        """Build one layer."""
-        return GATLayer(num_in, num_out, self.num_heads, average=last)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.model.aggregation import Aggregation, sum_scale
-from gnnscale.model.gnn import ModelConfig
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
-__all__ = ["GCN", "GCNLayer"]
+__all__ = ["GCNLayer"]
 
 
 class GCNLayer(LinearAggregationLayer):
@@ -54,12 +51,3 @@ class GCNLayer(LinearAggregationLayer):
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Multiply with the weights."""
         return linear(self.linear, x)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GCN(ModelConfig):
-    """Graph convolutional network."""
-
-    def layer(self, num_in: int, num_out: int, *, last: bool) -> GCNLayer:
-        """Build one layer."""
-        return GCNLayer(num_in, num_out)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from gnnscale.model.aggregation import Aggregation, sum_scale
-from gnnscale.model.gnn import ModelConfig
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
-__all__ = ["GIN", "GINLayer"]
+__all__ = ["GINLayer"]
 
 
 class GINLayer(LinearAggregationLayer):
@@ -36,12 +33,3 @@ class GINLayer(LinearAggregationLayer):
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Apply the two-layer perceptron."""
         return linear(self.second, linear(self.first, x).relu())
-
-
-@dataclass(frozen=True, kw_only=True)
-class GIN(ModelConfig):
-    """Graph isomorphism network."""
-
-    def layer(self, num_in: int, num_out: int, *, last: bool) -> GINLayer:
-        """Build one layer."""
-        return GINLayer(num_in, self.hidden, num_out)

@@ -1,8 +1,7 @@
-"""The stack of layers that every architecture shares, and its configuration."""
+"""The stack of layers that every architecture shares."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +12,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale import ops
-from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.model.activation import activation
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["GNN", "Inputs", "ModelConfig"]
+__all__ = ["GNN", "Inputs", "make_norm"]
 
-#: Sizes beyond which weights fit no machine, and gradients no number format.
-_MAX_HIDDEN = 1 << 16
-_MAX_LAYERS = 64
-_NORMS = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+_NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,40 +113,7 @@ class GNN(nn.Module):
         return h if index + 1 == len(self.layers) else self.normalise(index, h).relu_()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ABC):
-    """Base of the configuration group ``model``.
-
-    Attributes:
-        hidden: features of the hidden layers.
-        num_layers: number of layers, which must be the sampler's number of hops.
-        dropout: probability of dropping a hidden feature.
-        norm: ``none``, ``batch`` or ``layer`` normalisation between layers.
-    """
-
-    hidden: int = 256
-    num_layers: int = 2
-    dropout: float = 0.5
-    norm: str = "none"
-
-    def __post_init__(self) -> None:
-        check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
-        check_range("model.num_layers", self.num_layers, 1, _MAX_LAYERS)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
-        check_choice("model.norm", self.norm, _NORMS)
-
-    @abstractmethod
-    def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer of this architecture."""
-
-    def build(self, *, num_features: int, num_classes: int) -> GNN:
-        """Build the model; weights come from torch's global generator."""
-        widths = [num_features, *[self.hidden] * (self.num_layers - 1), num_classes]
-        layers = [
-            self.layer(widths[i], widths[i + 1], last=i + 1 == self.num_layers)
-            for i in range(self.num_layers)
-        ]
-        make_norm: Any = _NORMS[self.norm]
-        norms = [make_norm(self.hidden) for _ in range(self.num_layers - 1)]
-        return GNN(layers, norms, self.dropout, widths)
+def make_norm(kind: str, width: int) -> nn.Module:
+    """Build the normalisation ``kind``, one of ``NORMS``, of ``width`` features."""
+    norm: nn.Module = _NORMS[kind](width)
+    return norm

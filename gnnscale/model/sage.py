@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.model.aggregation import Aggregation
-from gnnscale.model.gnn import ModelConfig
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
-__all__ = ["GraphSAGE", "SAGELayer"]
+__all__ = ["SAGELayer"]
 
 
 class SAGELayer(LinearAggregationLayer):
@@ -41,12 +38,3 @@ class SAGELayer(LinearAggregationLayer):
     def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Multiply own and aggregated rows with their weights in one product."""
         return linear(self.linear, x)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphSAGE(ModelConfig):
-    """GraphSAGE with mean aggregation."""
-
-    def layer(self, num_in: int, num_out: int, *, last: bool) -> SAGELayer:
-        """Build one layer."""
-        return SAGELayer(num_in, num_out)

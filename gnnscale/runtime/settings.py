@@ -59,7 +59,6 @@ class RuntimeConfig:
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: most mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
-        port: on which the worker processes of this machine meet; None takes a free one.
     """
 
     fused: bool = True
@@ -72,7 +71,6 @@ class RuntimeConfig:
     prefetch: str = "auto"
     prefetch_depth: int = 4
     drm: bool = True
-    port: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
@@ -82,8 +80,6 @@ class RuntimeConfig:
             check_range("runtime.patience", self.patience, 1)
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
-        if self.port is not None and not 0 < self.port < 65536:
-            raise ConfigError(f"runtime.port={self.port}: must be from 1 to 65535, or null")
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-import torch.distributed as dist
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
@@ -83,16 +82,17 @@ class Together(Protocol):
 
 @pytest.fixture
 def together(stores: Path, tmp_path: Path) -> Together:
-    """Run a program of ``programs/`` in several processes, which meet at a port, to a good end."""
+    """Run a program of ``programs/`` in several processes, which meet at a file, to a good end."""
     environment = os.environ | {"GNNSCALE_HOME": str(stores), "OMP_WAIT_POLICY": "PASSIVE"}
 
     def start(program: str, size: int, *arguments: object) -> None:
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting = tmp_path / "meeting"
+        meeting.unlink(missing_ok=True)
         file = Path(__file__).parent / "programs" / program
         outputs = [(tmp_path / f"rank_{rank}.txt").open("w+") for rank in range(size)]
         processes = [
             subprocess.Popen(
-                [sys.executable, file, *map(str, (rank, size, store.port, *arguments))],
+                [sys.executable, file, *map(str, (rank, size, meeting, *arguments))],
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from gnnscale.dataset.checks import check_array, check_num_features, quoted
 from gnnscale.dataset.formats.npy import NpzReader, row_slices
 from gnnscale.graph import GraphError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 __all__ = [
     "check_csr",
@@ -90,6 +92,8 @@ def sparse_matrix(
         num_bytes: of the file, which limits the dense form.
         source: named in errors.
     """
+    import scipy.sparse  # takes a while, and a run whose store exists needs none
+
     for array, kinds in ((data, "biuf"), (indices, "iu"), (indptr, "iu")):
         check_array(array, axes=1, kinds=kinds, source=f"{source}: a part of a sparse matrix")
     check_csr(indptr, len(indices), source)

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 from numpy.typing import NDArray
 
 from gnnscale.dataset.formats.plain import file_bytes, readable
@@ -191,9 +189,11 @@ def _parsed(
     delimiter: str,
     source: object,
 ) -> list[NDArray[Any]]:
+    import pyarrow  # takes a while, and a run whose store exists needs none
+    from pyarrow import csv
+
     used = names[: len(types)]
-    kinds = {name: pa.from_numpy_dtype(kind) for name, kind in zip(used, types, strict=True)}
-    csv = pyarrow.csv
+    kinds = {name: pyarrow.from_numpy_dtype(kind) for name, kind in zip(used, types, strict=True)}
     # An empty cell is an error, not a zero; NaN is for the checks to judge.
     convert = csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import scipy.sparse
 
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import check_num_vertices
@@ -17,6 +16,9 @@ from gnnscale.dataset.formats.sparse import csr_edges, dense_rows, read_adjacenc
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 __all__ = ["GnnBenchmark"]
 

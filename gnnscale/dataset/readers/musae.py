@@ -6,10 +6,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, TYPE_CHECKING, ClassVar
 
 import numpy as np
-import scipy.sparse
 
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import quoted, whole_numbers
@@ -22,6 +21,9 @@ from gnnscale.dataset.readers.musae_labels import read_labels
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 __all__ = ["Musae"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from gnnscale.dataset.base import Dataset
@@ -20,6 +19,9 @@ from gnnscale.dataset.formats.text import csv_table
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import MAX_FEATURES, GraphError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 __all__ = ["Planetoid"]
 
@@ -57,6 +59,8 @@ class Planetoid(Dataset):
 
     def read(self, writer: StoreWriter) -> None:
         """Push the graph; training vertices come first in the files, test vertices last."""
+        import scipy.sparse  # takes a while, and a run whose store exists needs none
+
         allx, tx = self._matrix("allx"), self._matrix("tx")
         ally, ty = self._one_hot("ally"), self._one_hot("ty")
         num_train = len(self._one_hot("y"))

@@ -1,4 +1,7 @@
-"""Checkpoints: atomic files that hold all a run needs to end as if it had never stopped."""
+"""Checkpoints: atomic files that hold all a run needs to end as if it had never stopped.
+
+What writes and reads tensors is imported then: whoever only tidies up behind a run has no torch.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gnnscale.config import ConfigError, differences
 from gnnscale.errors import one_line, shown
 from gnnscale.files import remove_unfinished, write_whole
 from gnnscale.options_file import read_regular
-from gnnscale.runtime.checkpoint.tensor_file import TensorFileError, pack, unpack
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = [
     "BEST",
@@ -48,7 +51,6 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "runtime.checkpoint",
     "runtime.drm",
     "runtime.patience",
-    "runtime.port",
     "runtime.prefetch",
     "runtime.prefetch_depth",
 )
@@ -62,6 +64,8 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     Raises:
         OSError: the disk is full or the directory not writable; ``file`` is as it was before.
     """
+    from gnnscale.runtime.checkpoint.tensor_file import pack
+
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, pack({"format_version": FORMAT_VERSION, **content}), durable=True)
 
@@ -117,6 +121,8 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     Raises:
         ConfigError: the bytes are truncated, no checkpoint, or of another version.
     """
+    from gnnscale.runtime.checkpoint.tensor_file import TensorFileError, unpack
+
     if content is None:
         content = read_checkpoint(file, limit=sys.maxsize)
     try:

@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import pickle
 import signal
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,21 +17,17 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from gnnscale.config import ConfigError
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
+from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.processes.spawned import begin
-from gnnscale.runtime.processes.worker import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import Rendezvous
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 __all__ = ["WorkerError", "distributed_backend", "launch"]
 
 log = logging.getLogger(__name__)
 
-_HOST = "127.0.0.1"
 #: Seconds in which other workers may still tell what they know, once the first has failed: one
 #: that dies takes its peers' connections with it, and their complaints may arrive first.
 _LAST_WORDS_S = 0.5
@@ -71,38 +68,37 @@ def launch(
         options: ``config`` as plain values.
 
     Raises:
-        ConfigError: what ``train`` raises, or a port that is in use.
+        ConfigError: what ``train`` raises.
         WorkerError: a worker failed or died; the message says which and why.
     """
     devices = config.device_plan.parsed()
-    store = _open_store(config.runtime.port) if len(devices) > 1 else None
-    meeting = None if store is None else Rendezvous(host=_HOST, port=store.port)
     context = multiprocessing.get_context("spawn")
     workers: list[_Worker] = []
-    try:
-        for rank, device in enumerate(devices):
-            ours, theirs = context.Pipe()
-            task = WorkerTask(
-                config=config,
-                directory=directory,
-                options=options,
-                rank=rank,
-                size=len(devices),
-                meeting=meeting,
-                backend=distributed_backend(config),
-            )
-            name = device.name or device.kind
-            process = context.Process(
-                target=begin, args=(pickle.dumps(task), theirs), name=name, daemon=True
-            )
-            with _without_ctrl_c():
-                process.start()
-            theirs.close()
-            workers.append(_Worker(name=name, process=process, connection=ours))
-        return _listen(workers, observer, directory)
-    finally:
-        _end(workers)
-        remove_unfinished_checkpoints(directory)
+    with tempfile.TemporaryDirectory(prefix="gnnscale-") as folder:
+        try:
+            for rank, device in enumerate(devices):
+                ours, theirs = context.Pipe()
+                task = WorkerTask(
+                    config=config,
+                    directory=directory,
+                    options=options,
+                    rank=rank,
+                    size=len(devices),
+                    meeting=Path(folder) / "meeting" if len(devices) > 1 else None,
+                    backend=distributed_backend(config),
+                )
+                name = device.name or device.kind
+                process = context.Process(
+                    target=begin, args=(pickle.dumps(task), theirs), name=name, daemon=True
+                )
+                with _without_ctrl_c():
+                    process.start()
+                theirs.close()
+                workers.append(_Worker(name=name, process=process, connection=ours))
+            return _listen(workers, observer, directory)
+        finally:
+            _end(workers)
+            remove_unfinished_checkpoints(directory)
 
 
 @contextmanager
@@ -118,16 +114,6 @@ def _without_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _open_store(port: int | None) -> TCPStore:
-    try:
-        return TCPStore(_HOST, port or 0, is_master=True, wait_for_workers=False)
-    except RuntimeError as error:
-        reason = "already in use" if "in use" in str(error) else str(error).splitlines()[0]
-        raise ConfigError(
-            f"runtime.port={port}: {reason}; choose another, or null for a free one"
-        ) from None
 
 
 def _listen(workers: Sequence[_Worker], observer: Observer, directory: Path) -> TrainResult:

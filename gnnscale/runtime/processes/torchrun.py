@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.hardware import torchrun_rank
 from gnnscale.runtime.processes.launch import distributed_backend
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import join_torchrun
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["torchrun_rank", "train_other_rank", "train_rank0"]
+__all__ = ["train_other_rank", "train_rank0"]
 
 
 class _Nobody:

@@ -8,9 +8,7 @@ import os
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,47 +17,15 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import GraphError
-from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import PeerLostError, Rendezvous, join
+from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
+from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["OUT_OF_MEMORY", "Failure", "WorkerTask", "work"]
-
-#: Exit status of a worker that has no memory left to say so.
-OUT_OF_MEMORY = errno.ENOMEM
+__all__ = ["work"]
 
 #: Seconds between two messages about steps: a message for each would cost short steps dearly.
 _STEPS_EVERY_S = 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerTask:
-    """What a worker is started with."""
-
-    config: TrainConfig
-    directory: Path
-    options: dict[str, Any]
-    rank: int
-    size: int
-    meeting: Rendezvous | None
-    backend: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """Why a worker ends before its time.
-
-    Attributes:
-        kind: ``user`` for what the user can mend, ``peer`` where another worker is to blame,
-            ``memory`` for memory that ran out, ``error`` for everything else.
-        message: one line.
-        trace: the traceback.
-    """
-
-    kind: str
-    message: str
-    trace: str
 
 
 class _Forwarder:

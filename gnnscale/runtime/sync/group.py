@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from gnnscale.config import ConfigError
 
-__all__ = ["ALONE", "Group", "PeerLostError", "Rendezvous", "join", "join_torchrun"]
+__all__ = ["ALONE", "Group", "PeerLostError", "join", "join_torchrun"]
 
 #: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
 #: learn of it at once; a validation over a large graph may take hours.
@@ -28,14 +29,6 @@ _RENDEZVOUS = timedelta(minutes=5)
 
 class PeerLostError(RuntimeError):
     """Another process of the group is gone; the cause is with that one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rendezvous:
-    """Where the processes of a run meet: a key-value store at ``host:port``."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +128,16 @@ def join_torchrun(num_devices: int, *, backend: str) -> Iterator[Group]:
 
 
 @contextmanager
-def join(rank: int, size: int, meeting: Rendezvous | None, *, backend: str) -> Iterator[Group]:
-    """Join the group of ``size`` processes of this machine as ``rank``."""
+def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterator[Group]:
+    """Join the group of ``size`` processes of this machine as ``rank``.
+
+    Args:
+        rank: this process's number.
+        size: number of processes.
+        meeting: a file, missing at first, by which the processes find each other; None for one
+            process alone.
+        backend: torch.distributed's.
+    """
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group
@@ -144,7 +145,8 @@ def join(rank: int, size: int, meeting: Rendezvous | None, *, backend: str) -> I
     # gloo would look the machine's own name up, which not every machine can.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with _peers():
-        store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=_RENDEZVOUS)
+        store = FileStore(str(meeting), size)
+        store.set_timeout(_RENDEZVOUS)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     yield from _until_left(group)
 

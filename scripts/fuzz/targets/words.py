@@ -39,7 +39,7 @@ _OPTIONS = (
     dataset.self_loops dataset.feature_dtype dataset.memory_bytes dataset.undirected
     dataset._target_ dataset.nothing model._target_ model.dropout model.norm optimizer
     optimizer.lr optimizer.weight_decay optimizer.schedule optimizer.schedule_factor
-    sampler.fanouts sampler.replace sampler.layer_sizes runtime.prefetch runtime.port
+    sampler.fanouts sampler.replace sampler.layer_sizes runtime.prefetch
     runtime.prefetch_depth runtime.compute_dtype runtime.eval_every runtime.patience
     runtime.clip_norm runtime.inference device_plan device_plan.devices device_plan.split
     accelerators graph platform hybrid prefetch fused calibrate store hydra.job.name hydra.verbose

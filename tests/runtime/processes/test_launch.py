@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import socket
 import sys
 import threading
 import time
@@ -179,22 +178,6 @@ def test_a_device_without_room_for_its_part(
     assert "\n" not in str(error.value)
     assert not workers()
     assert not (tmp_path / "checkpoints").exists()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_a_port_that_is_in_use(
-    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path, host: str
-) -> None:
-    with socket.socket() as other:
-        other.bind((host, 0))
-        other.listen()
-        port = other.getsockname()[1]
-        config = settings(*STATIC, f"runtime.port={port}")
-        message = f"runtime.port={port}: already in use; choose another, or null for a free one"
-        with pytest.raises(ConfigError) as error:
-            launch(config, tmp_path, observer, options={})
-    assert str(error.value) == message
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_more_workers_than_threads_are_warned_of(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 
 from gnnscale.backend import CpuBackend
 from gnnscale.plan import Cpu
-from gnnscale.runtime.sync.group import Group, Rendezvous, join
+from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.stages import StageTimes
 
@@ -94,8 +95,8 @@ def check_synchronizer(group: Group) -> None:
 
 
 def main() -> None:
-    rank, size, port = map(int, sys.argv[1:4])
-    with join(rank, size, Rendezvous(host="127.0.0.1", port=port), backend="gloo") as group:
+    rank, size = map(int, sys.argv[1:3])
+    with join(rank, size, Path(sys.argv[3]), backend="gloo") as group:
         check_exchanges(group)
         check_synchronizer(group)
 

@@ -25,7 +25,7 @@ from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.optimizer import Adam
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import Group, Rendezvous, join
+from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.train import train
 
 
@@ -82,13 +82,13 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
 
 
 def main() -> None:
-    rank, size, port = map(int, sys.argv[1:4])
+    rank, size = map(int, sys.argv[1:3])
     folder = Path(sys.argv[4])
     OmegaConf.register_new_resolver("usable_cores", usable_cores)
     runs = json.loads((folder / "runs.json").read_text())
     with (
         initialize_config_module("gnnscale.configs", version_base="1.3"),
-        join(rank, size, Rendezvous(host="127.0.0.1", port=port), backend="gloo") as group,
+        join(rank, size, Path(sys.argv[3]), backend="gloo") as group,
     ):
         for name, overrides in runs.items():
             train_once(name, overrides, folder, group)

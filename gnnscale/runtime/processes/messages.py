@@ -1,0 +1,54 @@
+"""What a worker process is started with, and what it says when it fails."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnscale.runtime.settings import TrainConfig
+
+__all__ = ["OUT_OF_MEMORY", "Failure", "WorkerTask"]
+
+#: Exit status of a worker that has no memory left to say so.
+OUT_OF_MEMORY = errno.ENOMEM
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTask:
+    """What a worker is started with.
+
+    Attributes:
+        config: the run's options.
+        directory: the run directory.
+        options: ``config`` as plain values.
+        rank: its device's position in the plan.
+        size: number of workers.
+        meeting: the file by which they find each other; None for a worker without others.
+        backend: torch.distributed's.
+    """
+
+    config: TrainConfig
+    directory: Path
+    options: dict[str, Any]
+    rank: int
+    size: int
+    meeting: Path | None
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a worker ends before its time.
+
+    Attributes:
+        kind: ``user`` for what the user can mend, ``peer`` where another worker is to blame,
+            ``memory`` for memory that ran out, ``error`` for everything else.
+        message: one line.
+        trace: the traceback.
+    """
+
+    kind: str
+    message: str
+    trace: str
