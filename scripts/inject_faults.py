@@ -81,7 +81,12 @@ def stacks():
             frame = frame.f_back
         yield names
 
-threading.Thread(target=watch, daemon=True).start()
+def start():
+    threading.Thread(target=watch, daemon=True).start()
+
+start()
+# A thread does not survive a fork.
+os.register_at_fork(after_in_child=start)
 """
 #: What a worker is doing, by the innermost of these functions on a thread's stack.
 DOING = {
@@ -204,10 +209,15 @@ class Training:
     def pids(processes: list[Process]) -> list[int]:
         return [process.pid for process in processes]
 
+    def server(self) -> Process | None:
+        """The process that forks its workers."""
+        below = descendants(self.process.pid)
+        return next((process for process in below if "fork_server" in process.command), None)
+
     def workers(self) -> list[Process]:
         """Its worker processes that are there by now, in the order of ranks."""
-        below = descendants(self.process.pid)
-        return [process for process in below if "spawn_main" in process.command]
+        server = self.server()
+        return [] if server is None else descendants(server.pid)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Wait until something has happened; the run must go on until then."""

@@ -185,6 +185,23 @@ def test_workers_end_with_the_command(runs: Runs, tmp_path: Path, starting: bool
     ended(run, -signal.SIGKILL)
 
 
+def test_a_run_outlives_the_server_that_forked_its_workers(runs: Runs, tmp_path: Path) -> None:
+    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID)
+    os.kill(run.server().pid, signal.SIGKILL)
+    run.wait_until_gone()
+    assert run.process.returncode == 0
+    assert run.left_behind() == []
+
+
+def test_a_worker_killed_after_the_server(runs: Runs, tmp_path: Path) -> None:
+    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    worker = run.workers()[1]
+    os.kill(run.server().pid, signal.SIGKILL)
+    os.kill(worker.pid, signal.SIGKILL)
+    line = ended(run, 1)
+    assert line.startswith(f"worker emulated:1: process {worker.pid} ended without a word")
+
+
 def test_a_worker_whose_memory_runs_out(runs: Runs, tmp_path: Path) -> None:
     # Where it validates next, it needs a thread, which cannot begin.
     run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)

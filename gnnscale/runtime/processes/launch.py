@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-import multiprocessing
 import pickle
 import signal
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from gnnscale.config import ConfigError
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
+from gnnscale.runtime.processes.begin import Surroundings
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
-from gnnscale.runtime.processes.spawned import begin
+from gnnscale.runtime.processes.server import WorkerProcess, start_server, stop_server
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
@@ -28,6 +26,8 @@ __all__ = ["WorkerError", "distributed_backend", "launch"]
 
 log = logging.getLogger(__name__)
 
+#: Numbers of the files at which the workers of a run meet.
+_MEETINGS = itertools.count()
 #: Seconds in which other workers may still tell what they know, once the first has failed: one
 #: that dies takes its peers' connections with it, and their complaints may arrive first.
 _LAST_WORDS_S = 0.5
@@ -42,8 +42,7 @@ class WorkerError(RuntimeError):
 @dataclass(kw_only=True)
 class _Worker:
     name: str
-    process: BaseProcess
-    connection: Connection
+    process: WorkerProcess
     done: bool = False
     failure: Failure | None = None
 
@@ -71,49 +70,41 @@ def launch(
         ConfigError: what ``train`` raises.
         WorkerError: a worker failed or died; the message says which and why.
     """
-    devices = config.device_plan.parsed()
-    context = multiprocessing.get_context("spawn")
     workers: list[_Worker] = []
-    with tempfile.TemporaryDirectory(prefix="gnnscale-") as folder:
-        try:
-            for rank, device in enumerate(devices):
-                ours, theirs = context.Pipe()
-                task = WorkerTask(
-                    config=config,
-                    directory=directory,
-                    options=options,
-                    rank=rank,
-                    size=len(devices),
-                    meeting=Path(folder) / "meeting" if len(devices) > 1 else None,
-                    backend=distributed_backend(config),
-                )
-                name = device.name or device.kind
-                process = context.Process(
-                    target=begin, args=(pickle.dumps(task), theirs), name=name, daemon=True
-                )
-                with _without_ctrl_c():
-                    process.start()
-                theirs.close()
-                workers.append(_Worker(name=name, process=process, connection=ours))
-            return _listen(workers, observer, directory)
-        finally:
-            _end(workers)
-            remove_unfinished_checkpoints(directory)
-
-
-@contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """Hold SIGINT back, and from a process that is started in here for good.
-
-    A terminal sends it to workers as well, which would complain before they can ignore it.
-    """
-    # What this starts would let the signal through again, when it is started by the first worker.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    server = start_server()
+    meeting = server.folder / f"meeting-{next(_MEETINGS)}"
+    surroundings = pickle.dumps(Surroundings.of_this_process())
     try:
-        yield
+        for task in _tasks(config, directory, options, meeting):
+            device = config.device_plan.parsed()[task.rank]
+            process = server.start_worker()
+            workers.append(_Worker(name=device.name or device.kind, process=process))
+            # Where it is gone already, it is found so below.
+            with suppress(BrokenPipeError):
+                process.connection.send_bytes(surroundings)
+                process.connection.send_bytes(pickle.dumps(task))
+        return _listen(workers, observer, directory)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _end(workers)
+        meeting.unlink(missing_ok=True)
+        remove_unfinished_checkpoints(directory)
+
+
+def _tasks(
+    config: TrainConfig, directory: Path, options: dict[str, Any], meeting: Path
+) -> Iterator[WorkerTask]:
+    """Yield a task for each device of the plan."""
+    size = len(config.device_plan.parsed())
+    for rank in range(size):
+        yield WorkerTask(
+            config=config,
+            directory=directory,
+            options=options,
+            rank=rank,
+            size=size,
+            meeting=meeting if size > 1 else None,
+            backend=distributed_backend(config),
+        )
 
 
 def _listen(workers: Sequence[_Worker], observer: Observer, directory: Path) -> TrainResult:
@@ -121,7 +112,7 @@ def _listen(workers: Sequence[_Worker], observer: Observer, directory: Path) -> 
     result: TrainResult | None = None
     deadline: float | None = None
     while not all(worker.done for worker in workers):
-        open_ones = {w.connection: w for w in workers if not w.done and w.failure is None}
+        open_ones = {w.process.connection: w for w in workers if not w.done and w.failure is None}
         timeout = None if deadline is None else max(deadline - time.monotonic(), 0)
         ready = wait(list(open_ones), timeout) if open_ones else []
         for connection in ready:
@@ -140,7 +131,7 @@ def _listen(workers: Sequence[_Worker], observer: Observer, directory: Path) -> 
 def _hear(worker: _Worker, observer: Observer) -> TrainResult | None:
     """Take one message of a worker; a closed connection is the end of its process."""
     try:
-        event, content = worker.connection.recv()
+        event, content = worker.process.connection.recv()
     except (EOFError, OSError):
         worker.failure = _death(worker.process)
         return None
@@ -160,12 +151,15 @@ def _hear(worker: _Worker, observer: Observer) -> TrainResult | None:
     return None
 
 
-def _death(process: BaseProcess) -> Failure:
-    process.join(1)
-    code = process.exitcode
+def _death(process: WorkerProcess) -> Failure:
+    code = process.exit_code(timeout=1)
     if code == OUT_OF_MEMORY:
         return Failure(kind="memory", message="out of memory", trace="")
-    if code is not None and code < 0:
+    if process.pid is None:
+        return Failure(kind="killed", message="the process that starts workers is gone", trace="")
+    if code is None:
+        message = "ended without a word, and the process that starts workers is gone as well"
+    elif code < 0:
         name = signal.Signals(-code).name
         hint = "; the system does this when memory runs out" if name == "SIGKILL" else ""
         message = f"killed by {name}{hint}"
@@ -206,8 +200,9 @@ def _end(workers: Sequence[_Worker]) -> None:
     """Leave no process behind. Those that are done get a moment to go by themselves."""
     for worker in workers:
         if worker.done:
-            worker.process.join(1)
-        worker.process.kill()
+            worker.process.exit_code(timeout=1)
+    if any(worker.process.pid is None for worker in workers):
+        # It has not come to fork them yet, and is not to do so any more.
+        stop_server()
     for worker in workers:
-        worker.process.join()
-        worker.connection.close()
+        worker.process.end()

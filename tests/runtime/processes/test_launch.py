@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import sys
 import threading
@@ -27,8 +26,14 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 STATIC = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
 
 
+def children(pid: int) -> list[int]:
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(each) for file in files for each in file.read_text().split()]
+
+
 def workers() -> list[int]:
-    return [each.pid for each in multiprocessing.active_children() if each.pid is not None]
+    """The processes that the server of this process has forked."""
+    return [each for child in children(os.getpid()) for each in children(child)]
 
 
 def mapped(pid: int, file: str) -> tuple[int, int]:

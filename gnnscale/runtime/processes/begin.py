@@ -1,0 +1,71 @@
+"""What a worker process does first."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+__all__ = ["Surroundings", "begin"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a worker takes over from the process that wants it, which may have changed since.
+
+    Attributes:
+        directory: the working directory.
+        search_path: where Python finds modules.
+        variables: the environment.
+    """
+
+    directory: Path
+    search_path: list[str]
+    variables: dict[str, str]
+
+    @classmethod
+    def of_this_process(cls) -> Surroundings:
+        """Return those of this process."""
+        return cls(directory=Path.cwd(), search_path=list(sys.path), variables=dict(os.environ))
+
+    def take_over(self) -> None:
+        """Make them those of this process."""
+        os.chdir(self.directory)
+        sys.path[:] = self.search_path
+        os.environ.clear()
+        os.environ.update(self.variables)
+
+
+def begin(descriptor: int) -> None:
+    """Do a worker's task, but end as soon as the process that wants it does.
+
+    Args:
+        descriptor: of the connection to that process. It sends pickled ``Surroundings``, and then a
+            pickled ``WorkerTask``.
+    """
+    # Ctrl-C reaches every process of a terminal; the one that wants this one decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(descriptor)
+    try:
+        surroundings, task = connection.recv_bytes(), connection.recv_bytes()
+    except (EOFError, OSError):
+        return
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    pickle.loads(surroundings).take_over()
+
+    from gnnscale.runtime.processes.worker import work
+
+    work(pickle.loads(task), connection)
+
+
+def _end_with_parent(connection: Connection) -> None:
+    """Wait for the other end to close, which it does however its process ends."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        os._exit(1)

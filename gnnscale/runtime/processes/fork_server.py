@@ -1,0 +1,135 @@
+"""The process that workers are forked from: it imports torch once, for all workers and all runs.
+
+Nothing of weight is imported here before ``serve`` does so.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import time
+import traceback
+from contextlib import suppress
+from typing import NoReturn
+
+from gnnscale.runtime.processes.begin import begin
+
+__all__ = ["NUMBER", "NUM_DESCRIPTORS", "serve"]
+
+#: How a process number, and later the exit code, goes through a status pipe.
+NUMBER = struct.Struct("=i")
+#: Descriptors of a request: connection, status pipe, standard output, standard error.
+NUM_DESCRIPTORS = 4
+#: Seconds that workers get to end by themselves once the process that wanted them is gone.
+_GRACE_S = 2.0
+
+
+def serve(control: int, folder: str) -> None:
+    """Fork a worker for every request, until the other end of ``control`` closes.
+
+    A request is one byte with four descriptors: the worker's connection, the pipe into which its
+    process number and, once it has ended, its exit code are written, its standard output, and its
+    standard error.
+
+    Args:
+        control: descriptor of a stream socket.
+        folder: what runs keep there is removed at the end.
+    """
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    _import_all()
+    status_pipes: dict[int, int] = {}
+    with socket.socket(fileno=control) as requests:
+        while True:
+            ready, _, _ = select.select([requests.fileno(), wake], [], [])
+            if wake in ready:
+                os.read(wake, 4096)
+                _reap(status_pipes)
+            if requests.fileno() in ready:
+                request, found, _, _ = socket.recv_fds(requests, 1, NUM_DESCRIPTORS)
+                if not request:
+                    break
+                _fork(found, status_pipes, [requests.fileno(), wake, woken])
+    _end_all(status_pipes)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import_all() -> None:
+    """Import what a worker needs, without starting a thread: those do not survive a fork."""
+    from gnnscale.hardware import let_idle_threads_sleep
+
+    let_idle_threads_sleep()
+    # NumPy's own library of products starts threads when it is loaded; products are torch's.
+    name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ.setdefault(name, "1")
+    # What is missing or does not fit into memory is for the worker to tell.
+    with suppress(Exception):
+        import numpy  # noqa: F401
+
+        if given is None:
+            del os.environ[name]
+
+        import gnnscale.runtime.processes.worker  # noqa: F401
+    # Nobody collects what is imported by now: workers share its memory as it is.
+    gc.freeze()
+
+
+def _fork(found: list[int], status_pipes: dict[int, int], own: list[int]) -> None:
+    """Fork a worker, and write its process number into its status pipe."""
+    connection, status, *streams = found
+    pid = os.fork()
+    if pid == 0:
+        _become_worker(connection, streams, [status, *status_pipes.values(), *own])
+    for each in (connection, *streams):
+        os.close(each)
+    status_pipes[pid] = status
+    _write(status, pid)
+
+
+def _become_worker(connection: int, streams: list[int], foreign: list[int]) -> NoReturn:
+    """Do a worker's task in the process just forked, and end it."""
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for each in foreign:
+            os.close(each)
+        for number, stream in zip((1, 2), streams, strict=True):
+            os.dup2(stream, number)
+            os.close(stream)
+        begin(connection)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _reap(status_pipes: dict[int, int]) -> None:
+    """Pass on the exit codes of the workers that have ended; negative ones are signals."""
+    for pid in list(status_pipes):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            pipe = status_pipes.pop(pid)
+            _write(pipe, os.waitstatus_to_exitcode(status))
+            os.close(pipe)
+
+
+def _write(pipe: int, number: int) -> None:
+    with suppress(BrokenPipeError):
+        os.write(pipe, NUMBER.pack(number))
+
+
+def _end_all(status_pipes: dict[int, int]) -> None:
+    """Wait for the workers, which end with their connections, and kill those that do not."""
+    deadline = time.monotonic() + _GRACE_S
+    while status_pipes and time.monotonic() < deadline:
+        _reap(status_pipes)
+        time.sleep(0.01)
+    for pid in status_pipes:
+        os.kill(pid, signal.SIGKILL)

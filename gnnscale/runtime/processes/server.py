@@ -1,0 +1,184 @@
+"""Worker processes as their run sees them: forked by a server that is started once.
+
+Importing this is quick, so that a command can start the server before it does anything else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnnscale.runtime.processes.fork_server import NUMBER
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+__all__ = ["WorkerProcess", "WorkerServer", "start_server", "stop_server"]
+
+_PROGRAM = (
+    "import json, sys; control, folder, sys.path[:] = json.loads(sys.argv[1]); "
+    "from gnnscale.runtime.processes.fork_server import serve; serve(control, folder)"
+)
+_server: WorkerServer | None = None
+
+
+class WorkerServer:
+    """A process that has imported torch, or is about to, and forks workers.
+
+    Attributes:
+        folder: for files of runs, removed with the server, however it and this process end.
+    """
+
+    def __init__(self) -> None:
+        """Start the process; returns at once."""
+        self.folder = Path(tempfile.mkdtemp(prefix="gnnscale-"))
+        self._owner = os.getpid()
+        self._control, theirs = socket.socketpair()
+        with theirs, _without_ctrl_c():
+            arguments = [theirs.fileno(), str(self.folder), [str(each) for each in sys.path]]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, json.dumps(arguments)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is there, and was not started by the process that this one was forked from."""
+        return os.getpid() == self._owner and self._process.poll() is None
+
+    def start_worker(self) -> WorkerProcess:
+        """Ask for a worker, which may take until torch is imported.
+
+        Where the server is gone, the worker's connection is closed.
+        """
+        # Imported late: what starts a server wants it to be under way first.
+        from multiprocessing.connection import Pipe
+
+        ours, theirs = Pipe()
+        status, written = os.pipe()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self._control, [b"w"], [theirs.fileno(), written, 1, 2])
+        theirs.close()
+        os.close(written)
+        return WorkerProcess(ours, status)
+
+    def stop(self) -> None:
+        """End the server, and remove its folder; its workers are ended by whoever wants them."""
+        self._control.close()
+        if os.getpid() != self._owner:
+            return
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class WorkerProcess:
+    """A worker process.
+
+    Attributes:
+        connection: to the worker; it closes when the process ends.
+    """
+
+    def __init__(self, connection: Connection, status: int) -> None:
+        """Take over what a server has made.
+
+        Args:
+            connection: to the worker.
+            status: descriptor of a pipe with its process number and its exit code.
+        """
+        self.connection = connection
+        self._status = status
+        self._numbers: list[int] = []
+
+    @property
+    def pid(self) -> int | None:
+        """Its process number, None while it is not started, or where the server died before."""
+        self._read(1, timeout=0)
+        return self._numbers[0] if self._numbers else None
+
+    def exit_code(self, timeout: float | None = None) -> int | None:
+        """Wait for its exit code, negative for a signal; None where nobody is left to tell it.
+
+        Args:
+            timeout: seconds to wait, None for no limit.
+        """
+        self._read(2, timeout=timeout)
+        return self._numbers[1] if len(self._numbers) > 1 else None
+
+    def end(self) -> None:
+        """End the process, and return once it is gone."""
+        if self.exit_code(timeout=0) is None:
+            if (pid := self.pid) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.exit_code()
+            self._hang_up()
+        self.connection.close()
+        os.close(self._status)
+
+    def _hang_up(self) -> None:
+        """Close one direction, at which the process ends, and wait until it closes the other.
+
+        It may be that nobody told its number or its exit code: the server is gone.
+        """
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
+            line.shutdown(socket.SHUT_WR)
+        with suppress(EOFError, OSError):
+            while True:
+                self.connection.recv_bytes()
+
+    def _read(self, count: int, *, timeout: float | None) -> None:
+        """Read the pipe until ``count`` numbers are known, or it is closed."""
+        from multiprocessing.connection import wait
+
+        while len(self._numbers) < count and wait([self._status], timeout):
+            content = os.read(self._status, NUMBER.size)
+            if not content:
+                return
+            self._numbers.append(NUMBER.unpack(content)[0])
+
+
+def start_server() -> WorkerServer:
+    """Return the server of this process, started where there is none."""
+    global _server
+    if _server is None or not _server.usable:
+        if _server is None:
+            atexit.register(stop_server)
+        else:
+            _server.stop()
+        _server = WorkerServer()
+    return _server
+
+
+def stop_server() -> None:
+    """End the server of this process, if there is one."""
+    global _server
+    if _server is not None:
+        _server.stop()
+        _server = None
+        atexit.unregister(stop_server)
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Hold SIGINT back, and from a process that is started in here for good.
+
+    A terminal sends it to that one as well, which would complain before it can ignore it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
