@@ -25,6 +25,6 @@ class Adam(OptimizerConfig):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.Adam`` over the model's parameters."""
-        import torch
+        from gnnscale.optimizer.plain import PlainAdam
 
-        return torch.optim.Adam(self.parameter_groups(model), lr=self.lr, fused=True)
+        return PlainAdam(self.parameter_groups(model), lr=self.lr, fused=True)

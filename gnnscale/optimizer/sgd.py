@@ -33,8 +33,8 @@ class Sgd(OptimizerConfig):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.SGD`` over the model's parameters."""
-        import torch
+        from gnnscale.optimizer.plain import PlainSgd
 
-        return torch.optim.SGD(
+        return PlainSgd(
             self.parameter_groups(model), lr=self.lr, momentum=self.momentum, fused=True
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -15,20 +16,26 @@ from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, check_range, typed
 from gnnscale.files import write_whole
-from gnnscale.hardware import home
+from gnnscale.hardware import find_machine, home, installed
 from gnnscale.options_file import check_references, read_yaml
 from gnnscale.plan.device import MAX_DEVICES, Cpu, Device, Emulated, parse_devices
 from gnnscale.plan.device_plan import MAX_THREADS
 
 __all__ = [
+    "Identity",
     "Platform",
     "PlatformConfig",
     "Processor",
     "ThisMachine",
+    "estimate_file",
     "platform_file",
+    "read_platform",
     "shared_rate",
 ]
 
+log = logging.getLogger(__name__)
+
+_MEASURE = "run gnnscale doctor calibrate=true"
 #: Rates for which a processor has a figure for each number of threads.
 _PER_THREADS = (
     "memory_bandwidth",
@@ -177,6 +184,34 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
 
 
 @dataclass(frozen=True, kw_only=True)
+class Identity:
+    """By what a machine is told from others: figures measured on one say nothing of another.
+
+    Attributes:
+        processor: its model name.
+        cores: cores that a run may use.
+        memory_gib: main memory, in whole GiB.
+        torch: the version that did the work.
+    """
+
+    processor: str
+    cores: int
+    memory_gib: int
+    torch: str
+
+    @classmethod
+    def here(cls) -> Identity:
+        """Return that of this machine; torch is not imported."""
+        machine = find_machine()
+        return cls(
+            processor=machine.processor,
+            cores=machine.cores,
+            memory_gib=round(machine.memory.total / 2**30),
+            torch=installed("torch") or "none",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlatformConfig(ABC):
     """Base of the configuration group ``platform``."""
 
@@ -194,12 +229,14 @@ class Platform(PlatformConfig):
         processor: the host.
         accelerator: options of a device, as in a device plan; None for a machine without one.
         num_accelerators: how many it has.
+        measured_on: the machine that measured the figures; None where they come from elsewhere.
     """
 
     name: str
     processor: Processor
     accelerator: dict[str, Any] | None = None
     num_accelerators: int = 0
+    measured_on: Identity | None = None
 
     def __post_init__(self) -> None:
         check_range("platform.num_accelerators", self.num_accelerators, 0, MAX_DEVICES)
@@ -222,6 +259,15 @@ class Platform(PlatformConfig):
         """Return it: it is all here."""
         return self
 
+    @property
+    def change(self) -> str | None:
+        """What this machine has other than the one that measured the figures; None for nothing."""
+        if self.measured_on is None:
+            return None
+        then, now = asdict(self.measured_on), asdict(Identity.here())
+        changed = (f"{key} {then[key]}, here {now[key]}" for key in then if then[key] != now[key])
+        return "; ".join(changed) or None
+
     def write(self, file: Path) -> None:
         """Write the platform to ``file``, whole or not at all."""
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -233,12 +279,32 @@ def platform_file() -> Path:
     return home() / "platform.yaml"
 
 
+def estimate_file() -> Path:
+    """Return where an estimate of this machine's figures is kept, for runs before calibration."""
+    return home() / "platform.estimated.yaml"
+
+
+def read_platform(file: Path) -> Platform:
+    """Return the figures that ``Platform.write`` has written.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: it cannot be used.
+    """
+    content = read_yaml(file)
+    check_references(file, content, allowed=False)
+    try:
+        return typed(OmegaConf.create(content), Platform)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}; {_MEASURE} again") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ThisMachine(PlatformConfig):
     """This machine, as ``gnnscale doctor calibrate=true`` measured it.
 
     Attributes:
-        file: where the figures are; None for ``platform_file()``.
+        file: where the figures are, perhaps of another machine; None for ``platform_file()``.
     """
 
     file: Path | None = None
@@ -247,19 +313,16 @@ class ThisMachine(PlatformConfig):
         """Read the figures.
 
         Raises:
-            ConfigError: there are none, or the file cannot be used.
+            ConfigError: there are none of this machine, or the file cannot be used.
         """
         file = self.file or platform_file()
         try:
-            content = read_yaml(file)
-            check_references(file, content, allowed=False)
+            platform = read_platform(file)
         except FileNotFoundError:
-            raise ConfigError(
-                f"{file}: no figures of this machine; run gnnscale doctor calibrate=true"
-            ) from None
-        try:
-            return typed(OmegaConf.create(content), Platform)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{file}: {error}; run gnnscale doctor calibrate=true again"
-            ) from None
+            raise ConfigError(f"{file}: no figures of this machine; {_MEASURE}") from None
+        if platform.change is not None:
+            told = f"{file}: figures of another machine ({platform.change})"
+            if self.file is None:
+                raise ConfigError(f"{told}; {_MEASURE} again")
+            log.warning(told)
+        return platform

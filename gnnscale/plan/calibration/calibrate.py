@@ -27,7 +27,7 @@ from gnnscale.plan.calibration.probes import (
     time_steps,
 )
 from gnnscale.plan.perf.host_work import load_work, propagation_work
-from gnnscale.plan.platform import Platform, Processor
+from gnnscale.plan.platform import Identity, Platform, Processor
 from gnnscale.progress import track
 
 __all__ = ["calibrate", "estimate"]
@@ -144,7 +144,7 @@ def _measure(effort: _Effort, *, name: str) -> Platform:
         **per_run,
         **per_threads,
     )
-    return Platform(name=name, processor=processor)
+    return Platform(name=name, processor=processor, measured_on=Identity.here())
 
 
 def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:

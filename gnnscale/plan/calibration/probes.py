@@ -19,6 +19,7 @@ from gnnscale import ops
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, layer_shapes
 from gnnscale.sampler import NeighborSampler
@@ -240,7 +241,7 @@ def time_steps(
         together: sum gradients with the other processes of the default group.
     """
     model = probe.model.build(num_features=probe.num_features, num_classes=probe.num_classes)
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    optimizer = PlainAdam(model.parameters(), fused=True)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
     order = np.random.default_rng(_SEED).permutation(graph.train_idx)
     features = mapped(graph.num_vertices * probe.num_features).reshape(-1, probe.num_features)

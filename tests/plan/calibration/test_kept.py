@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.plan.calibration import calibrate
+from gnnscale.plan.calibration.kept import this_machine
+from gnnscale.plan.platform import (
+    Identity,
+    Platform,
+    ThisMachine,
+    estimate_file,
+    platform_file,
+    read_platform,
+)
+
+
+@pytest.fixture
+def figures(platform: Callable[..., Platform]) -> Platform:
+    return platform()
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Platform) -> list[Platform]:
+    """What has been measured; each time the machine is a little faster."""
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    found: list[Platform] = []
+
+    def estimate() -> Platform:
+        faster = replace(figures.processor, update_s=1 / (2 + len(found)))
+        found.append(
+            replace(figures, name="estimated", processor=faster, measured_on=Identity.here())
+        )
+        return found[-1]
+
+    monkeypatch.setattr(calibrate, "estimate", estimate)
+    return found
+
+
+def elsewhere(figures: Platform) -> Platform:
+    here = Identity.here()
+    return replace(figures, measured_on=replace(here, torch="0.1", cores=here.cores + 1))
+
+
+def test_an_estimate_is_measured_once(measured: list[Platform]) -> None:
+    assert this_machine() == this_machine() == measured[0]
+    assert len(measured) == 1
+    assert read_platform(estimate_file()) == measured[0]
+
+
+@pytest.mark.parametrize("change", ["processor", "cores", "memory_gib", "torch"])
+def test_a_machine_that_has_changed_is_measured_again(
+    measured: list[Platform], change: str
+) -> None:
+    first = this_machine()
+    other = {"processor": "another", "cores": 99, "memory_gib": 7, "torch": "0.1"}[change]
+    replace(first, measured_on=replace(Identity.here(), **{change: other})).write(estimate_file())
+    assert this_machine() == measured[1]
+    assert this_machine() == measured[1]
+    assert len(measured) == 2
+
+
+def test_a_damaged_estimate_is_measured_again(measured: list[Platform]) -> None:
+    this_machine()
+    estimate_file().write_text("name: [")
+    assert this_machine() == measured[1] == read_platform(estimate_file())
+
+
+def test_calibration_comes_first_but_not_that_of_another_machine(
+    measured: list[Platform], figures: Platform, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = replace(figures, measured_on=Identity.here())
+    mine.write(platform_file())
+    assert this_machine() == mine == ThisMachine().open()
+    assert not measured
+    elsewhere(figures).write(platform_file())
+    assert this_machine() == measured[0]
+    cores = Identity.here().cores
+    told = f"figures of another machine (cores {cores + 1}, here {cores}; torch 0.1, here "
+    assert told in caplog.text
+    with pytest.raises(ConfigError) as error:
+        ThisMachine().open()
+    assert f"{platform_file()}: {told}" in str(error.value)
+
+
+def test_a_file_of_ones_own_is_used_and_told_of(
+    tmp_path: Path, figures: Platform, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "mine.yaml"
+    figures.write(file)
+    assert ThisMachine(file=file).open() == figures
+    assert not caplog.text
+    elsewhere(figures).write(file)
+    with caplog.at_level(logging.WARNING):
+        assert ThisMachine(file=file).open() == elsewhere(figures)
+    assert f"{file}: figures of another machine (cores" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_home_that_cannot_be_written_to(
+    measured: list[Platform], caplog: pytest.LogCaptureFixture
+) -> None:
+    estimate_file().parent.mkdir(mode=0o500)
+    assert this_machine() == measured[0]
+    assert "the next run measures this machine again" in caplog.text
