@@ -64,6 +64,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds of a step from which on a rehearsal takes long enough to be told of.
 _SLOW_S = 0.5
+#: Seconds from one checkpoint to the next at least: a short epoch is trained again sooner than the
+#: disk has it. After the last epoch there always is one.
+_CHECKPOINT_EVERY_S = 1.0
 
 
 @dataclass(kw_only=True)
@@ -83,6 +86,8 @@ class Run:
         step: steps done, over all epochs; with the seed it fixes samples and dropout.
         history: records of the epochs done.
         best_weights: the model's state after the best epoch, in the worker that leads.
+        saved_at: when it last began to write a checkpoint.
+        saved_best: the epoch whose weights are on disk as the best.
     """
 
     config: TrainConfig
@@ -104,6 +109,8 @@ class Run:
     step: int = 0
     history: list[EpochRecord] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    saved_at: float = -math.inf
+    saved_best: int | None = None
     plan: DevicePlan = field(init=False)
     predicted: Prediction | None = None
     planning_s: float = 0.0
@@ -365,7 +372,8 @@ class Run:
         if best_epoch(self.history) == self.epoch:
             weights = self.model.state_dict()
             self.best_weights = {name: value.clone() for name, value in weights.items()}
-        if self.config.runtime.checkpoint:
+        waited_s = time.perf_counter() - self.saved_at
+        if self.config.runtime.checkpoint and (self.finished or waited_s >= _CHECKPOINT_EVERY_S):
             self._save()
         self.observer.finished_epoch(record)
 
@@ -413,11 +421,12 @@ class Run:
             torch.set_num_threads(before)
 
     def _save(self) -> None:
-        """Write the best weights where this epoch made them, then everything."""
-        if best_epoch(self.history) == self.epoch:
-            save_checkpoint(
-                self.directory / BEST, {"epoch": self.epoch, "model": self.best_weights}
-            )
+        """Write the best weights where they are new, then everything."""
+        self.saved_at = time.perf_counter()
+        best = best_epoch(self.history)
+        if best != self.saved_best:
+            save_checkpoint(self.directory / BEST, {"epoch": best, "model": self.best_weights})
+            self.saved_best = best
         save_checkpoint(
             self.directory / LAST,
             {

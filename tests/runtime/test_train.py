@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset, StoreWriter, from_arrays
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
-from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+from gnnscale.runtime import state
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
@@ -99,10 +101,19 @@ class StopAt:
         ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.norm=batch"],
     ],
 )
-@pytest.mark.parametrize("step", [2, 9, 17])
+@pytest.mark.parametrize(
+    ("step", "every_s"), [(2, 0.0), (9, 0.0), (17, 0.0), (9, math.inf), (17, math.inf)]
+)
 def test_a_resumed_run_ends_as_one_never_stopped(
-    options: Compose, observer: Any, tmp_path: Path, overrides: list[str], step: int
+    options: Compose,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+    step: int,
+    every_s: float,
 ) -> None:
+    monkeypatch.setattr(state, "_CHECKPOINT_EVERY_S", every_s)
     whole = run(options, tmp_path / "whole", observer, *overrides)
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path / "part", StopAt(step), *overrides)
@@ -114,6 +125,40 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     assert resumed.best_epoch == whole.best_epoch
     losses = [record.train_loss for record in resumed.history]
     assert losses == [record.train_loss for record in whole.history]
+
+
+@pytest.mark.parametrize(
+    ("every_s", "stop", "epochs"),
+    [
+        (0.0, "runtime.patience=null", [1, 2, 3, 4, 5, 6]),
+        (math.inf, "runtime.patience=null", [1, 6]),
+        (math.inf, "runtime.patience=2", [1, 4]),
+    ],
+)
+def test_checkpoints_of_short_epochs_wait(
+    options: Compose,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    every_s: float,
+    stop: str,
+    epochs: list[int],
+) -> None:
+    written: list[tuple[Path, int]] = []
+
+    def save(file: Path, content: Any) -> None:
+        written.append((file.relative_to(tmp_path), content["epoch"]))
+        save_checkpoint(file, content)
+
+    metrics = iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.0])
+    monkeypatch.setattr(state, "measure", lambda *_: (next(metrics), None))
+    monkeypatch.setattr(state, "save_checkpoint", save)
+    monkeypatch.setattr(state, "_CHECKPOINT_EVERY_S", every_s)
+    run(options, tmp_path, observer, "epochs=6", stop)
+    assert [epoch for file, epoch in written if file == LAST] == epochs
+    # The best weights go with a checkpoint of a later epoch, where theirs was not due.
+    assert [epoch for file, epoch in written if file == BEST] == [1, 2]
+    assert load_checkpoint(tmp_path / BEST)["epoch"] == 2
 
 
 def test_more_epochs_continue_a_finished_run(

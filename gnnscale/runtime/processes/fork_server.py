@@ -15,6 +15,7 @@ import struct
 import time
 import traceback
 from contextlib import suppress
+from importlib import import_module
 from typing import NoReturn
 
 from gnnscale.runtime.processes.begin import begin
@@ -25,6 +26,14 @@ __all__ = ["NUMBER", "NUM_DESCRIPTORS", "serve"]
 NUMBER = struct.Struct("=i")
 #: Descriptors of a request: connection, status pipe, standard output, standard error.
 NUM_DESCRIPTORS = 4
+#: What a worker imports, at once or when it comes to it.
+_PRELOADED = (
+    "gnnscale.runtime.processes.worker",
+    "gnnscale.runtime.checkpoint.tensor_file",
+    "gnnscale.optimizer.plain",
+    *(f"gnnscale.model.{name}" for name in ("gat", "gcn", "gin", "sage")),
+    *("numpy.random", "numpy.ctypeslib", "torch.profiler"),
+)
 #: Seconds that workers get to end by themselves once the process that wanted them is gone.
 _GRACE_S = 2.0
 
@@ -76,7 +85,8 @@ def _import_all() -> None:
         if given is None:
             del os.environ[name]
 
-        import gnnscale.runtime.processes.worker  # noqa: F401
+        for module in _PRELOADED:
+            import_module(module)
     # Nobody collects what is imported by now: workers share its memory as it is.
     gc.freeze()
 
