@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.errors import LiveError
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 __all__ = ["track"]
@@ -52,11 +51,11 @@ class _Bars:
         self._lock = threading.Lock()
         self._progress: Progress | None = None
 
-    def show(self, work: _Work) -> TaskID | None:
-        """Add a bar, or return None where another live display already owns the terminal."""
+    def show(self, work: _Work) -> TaskID:
+        """Add a bar."""
         with self._lock:
             if self._progress is None:
-                progress = Progress(
+                self._progress = Progress(
                     TextColumn("{task.description}"),
                     BarColumn(),
                     TextColumn("{task.fields[amounts]}"),
@@ -65,11 +64,7 @@ class _Bars:
                     auto_refresh=False,
                     transient=True,
                 )
-                try:
-                    progress.start()
-                except LiveError:
-                    return None
-                self._progress = progress
+                self._progress.start()
             return self._progress.add_task(work.description, total=work.total, amounts="")
 
     def update(self, task: TaskID, work: _Work) -> None:
@@ -91,10 +86,9 @@ _BARS = _Bars()
 
 def _draw(work: _Work, finished: threading.Event) -> None:
     task = _BARS.show(work)
-    while task is not None and not finished.wait(_BAR_INTERVAL):
+    while not finished.wait(_BAR_INTERVAL):
         _BARS.update(task, work)
-    if task is not None:
-        _BARS.hide(task)
+    _BARS.hide(task)
 
 
 def _log(work: _Work, finished: threading.Event) -> None:

@@ -28,19 +28,25 @@ def graph(random_graph: Callable[..., Graph]) -> Graph:
     return random_graph()
 
 
-def model_of(graph: Graph) -> GNN:
-    torch.manual_seed(3)
-    return GraphSAGE(hidden=16, dropout=0).build(
-        num_features=graph.num_features, num_classes=graph.num_classes
-    )
+@pytest.fixture
+def new_model(graph: Graph) -> Callable[[], GNN]:
+    """Build a model of ``graph``, with weights that are always the same."""
+
+    def build() -> GNN:
+        torch.manual_seed(3)
+        return GraphSAGE(hidden=16, dropout=0).build(
+            num_features=graph.num_features, num_classes=graph.num_classes
+        )
+
+    return build
 
 
 @pytest.fixture
-def backend(graph: Graph) -> OpenBackend:
-    """Open a device's backend on a random graph, with weights that are always the same."""
+def backend(graph: Graph, new_model: Callable[[], GNN]) -> OpenBackend:
+    """Open a device's backend on a random graph, for a model of its own unless it is given one."""
 
     def build(device: Device, *, model: GNN | None = None, fused: bool = True) -> Backend:
-        model = model or model_of(graph)
+        model = model or new_model()
         sampler = NeighborSampler(graph, fanouts=[10, 5], seed=1)
         loader = FeatureLoader(graph, model, num_threads=1, fused=fused)
         return open_backend(device, graph, model, sampler, loader)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from gnnscale.backend import CpuBackend, open_backend
 from gnnscale.backend.loading import FeatureLoader
@@ -36,38 +38,49 @@ def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
         assert torch.equal(parameter.grad, gradient)  # type: ignore[arg-type]
 
 
-def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend: Any) -> None:
-    whole, sliced = backend(Cpu()), backend(Cpu())
+def test_gradients_of_slices_sum_to_those_of_the_mini_batch(
+    backend: Any, new_model: Callable[[], nn.Module]
+) -> None:
     seeds = np.arange(60)
-    losses = []
-    for found, parts in ((whole, [seeds]), (sliced, [seeds[:13], seeds[13:20], seeds[20:]])):
+    losses, gradients = [], []
+    for parts in ([seeds], [seeds[:13], seeds[13:20], seeds[20:]]):
+        model = new_model()
+        found = backend(Cpu(), model=model)
         losses.append(0.0)
         for part in parts:
             batch = found.sample(part, 4)
             resident = found.transfer(batch, found.load(batch))
             losses[-1] += found.propagate(resident, len(part) / len(seeds))
+        gradients.append(gradients_of(found, model))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    for left, right in zip(gradients_of(whole), gradients_of(sliced), strict=True):
+    for left, right in zip(*gradients, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-7)
 
 
-def gradients_of(backend: Any) -> list[torch.Tensor]:
-    shapes = [parameter.shape for parameter in backend._model.parameters()]
-    into = [torch.full(shape, float("nan")) for shape in shapes]
+def gradients_of(backend: Any, model: nn.Module) -> list[torch.Tensor]:
+    into = [torch.full_like(parameter, float("nan")) for parameter in model.parameters()]
     backend.gradients_out(into)
-    return into
+    return [each.detach() for each in into]
 
 
-def test_gradients_before_any_step_are_zero(backend: Any) -> None:
-    assert all(not gradient.any() for gradient in gradients_of(backend(Cpu())))
+def test_gradients_before_any_step_are_zero(
+    backend: Any, new_model: Callable[[], nn.Module]
+) -> None:
+    model = new_model()
+    gradients = gradients_of(backend(Cpu(), model=model), model)
+    assert gradients
+    assert all(not gradient.any() for gradient in gradients)
 
 
-def test_threads_reach_every_stage(backend: Any) -> None:
+def test_threads_reach_every_stage(graph: Graph, new_model: Callable[[], Any]) -> None:
     before = torch.get_num_threads()
-    found = backend(Cpu())
+    model = new_model()
+    sampler = NeighborSampler(graph, fanouts=[10, 5])
+    loader = FeatureLoader(graph, model, num_threads=1)
+    found = open_backend(Cpu(), graph, model, sampler, loader)
     try:
         found.set_threads(Threads(sample=3, load=2, propagate=2))
-        assert (found._sampler.num_threads, found._loader.num_threads) == (3, 2)
+        assert (sampler.num_threads, loader.num_threads) == (3, 2)
         assert torch.get_num_threads() == 2
         found.set_threads(Threads(sample=1, load=1, propagate=0))
         assert torch.get_num_threads() == 1

@@ -16,8 +16,29 @@ from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
 from gnnscale.plan import Cpu, Emulated
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
-#: What sleeping may add, on a machine that does other things too.
-LATE = 0.08
+
+class Clock:
+    """Time that passes in sleep alone, and where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+    def took(self, run: Callable[[], Any]) -> tuple[Any, Any]:
+        """Seconds that passed while ``run`` ran, to be compared, and what came of it."""
+        start = self.now
+        result = run()
+        return pytest.approx(self.now - start), result
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: found.now)
+    monkeypatch.setattr(time, "sleep", found.advance)
+    return found
 
 
 @pytest.fixture
@@ -31,20 +52,6 @@ def emulated() -> Callable[..., Emulated]:
         "link_bandwidth": 1e18,
     }
     return lambda **fields: Emulated(**(fast | fields))
-
-
-def took(run: Callable[[], Any]) -> tuple[float, Any]:
-    """The shortest of three times, in seconds, and what came of it."""
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        result = run()
-        best = min(best, time.perf_counter() - start)
-    return best, result
-
-
-def lasts(seconds: float, expected: float) -> bool:
-    return expected <= seconds < expected + LATE
 
 
 def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> float:
@@ -69,47 +76,58 @@ def test_sizes_by_hand(tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_answers_are_the_processors(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], fused: bool
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    new_model: Callable[[], GNN],
+    fused: bool,
 ) -> None:
-    processor = backend(Cpu(), fused=fused)
-    accelerator = backend(emulated(launch_s=1e-3), fused=fused)
+    models = new_model(), new_model()
+    processor = backend(Cpu(), model=models[0], fused=fused)
+    accelerator = backend(emulated(launch_s=1e-3), model=models[1], fused=fused)
     for step in range(3):
         seeds = np.arange(step, 200, 3)
         left, right = processor.sample(seeds, step), accelerator.sample(seeds, step)
         assert left.input_vertices.tolist() == right.input_vertices.tolist()
         assert propagated(processor, left, 0.3) == propagated(accelerator, right, 0.3)
-    parameters = zip(processor._model.parameters(), accelerator._model.parameters(), strict=True)
-    assert all(torch.equal(left.grad, right.grad) for left, right in parameters)
-    into = [torch.zeros_like(parameter) for parameter in accelerator._model.parameters()]
+    into = [torch.zeros_like(parameter) for parameter in models[1].parameters()]
     accelerator.gradients_out(into)
-    for copy, parameter in zip(into, processor._model.parameters(), strict=True):
-        assert torch.equal(copy, parameter.grad)
+    for copy, *parameters in zip(into, *(each.parameters() for each in models), strict=True):
+        assert copy.any()
+        assert all(torch.equal(copy, parameter.grad) for parameter in parameters)
 
 
 def test_loading_takes_the_hosts_bandwidth(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    clock: Clock,
 ) -> None:
     # Eq. 7: |V^0| rows of 20 features in float32.
     num_bytes = len(batch.input_vertices) * 20 * 4
     found = backend(emulated(host_bandwidth=num_bytes / 0.1))
-    seconds, _ = took(lambda: found.load(batch))
-    assert lasts(seconds, 0.1)
+    seconds, _ = clock.took(lambda: found.load(batch))
+    assert seconds == 0.1
     assert found.late_steps == 0
-    seconds, _ = took(lambda: backend(emulated()).load(batch))
-    assert seconds < 0.1
+    seconds, _ = clock.took(lambda: backend(emulated()).load(batch))
+    assert seconds == 0.0
 
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_transfer_takes_the_links_time(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch, fused: bool
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    clock: Clock,
+    fused: bool,
 ) -> None:
     inputs = backend(Cpu(), fused=fused).load(batch)
     num_bytes = batch_bytes(batch, inputs, aggregated=inputs.aggregated)
     # Eq. 8, and a latency.
     found = backend(emulated(link_bandwidth=num_bytes / 0.07, link_latency_s=0.03), fused=fused)
-    seconds, _ = took(lambda: found.transfer(batch, inputs))
-    assert lasts(seconds, 0.1)
-    assert found.host_to_device_bytes == 3 * num_bytes
+    for times in (1, 2):
+        seconds, _ = clock.took(lambda: found.transfer(batch, inputs))
+        assert seconds == 0.1
+        assert found.host_to_device_bytes == times * num_bytes
 
 
 def eq_10(batch: MiniBatch, rate: float, bandwidth: float, *, pipelined: bool) -> float:
@@ -127,6 +145,7 @@ def test_propagation_takes_the_devices_time(
     backend: Callable[..., Any],
     emulated: Callable[..., Emulated],
     batch: MiniBatch,
+    clock: Clock,
     pipelined: bool,
 ) -> None:
     unit = eq_10(batch, 1.0, 0.5, pipelined=pipelined)
@@ -136,63 +155,82 @@ def test_propagation_takes_the_devices_time(
     )
     found = backend(device, fused=False)
     inputs = found.load(batch)
-    seconds, _ = took(lambda: found.propagate(found.transfer(batch, inputs), 1.0))
-    assert lasts(seconds, 0.12)
+    resident = found.transfer(batch, inputs)
+    seconds, _ = clock.took(lambda: found.propagate(resident, 1.0))
+    assert seconds == 0.12
 
 
 def test_gradients_and_weights_cross_the_link(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], graph: Graph
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    new_model: Callable[[], GNN],
+    clock: Clock,
 ) -> None:
     # Eq. 13: all weights once in each direction.
-    model: GNN = backend(Cpu())._model
-    num_bytes = 4 * sum(parameter.numel() for parameter in model.parameters())
-    found = backend(emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02))
-    into = [torch.zeros_like(parameter) for parameter in found._model.parameters()]
-    assert lasts(took(lambda: found.gradients_out(into))[0], 0.08)
-    assert lasts(took(found.weights_in)[0], 0.08)
+    model = new_model()
+    into = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    num_bytes = 4 * sum(parameter.numel() for parameter in into)
+    device = emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02)
+    found = backend(device, model=model)
+    assert clock.took(lambda: found.gradients_out(into))[0] == 0.08
+    assert clock.took(found.weights_in)[0] == 0.08
 
 
 def test_a_host_that_is_slower_is_counted(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
+    clock: Clock,
 ) -> None:
-    found = backend(emulated())
+    model = new_model()
+    model.register_forward_hook(lambda *_: clock.advance(0.2))
+    found = backend(emulated(link_latency_s=0.1, launch_s=0.05), model=model)
     assert (found.late_s, found.late_steps) == (0.0, 0)
-    start = time.perf_counter()
-    for _ in range(3):
-        propagated(found, batch)
-    assert found.late_steps == 6  # transfer, and propagate
-    assert 0 < found.late_s <= time.perf_counter() - start
+    seconds, _ = clock.took(lambda: [propagated(found, batch) for _ in range(3)])
+    assert seconds == 3 * (0.1 + 0.2)
+    # The transfer takes its time, propagation the host's.
+    assert found.late_steps == 3
+    assert found.late_s == pytest.approx(3 * (0.2 - 0.05))
 
 
 def test_an_emulated_processor_transfers_nothing(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
+    clock: Clock,
 ) -> None:
-    found = backend(emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05))
+    model = new_model()
+    device = emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05)
+    found = backend(device, model=model)
     assert found.device.on_host
     assert found.host_to_device_bytes is None
     inputs = found.load(batch)
-    seconds, resident = took(lambda: found.transfer(batch, inputs))
-    assert seconds < LATE
+    seconds, resident = clock.took(lambda: found.transfer(batch, inputs))
+    assert seconds == 0.0
     assert found.host_to_device_bytes is None
-    assert lasts(took(lambda: found.propagate(resident, 1.0))[0], 0.05)
-    into = [torch.zeros_like(parameter) for parameter in found._model.parameters()]
-    assert took(lambda: found.gradients_out(into))[0] < LATE
-    assert took(found.weights_in)[0] < LATE
+    assert clock.took(lambda: found.propagate(resident, 1.0))[0] == 0.05
+    into = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    assert clock.took(lambda: found.gradients_out(into))[0] == 0.0
+    assert clock.took(found.weights_in)[0] == 0.0
 
 
-def need(backend: Callable[..., Any], batch: MiniBatch) -> tuple[int, int, Inputs]:
+def need(backend: Callable[..., Any], batch: MiniBatch, model: GNN) -> tuple[int, int, Inputs]:
     """Bytes of the model with gradients and moments, bytes of a mini-batch, and its input."""
-    processor = backend(Cpu())
-    inputs = processor.load(batch)
-    weights = sum(parameter.numel() for parameter in processor._model.parameters())
+    inputs = backend(Cpu(), model=model).load(batch)
+    weights = sum(parameter.numel() for parameter in model.parameters())
     moved = batch_bytes(batch, inputs, aggregated=inputs.aggregated)
-    return 16 * weights, moved + activation_bytes(batch, processor._model), inputs
+    return 16 * weights, moved + activation_bytes(batch, model), inputs
 
 
 def test_memory_is_refused_beyond_the_budget_and_given_back(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
 ) -> None:
-    model, one, inputs = need(backend, batch)
+    model, one, inputs = need(backend, batch, new_model())
     found = backend(emulated(memory_bytes=model + 2 * one, name="small"))
     assert isinstance(found, EmulatedBackend)
     assert found.memory_budget == model + 2 * one
@@ -210,9 +248,12 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
 
 
 def test_a_model_that_does_not_fit_is_refused_at_once(
-    backend: Callable[..., Any], emulated: Callable[..., Emulated], batch: MiniBatch
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
 ) -> None:
-    model, _, _ = need(backend, batch)
+    model, _, _ = need(backend, batch, new_model())
     backend(emulated(memory_bytes=model))
     with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
         backend(emulated(memory_bytes=model - 1))

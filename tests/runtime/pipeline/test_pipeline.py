@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from gnnscale.runtime.pipeline.pipeline import Pipeline
 
-#: A stage's stand-in takes this long, in seconds.
-NAP = 0.02
+#: Seconds after which what is waited for will not come any more.
+GIVE_UP_S = 60
 
 
 class Item:
@@ -21,30 +20,36 @@ class Item:
 
 
 class Source:
-    """Items 0 to n-1, counting those that were taken and not yet consumed."""
+    """Items 0 to n-1, counting those that were taken."""
 
     def __init__(self, n: int) -> None:
         self.items = [Item(i) for i in range(n)]
         self.taken = 0
+        self.changed = threading.Condition()
 
     def __iter__(self) -> Iterator[Item]:
         for item in self.items:
-            self.taken += 1
+            with self.changed:
+                self.taken += 1
+                self.changed.notify_all()
             yield item
 
+    def reaches(self, count: int, seconds: float = GIVE_UP_S) -> bool:
+        """Whether so many are taken within ``seconds``."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.taken >= count, seconds)
 
-def stage(name: str, seconds: float = 0.0) -> Callable[[Item], None]:
+
+def stage(name: str) -> Callable[[Item], None]:
     def run(item: Item) -> None:
-        if seconds:
-            time.sleep(seconds)
         item.passed.append(name)
 
     return run
 
 
-def lanes(*names: str, seconds: float = 0.0) -> list[list[Callable[[Item], None]]]:
+def lanes(*names: str) -> list[list[Callable[[Item], None]]]:
     """A lane for each of ``names``, with a stage for each of its letters."""
-    return [[stage(letter, seconds) for letter in name] for name in names]
+    return [[stage(letter) for letter in name] for name in names]
 
 
 def gnnscale_threads() -> list[str]:
@@ -63,51 +68,44 @@ def test_items_pass_all_stages_in_order(names: tuple[str, ...], limit: int) -> N
 
 @pytest.mark.parametrize("names", [("abc",), ("a", "bc"), ("a", "b", "c")])
 @pytest.mark.parametrize("limit", [1, 2, 4])
-def test_no_more_than_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) -> None:
+def test_exactly_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) -> None:
     source = Source(15)
     with Pipeline(iter(source), lanes(*names), limit=limit) as pipeline:
-        for consumed in range(15):
-            time.sleep(0.002)
-            assert source.taken - consumed <= limit
+        for consumed in range(1, 16):
             next(pipeline)
+            assert source.reaches(min(15, consumed + limit))
+            assert not source.reaches(consumed + limit + 1, 0.002)
         with pytest.raises(StopIteration):
             next(pipeline)
 
 
-def test_the_limit_is_reached_while_the_consumer_is_busy() -> None:
-    source = Source(10)
-    with Pipeline(iter(source), lanes("a", "b", "c"), limit=4) as pipeline:
-        next(pipeline)
-        deadline = time.monotonic() + 5
-        while source.taken < 5 and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert source.taken == 5
-
-
-def seconds_for(names: tuple[str, ...], n: int) -> float:
-    with Pipeline(iter(Source(n)), lanes(*names, seconds=NAP), limit=4) as pipeline:
-        start = time.perf_counter()
-        assert len(list(pipeline)) == n
-        return time.perf_counter() - start
-
-
 def test_lanes_overlap() -> None:
-    n = 12
-    together = seconds_for(("abc",), n)
-    apart = seconds_for(("a", "b", "c"), n)
-    # Three naps each, one after the other; in lanes, the longest one each, and two to fill them.
-    assert together >= 3 * n * NAP
-    assert apart >= (n + 2) * NAP
-    assert apart < 0.6 * together
+    # Each stage waits for the two others to run as well, on the items before and behind.
+    n, together = 12, threading.Barrier(3)
+
+    def overlapping(position: int) -> Callable[[Item], None]:
+        def run(item: Item) -> None:
+            if 2 <= item.number + position < n:
+                together.wait(GIVE_UP_S)
+
+        return run
+
+    with Pipeline(iter(Source(n)), [[overlapping(k)] for k in range(3)], limit=4) as pipeline:
+        assert [item.number for item in pipeline] == list(range(n))
 
 
 def test_the_lanes_overlap_with_the_consumer() -> None:
-    n = 12
-    with Pipeline(iter(Source(n)), lanes("a", seconds=NAP), limit=2) as pipeline:
-        start = time.perf_counter()
-        for _ in pipeline:
-            time.sleep(NAP)
-        assert time.perf_counter() - start < 0.75 * 2 * n * NAP
+    n, together = 12, threading.Barrier(2)
+
+    def overlapping(item: Item) -> None:
+        if item.number:
+            together.wait(GIVE_UP_S)
+
+    with Pipeline(iter(Source(n)), [[overlapping]], limit=2) as pipeline:
+        for item in pipeline:
+            if item.number < n - 1:
+                together.wait(GIVE_UP_S)
+        assert item.number == n - 1
 
 
 def test_nothing_runs_ahead_without_lanes() -> None:
@@ -157,16 +155,26 @@ def test_closing_ends_lanes_that_wait() -> None:
 
 
 def test_closing_waits_for_stages_that_run() -> None:
-    done = []
+    began, may_end, done = threading.Event(), threading.Event(), []
 
     def slow(item: Item) -> None:
-        time.sleep(0.1)
+        if item.number == 1:
+            began.set()
+            may_end.wait(GIVE_UP_S)
         done.append(item.number)
 
-    with Pipeline(iter(Source(10)), [[slow]], limit=4) as pipeline:
-        next(pipeline)
-        time.sleep(0.02)
+    pipeline = Pipeline(iter(Source(10)), [[slow]], limit=4)
+    next(pipeline)
+    assert began.wait(GIVE_UP_S)
+    closing = threading.Thread(target=pipeline.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    may_end.set()
+    closing.join(GIVE_UP_S)
+    assert not closing.is_alive()
     assert done == [0, 1]
+    assert not gnnscale_threads()
 
 
 def test_a_pipeline_that_was_never_asked_closes() -> None:
