@@ -30,7 +30,7 @@ from gnnscale.plan.perf.host_work import load_work, propagation_work
 from gnnscale.plan.platform import Identity, Platform, Processor
 from gnnscale.progress import track
 
-__all__ = ["calibrate", "estimate"]
+__all__ = ["calibrate", "estimate", "fit_rates", "thread_counts"]
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def estimate() -> Platform:
 
 def _measure(effort: _Effort, *, name: str) -> Platform:
     cores = usable_cores()
-    counts = _thread_counts(cores) if effort is _FULL else sorted({1, cores})
+    counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
     with track("calibrating", total=3 * len(counts) + 1, unit="measurements") as advance:
         graph = probe_graph(*_graph_sizes(effort))
         steps = [_steps(effort, graph, count) for count in counts]
@@ -155,7 +155,8 @@ def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:
     return list(rates) if falls else list(accumulate(rates, max))
 
 
-def _thread_counts(cores: int) -> list[int]:
+def thread_counts(cores: int) -> list[int]:
+    """Return the numbers of threads to measure: powers of two, and all cores."""
     powers = [1 << power for power in range(cores.bit_length())]
     return sorted({count for count in (*powers, cores) if count <= cores})
 
@@ -215,7 +216,7 @@ def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> di
         work.append((*amounts, asked.lookups, 1))
         seconds.append(step.load_s)
     names = ("rows_per_s", "memory_rows_per_s", "cache_bandwidth", "memory_bandwidth")
-    rates = _fit((*names, "lookups_per_s", "loads"), work, seconds)
+    rates = fit_rates((*names, "lookups_per_s", "loads"), work, seconds)
     return rates | {"load_s": 1 / rates.pop("loads")}
 
 
@@ -235,18 +236,18 @@ def _propagation_rates(
         (each.aggregate_bytes, each.stream_bytes, each.attention, each.num_layers) for each in asked
     ]
     known = [each.macs / macs_per_s for each in asked]
-    rates = _fit(names, work, [step.propagate_s for step in steps], known=known)
+    rates = fit_rates(names, work, [step.propagate_s for step in steps], known=known)
     return rates | {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
 
 
 def _update_rates(steps: Sequence[StepTimes]) -> dict[str, float]:
     """Seconds of the optimizer's step = a constant + bytes of weights / rate."""
     work = [(1.0, step.workload.weight_bytes) for step in steps]
-    rates = _fit(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
+    rates = fit_rates(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
     return rates | {"update_s": 1 / rates.pop("updates")}
 
 
-def _fit(
+def fit_rates(
     names: Sequence[str],
     work: Sequence[Sequence[float]],
     seconds: Sequence[float],

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from gnnscale.hardware import usable_cores
-from gnnscale.plan.calibration import calibrate as calibration
-from gnnscale.plan.calibration.calibrate import estimate
+from gnnscale.plan.calibration.calibrate import estimate, fit_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import STEP_PROBES, probe_graph, time_steps
 from gnnscale.plan.platform import ThisMachine
@@ -18,18 +17,18 @@ from gnnscale.plan.platform import ThisMachine
 def test_rates_are_found_again() -> None:
     work = np.random.default_rng(0).random((6, 3)) * [1e9, 1e6, 1]
     rates = {"a": 2e9, "b": 1e7, "c": 4.0}
-    found = calibration._fit(tuple(rates), work, work @ [1 / rate for rate in rates.values()])
+    found = fit_rates(tuple(rates), work, work @ [1 / rate for rate in rates.values()])
     assert found == pytest.approx(rates, rel=1e-6)
 
 
 def test_an_amount_that_costs_nothing_has_no_limit() -> None:
     work = [(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]
-    assert calibration._fit(("a", "b"), work, [1.0, 2.0, 3.0])["b"] == float("inf")
+    assert fit_rates(("a", "b"), work, [1.0, 2.0, 3.0])["b"] == float("inf")
 
 
 @pytest.mark.parametrize(("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6])])
 def test_numbers_of_threads(cores: int, counts: list[int]) -> None:
-    assert calibration._thread_counts(cores) == counts
+    assert thread_counts(cores) == counts
 
 
 def test_an_estimate_is_whole(tmp_path: Path) -> None:
