@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,31 @@ def away_from_the_sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def fixed_seed() -> None:
     """Make initial weights and random tensors the same in every run."""
     torch.manual_seed(0)
+
+
+class Clock:
+    """Time that passes in sleep alone, and where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+    def took(self, run: Callable[[], Any]) -> tuple[Any, Any]:
+        """Seconds that passed while ``run`` ran, to be compared, and what came of it."""
+        start = self.now
+        result = run()
+        return pytest.approx(self.now - start), result
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The performance counter, which a test winds itself."""
+    found = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: found.now)
+    monkeypatch.setattr(time, "sleep", found.advance)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,9 +96,11 @@ def test_help_and_configuration_of_a_command_need_no_torch(gnnscale: Command) ->
 
 
 def test_every_flag_of_hydra_is_known() -> None:
-    from hydra._internal.utils import get_args_parser
-
-    flags = {flag for action in get_args_parser()._actions for flag in action.option_strings}
+    program = 'import hydra; hydra.main(version_base="1.3")(lambda config: None)()'
+    command = [sys.executable, "-c", program, "--hydra-help"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = re.findall(r"^(-\S+) : ", answer.stdout, re.MULTILINE)
+    flags = {flag for line in lines for flag in line.split(",")}
     assert flags == {*HYDRA_FLAGS, *HYDRA_FLAGS_WITH_VALUE, *REFUSED_FLAGS}
 
 

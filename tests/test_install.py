@@ -96,7 +96,10 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
 
 
 def test_the_installed_package_is_the_one_that_runs(run: Command, installed: Path) -> None:
-    script = "import gnnscale.ops as o; print(o.__file__, o._native.__file__, o.simd_level())"
+    script = (
+        "import sys, gnnscale.ops as o; extension = sys.modules['gnnscale._native']; "
+        "print(o.__file__, extension.__file__, o.simd_level())"
+    )
     module, extension, level = run("-c", script).split()
     assert Path(module).is_relative_to(installed)
     assert Path(extension).is_relative_to(installed)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,30 +14,6 @@ from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
 from gnnscale.plan import Cpu, Emulated
 from gnnscale.sampler import MiniBatch, NeighborSampler
-
-
-class Clock:
-    """Time that passes in sleep alone, and where a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-    def took(self, run: Callable[[], Any]) -> tuple[Any, Any]:
-        """Seconds that passed while ``run`` ran, to be compared, and what came of it."""
-        start = self.now
-        result = run()
-        return pytest.approx(self.now - start), result
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(time, "perf_counter", lambda: found.now)
-    monkeypatch.setattr(time, "sleep", found.advance)
-    return found
 
 
 @pytest.fixture
@@ -100,7 +75,7 @@ def test_loading_takes_the_hosts_bandwidth(
     backend: Callable[..., Any],
     emulated: Callable[..., Emulated],
     batch: MiniBatch,
-    clock: Clock,
+    clock: Any,
 ) -> None:
     # Eq. 7: |V^0| rows of 20 features in float32.
     num_bytes = len(batch.input_vertices) * 20 * 4
@@ -117,7 +92,7 @@ def test_a_transfer_takes_the_links_time(
     backend: Callable[..., Any],
     emulated: Callable[..., Emulated],
     batch: MiniBatch,
-    clock: Clock,
+    clock: Any,
     fused: bool,
 ) -> None:
     inputs = backend(Cpu(), fused=fused).load(batch)
@@ -145,7 +120,7 @@ def test_propagation_takes_the_devices_time(
     backend: Callable[..., Any],
     emulated: Callable[..., Emulated],
     batch: MiniBatch,
-    clock: Clock,
+    clock: Any,
     pipelined: bool,
 ) -> None:
     unit = eq_10(batch, 1.0, 0.5, pipelined=pipelined)
@@ -164,7 +139,7 @@ def test_gradients_and_weights_cross_the_link(
     backend: Callable[..., Any],
     emulated: Callable[..., Emulated],
     new_model: Callable[[], GNN],
-    clock: Clock,
+    clock: Any,
 ) -> None:
     # Eq. 13: all weights once in each direction.
     model = new_model()
@@ -181,7 +156,7 @@ def test_a_host_that_is_slower_is_counted(
     emulated: Callable[..., Emulated],
     batch: MiniBatch,
     new_model: Callable[[], GNN],
-    clock: Clock,
+    clock: Any,
 ) -> None:
     model = new_model()
     model.register_forward_hook(lambda *_: clock.advance(0.2))
@@ -199,7 +174,7 @@ def test_an_emulated_processor_transfers_nothing(
     emulated: Callable[..., Emulated],
     batch: MiniBatch,
     new_model: Callable[[], GNN],
-    clock: Clock,
+    clock: Any,
 ) -> None:
     model = new_model()
     device = emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05)

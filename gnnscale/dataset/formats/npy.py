@@ -19,9 +19,10 @@ from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.graph import GraphError
 
-__all__ = ["NpyWriter", "NpzReader", "map_npy", "row_slices"]
+__all__ = ["SLICE_BYTES", "NpyWriter", "NpzReader", "map_npy", "row_slices"]
 
-_SLICE_BYTES = 64 << 20
+#: About how much is read in one go.
+SLICE_BYTES = 64 << 20
 #: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
 #: of the web, sorted, take a seventeenth.
 _WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
@@ -31,9 +32,9 @@ _PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
 _ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
 
 
-def row_slices(num_rows: int, row_bytes: int) -> Iterator[slice]:
-    """Cut ``num_rows`` rows into slices of about 64 MiB."""
-    step = max(1, _SLICE_BYTES // max(1, row_bytes))
+def row_slices(num_rows: int, row_bytes: int, slice_bytes: int = SLICE_BYTES) -> Iterator[slice]:
+    """Cut ``num_rows`` rows into slices of about ``slice_bytes``."""
+    step = max(1, slice_bytes // max(1, row_bytes))
     for first in range(0, num_rows, step):
         yield slice(first, min(first + step, num_rows))
 
@@ -114,9 +115,10 @@ class NpzReader:
     the file and the array.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
         self.path = path
         self._archive = Archive(path)
+        self._slice_bytes = slice_bytes
 
     def __enter__(self) -> NpzReader:
         return self
@@ -219,9 +221,9 @@ class NpzReader:
         row_bytes = header.dtype.itemsize * math.prod(row_shape)
         source = self.source(name)
         with self._archive.open(self._member(name)) as file:
-            for part in row_slices(first * row_bytes + header.offset, 1):
+            for part in row_slices(first * row_bytes + header.offset, 1, self._slice_bytes):
                 _read_exactly(file, part.stop - part.start, source)
-            for part in row_slices(num_rows, row_bytes):
+            for part in row_slices(num_rows, row_bytes, self._slice_bytes):
                 length = part.stop - part.start
                 data = _read_exactly(file, length * row_bytes, source)
                 yield np.frombuffer(data, header.dtype).reshape(length, *row_shape)

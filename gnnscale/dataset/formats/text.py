@@ -37,6 +37,7 @@ def csv_columns(
     delimiter: str = ",",
     skip_lines: int = 0,
     ratio: int = 20,
+    block_bytes: int = _BLOCK_BYTES,
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the columns of a text file without a header, block by block, with bounded memory.
 
@@ -47,13 +48,14 @@ def csv_columns(
         delimiter: one character.
         skip_lines: lines at the start that are not data.
         ratio: how many bytes one byte of a .gz may give, beyond 64 MiB.
+        block_bytes: text that is in memory at a time.
 
     Raises:
         GraphError: the file is missing or damaged, or a value is not of its type; names the line.
     """
     names: list[str] = []
     with _opened(file, source, ratio) as stream:
-        for line, block in _blocks(stream, skip_lines, source):
+        for line, block in _blocks(stream, skip_lines, source, block_bytes):
             if not names:
                 names = _names(line, block, types, delimiter, source)
             yield _parsed(line, block, names, types, delimiter, source)
@@ -62,7 +64,12 @@ def csv_columns(
 
 
 def csv_table(
-    file: Path, types: Sequence[str], *, source: object, max_rows: int | None = None
+    file: Path,
+    types: Sequence[str],
+    *,
+    source: object,
+    max_rows: int | None = None,
+    allowance: int = _TABLE_ALLOWANCE,
 ) -> NDArray[Any]:
     """Return a whole text file without a header as one array ``[rows, len(types)]``.
 
@@ -71,8 +78,9 @@ def csv_table(
         types: likewise; all are the same.
         source: named in errors.
         max_rows: more are refused; None where only the file's size limits them.
+        allowance: bytes that the array may have, beyond a multiple of the file's size.
     """
-    limit = _TABLE_ALLOWANCE + _TABLE_RATIO * file_bytes(file)
+    limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[NDArray[Any]] = []
     num_rows = 0
     for columns in csv_columns(file, types, source=source):
@@ -142,12 +150,12 @@ class _Limited:
         return data
 
 
-def _blocks(stream: Any, skip_lines: int, source: object) -> Iterator[_Block]:
+def _blocks(stream: Any, skip_lines: int, source: object, block_bytes: int) -> Iterator[_Block]:
     """Cut text into blocks of whole lines; the first ``skip_lines`` are left out."""
     line, rest = 1, b""
     while True:
         with readable(source):
-            data = stream.read(_BLOCK_BYTES)
+            data = stream.read(block_bytes)
         cut = data.rfind(b"\n") + 1
         if data and not cut:
             rest += data

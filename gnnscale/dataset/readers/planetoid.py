@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Planetoid"]
 
-_ADDRESS = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 _SHA256 = {
     "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
     "ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
@@ -47,10 +46,15 @@ class Planetoid(Dataset):
     Vertices that CiteSeer's test range skips have no features and no label.
     """
 
+    #: Where the authors publish.
+    address = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
+
     def published(self) -> Published:
         """Return the authors' files."""
         names = [f"ind.{self.name}.{part}" for part in _PARTS]
-        files = [RemoteFile(url=f"{_ADDRESS}/{name}", sha256=_SHA256.get(name)) for name in names]
+        files = [
+            RemoteFile(url=f"{self.address}/{name}", sha256=_SHA256.get(name)) for name in names
+        ]
         return Published(name=f"planetoid-{self.name}", licence="MIT", files=tuple(files))
 
     def raw_files(self) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.npy import row_slices
+from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
 from gnnscale.errors import one_line
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import ARRAYS, StoreMeta, read_meta
@@ -34,12 +34,12 @@ class Check:
     problem: str | None
 
 
-def verify_store(path: Path) -> list[Check]:
+def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     """Read every byte of a graph store, and say of each of its files whether it is as it must be.
 
     What ``Graph.open`` checks comes first; a store that cannot be opened is looked at no further.
     Then come the checksums of all arrays, the order and range of the neighbours, and whether all
-    features are finite.
+    features are finite. About ``slice_bytes`` are in memory at a time.
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
@@ -50,17 +50,22 @@ def verify_store(path: Path) -> list[Check]:
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
         for name in ARRAYS:
-            checks += _array_checks(path, meta, graph, name, advance)
+            checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks
 
 
 def _array_checks(
-    path: Path, meta: StoreMeta, graph: Graph, name: str, advance: Callable[[int], None]
+    path: Path,
+    meta: StoreMeta,
+    graph: Graph,
+    name: str,
+    slice_bytes: int,
+    advance: Callable[[int], None],
 ) -> Iterator[Check]:
     """Read one array once, for its checksum and for what its values must be."""
     file, array = path / f"{name}.npy", getattr(graph, name)
     problem, crc32 = None, 0
-    for rows in _read_rows(file, array, advance):
+    for rows in _read_rows(file, array, slice_bytes, advance):
         crc32 = zlib.crc32(rows[1].reshape(-1).view(np.uint8).data, crc32)
         if problem is None and name == "indices":
             problem = _neighbor_problem(*rows, graph)
@@ -76,7 +81,7 @@ def _array_checks(
 
 
 def _read_rows(
-    file: Path, array: NDArray[Any], advance: Callable[[int], None]
+    file: Path, array: NDArray[Any], slice_bytes: int, advance: Callable[[int], None]
 ) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield slices of a mapped array, and the number of their first row.
 
@@ -85,7 +90,7 @@ def _read_rows(
     row_bytes = array[:1].nbytes
     with file.open("rb") as stream:
         stream.seek(file.stat().st_size - array.nbytes)
-        for part in row_slices(len(array), row_bytes):
+        for part in row_slices(len(array), row_bytes, slice_bytes):
             shape = (part.stop - part.start, *array.shape[1:])
             rows = np.fromfile(stream, array.dtype, math.prod(shape))
             if rows.size != math.prod(shape):

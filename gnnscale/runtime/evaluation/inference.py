@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,23 +21,34 @@ from gnnscale.ops import Rows
 from gnnscale.progress import track
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
-__all__ = ["layerwise_inference"]
+__all__ = ["Limits", "layerwise_inference"]
 
-#: Hidden rows beyond this size go to a temporary file instead of memory.
-MEMORY_BUDGET_BYTES = 512 << 20
-#: Edges and vertices of one chunk, which bound what a chunk needs besides its output.
-_CHUNK_EDGES = 1 << 20
-_CHUNK_VERTICES = 1 << 14
-#: A chunk that reads its rows from a file holds them in memory, so it has fewer edges.
-_FILE_CHUNK_EDGES = 1 << 17
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What inference may hold in memory.
+
+    Attributes:
+        hidden_bytes: hidden rows of a layer beyond this size go to a temporary file.
+        chunk_edges, chunk_vertices: of one chunk, which bound what it needs besides its output.
+        file_chunk_edges: of a chunk that reads its rows from a file, and holds them in memory.
+    """
+
+    hidden_bytes: int = 512 << 20
+    chunk_edges: int = 1 << 20
+    chunk_vertices: int = 1 << 14
+    file_chunk_edges: int = 1 << 17
+
+
+_LIMITS = Limits()
 
 
 class _Rows:
     """Rows that a layer reads: input features, or another layer's output in memory."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, limits: Limits) -> None:
         self._rows = rows
-        self.chunk_edges = _CHUNK_EDGES
+        self.chunk_edges = limits.chunk_edges
 
     def close(self) -> None:
         """Nothing is open."""
@@ -61,8 +73,8 @@ class _FileRows:
     count as this process's memory.
     """
 
-    def __init__(self, num_rows: int, width: int) -> None:
-        self.chunk_edges = _FILE_CHUNK_EDGES
+    def __init__(self, num_rows: int, width: int, limits: Limits) -> None:
+        self.chunk_edges = limits.file_chunk_edges
         self._width = width
         self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
         try:
@@ -98,27 +110,34 @@ class _FileRows:
 class _MemoryRows(_Rows):
     """A layer's output in memory."""
 
-    def __init__(self, num_rows: int, width: int) -> None:
+    def __init__(self, num_rows: int, width: int, limits: Limits) -> None:
         self.rows = np.empty((num_rows, width), dtype=np.float32)
         self._done = 0
-        super().__init__((self.rows, "float32"))
+        super().__init__((self.rows, "float32"), limits)
 
     def append(self, h: torch.Tensor) -> None:
         self.rows[self._done : self._done + len(h)] = h.numpy()
         self._done += len(h)
 
 
-def _chunks(graph: Graph, vertices: NDArray[Any], num_edges: int) -> list[NDArray[Any]]:
-    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges at most."""
+def _chunks(
+    graph: Graph, vertices: NDArray[Any], num_edges: int, num_vertices: int
+) -> list[NDArray[Any]]:
+    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
     degrees = graph.indptr[vertices + 1] - graph.indptr[vertices]
-    cost = np.cumsum(np.maximum(degrees, max(num_edges // _CHUNK_VERTICES, 1)))
+    cost = np.cumsum(np.maximum(degrees, max(num_edges // num_vertices, 1)))
     cuts = np.flatnonzero(np.diff(cost // num_edges)) + 1
     return np.split(vertices, cuts)
 
 
 @torch.no_grad()
 def layerwise_inference(
-    model: GNN, graph: Graph, *, num_threads: int, vertices: NDArray[Any] | None = None
+    model: GNN,
+    graph: Graph,
+    *,
+    num_threads: int,
+    vertices: NDArray[Any] | None = None,
+    limits: Limits = _LIMITS,
 ) -> torch.Tensor:
     """Compute exact logits: every layer for all vertices before the next one.
 
@@ -130,6 +149,7 @@ def layerwise_inference(
         graph: the whole graph.
         num_threads: threads of the native kernels.
         vertices: distinct ids to predict, all by default.
+        limits: of memory.
 
     Returns:
         ``[len(vertices), num_classes]`` float32, in the order of ``vertices``.
@@ -138,17 +158,17 @@ def layerwise_inference(
     degrees = in_degrees(graph) if model.uses_degrees else None
     everything = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     wanted = everything if vertices is None else np.asarray(vertices, dtype=graph.indices.dtype)
-    rows: _Rows | _FileRows = _Rows((graph.features, graph.feature_dtype))
+    rows: _Rows | _FileRows = _Rows((graph.features, graph.feature_dtype), limits)
     was_training = model.training
     model.eval()
     try:
         for index in range(len(model.layers) - 1):
-            hidden = _infer_layer(model, index, rows, sampler, everything, degrees, graph)
+            hidden = _infer_layer(model, index, rows, sampler, everything, degrees, graph, limits)
             rows.close()
             rows = hidden
-        logits = _infer_layer(
-            model, len(model.layers) - 1, rows, sampler, wanted, degrees, graph, in_memory=True
-        )
+        last = len(model.layers) - 1
+        in_memory = replace(limits, hidden_bytes=sys.maxsize)
+        logits = _infer_layer(model, last, rows, sampler, wanted, degrees, graph, in_memory)
     finally:
         rows.close()
         model.train(was_training)
@@ -164,20 +184,19 @@ def _infer_layer(
     vertices: NDArray[Any],
     degrees: NDArray[np.float32] | None,
     graph: Graph,
-    *,
-    in_memory: bool = False,
+    limits: Limits,
 ) -> _MemoryRows | _FileRows:
     """Compute layer ``index`` for ``vertices`` from the rows of the layer before it."""
     out: _MemoryRows | _FileRows | None = None
     with track(f"inference, layer {index + 1}", total=len(vertices), unit="vertices") as advance:
-        for chunk in _chunks(graph, vertices, rows.chunk_edges):
+        for chunk in _chunks(graph, vertices, rows.chunk_edges, limits.chunk_vertices):
             batch = sampler.sample(chunk, 0)
             own = None if degrees is None else degrees[batch.input_vertices]
             x = rows.load(model.layer(index), batch, own, sampler.num_threads)
             h = model.infer(index, x, batch.blocks[0]).float()
             if out is None:
-                fits = in_memory or len(vertices) * h.shape[1] * 4 <= MEMORY_BUDGET_BYTES
-                out = (_MemoryRows if fits else _FileRows)(len(vertices), h.shape[1])
+                fits = len(vertices) * h.shape[1] * 4 <= limits.hidden_bytes
+                out = (_MemoryRows if fits else _FileRows)(len(vertices), h.shape[1], limits)
             out.append(h)
             advance(len(chunk))
     assert out is not None

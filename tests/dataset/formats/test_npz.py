@@ -7,14 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from gnnscale.dataset.formats import npy
 from gnnscale.dataset.formats.npy import NpyWriter, NpzReader, map_npy
 from gnnscale.graph import GraphError
-
-
-@pytest.fixture
-def small_slices(monkeypatch):
-    monkeypatch.setattr(npy, "_SLICE_BYTES", 64)
 
 
 def test_writer(tmp_path):
@@ -30,10 +24,10 @@ def test_writer(tmp_path):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_slices(tmp_path, small_slices, save):
+def test_slices(tmp_path, save):
     pairs, rows = np.arange(200).reshape(2, 100), np.arange(60.0).reshape(20, 3)
     save(tmp_path / "x.npz", pairs=pairs, rows=rows)
-    with NpzReader(tmp_path / "x.npz") as npz:
+    with NpzReader(tmp_path / "x.npz", slice_bytes=64) as npz:
         slices = list(npz.pairs("pairs"))
         assert len(slices) > 10
         np.testing.assert_array_equal(np.concatenate(slices, axis=1), pairs)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.dataset.formats import text
 from gnnscale.dataset.formats.text import csv_columns, csv_table, head_lines, num_columns
 from gnnscale.graph import GraphError
 
@@ -28,9 +27,7 @@ def test_columns():
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 9)), min_size=1))
 def test_small_blocks_give_the_same(rows):
     content = "".join(f"{a},{b}\n" for a, b in rows).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "_BLOCK_BYTES", 7)
-        small = columns(content)
+    small = columns(content, block_bytes=7)
     assert small == columns(content) == [list(column) for column in zip(*rows, strict=True)]
 
 
@@ -61,10 +58,9 @@ def test_bad_text(content, message):
 
 
 @pytest.mark.parametrize("content", [b"1" * (5 << 20), b"1,2\n" + b" " * (21 << 20)])
-def test_fields_longer_than_a_block(content, monkeypatch):
-    monkeypatch.setattr(text, "_BLOCK_BYTES", 1 << 20)
+def test_fields_longer_than_a_block(content):
     with pytest.raises(GraphError, match=r"x.csv: line \d is longer than 4194304 bytes"):
-        columns(content)
+        columns(content, block_bytes=1 << 20)
 
 
 @pytest.fixture
@@ -102,14 +98,13 @@ def test_gzip_bombs(packed):
         csv_table(path, ["int64"], source=path)
 
 
-def test_tables_have_limits(packed, monkeypatch):
+def test_tables_have_limits(packed):
     path = packed(b"0\n" * 1000)
     assert csv_table(path, ["int64"], source=path, max_rows=1000).shape == (1000, 1)
     with pytest.raises(GraphError, match=r"x.csv.gz: over 999 rows"):
         csv_table(path, ["int64"], source=path, max_rows=999)
-    monkeypatch.setattr(text, "_TABLE_ALLOWANCE", 6000)
     with pytest.raises(GraphError, match=r"x.csv.gz: a table of over \d+ bytes"):
-        csv_table(path, ["int64"], source=path)
+        csv_table(path, ["int64"], source=path, allowance=6000)
 
 
 def test_head(packed):

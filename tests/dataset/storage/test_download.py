@@ -170,7 +170,7 @@ def test_archive_that_the_disk_cannot_hold_stays(server, home, monkeypatch):
 
 
 def test_no_network(home, monkeypatch):
-    monkeypatch.setattr("gnnscale.dataset.readers.planetoid._ADDRESS", "http://127.0.0.1:1/data")
+    monkeypatch.setattr(Planetoid, "address", "http://127.0.0.1:1/data")
     with pytest.raises(GraphError) as error:
         Planetoid(name="cora").prepare()
     assert "http://127.0.0.1:1/data/ind.cora.x: cannot be reached" in str(error.value)
@@ -184,7 +184,7 @@ def test_planetoid_from_its_address(data, monkeypatch, server):
     """The published checksums are those of the real files."""
     files = {f"/data/{file.name}": file.read_bytes() for file in (data / "planetoid").iterdir()}
     monkeypatch.setattr(Handler, "files", files)
-    monkeypatch.setattr("gnnscale.dataset.readers.planetoid._ADDRESS", f"{server}/data")
+    monkeypatch.setattr(Planetoid, "address", f"{server}/data")
     graph = Planetoid(name="cora", undirected=True).open()
     assert graph.num_edges == 10556
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.dataset.formats import npy
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.dataset.storage.verify import verify_store
 
@@ -43,8 +42,9 @@ def change(store, name, place, value):
     (store / "meta.json").write_text(json.dumps(meta))
 
 
-def problems(store):
-    return [check.problem for check in verify_store(store) if check.problem is not None]
+def problems(store, **options):
+    checks = verify_store(store, **options)
+    return [check.problem for check in checks if check.problem is not None]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8"])
@@ -84,18 +84,16 @@ def test_a_flipped_bit(store, name):
     ],
 )
 @pytest.mark.parametrize("slice_bytes", [64 << 20, 4, 36])
-def test_values_that_no_graph_has(store, monkeypatch, slice_bytes, name, place, value, message):
+def test_values_that_no_graph_has(store, slice_bytes, name, place, value, message):
     """With the right checksum, and however the arrays are cut into slices."""
-    monkeypatch.setattr(npy, "_SLICE_BYTES", slice_bytes)
     change(store, name, place, value)
-    (found,) = problems(store)
+    (found,) = problems(store, slice_bytes=slice_bytes)
     assert found.startswith(f"{store / name}.npy: {message}")
 
 
 @pytest.mark.parametrize("slice_bytes", [4, 24, 52])
-def test_slices_find_nothing_in_a_whole_store(store, monkeypatch, slice_bytes):
-    monkeypatch.setattr(npy, "_SLICE_BYTES", slice_bytes)
-    assert problems(store) == []
+def test_slices_find_nothing_in_a_whole_store(store, slice_bytes):
+    assert problems(store, slice_bytes=slice_bytes) == []
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])

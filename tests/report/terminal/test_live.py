@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import logging
 from dataclasses import replace
@@ -11,7 +12,6 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from gnnscale.report.terminal import live
 from gnnscale.report.terminal.live import RunReport, epoch_line
 
 
@@ -91,12 +91,10 @@ def test_a_long_epoch_is_not_silent(
     assert caplog.messages[0].startswith("epoch 1/3  step 11/30  loss ")
 
 
-def test_one_processor_gets_a_bar_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu_run: Any
-) -> None:
-    monkeypatch.setattr(live, "_SHOW_AFTER_S", 0.0)
+def test_one_processor_gets_a_bar_alone(tmp_path: Path, cpu_run: Any) -> None:
+    slow = tuple(replace(step, seconds=step.seconds + 1) for step in cpu_run.steps)
     observer, screen = report(tmp_path, terminal=True)
-    cpu_run.tell(observer)
+    replace(cpu_run, steps=slow).tell(observer)
     shown = screen.getvalue()
     assert "epoch 1/3" in shown
     assert "30/30" in shown
@@ -108,7 +106,8 @@ def test_one_processor_gets_a_bar_alone(
 def test_several_devices_get_a_line_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid_run: Any
 ) -> None:
-    monkeypatch.setattr(live, "_SHOW_AFTER_S", 0.0)
+    seconds = itertools.count()
+    monkeypatch.setattr("gnnscale.report.terminal.live.time.monotonic", lambda: next(seconds))
     observer, screen = report(tmp_path, terminal=True)
     hybrid_run.tell(observer)
     shown = screen.getvalue()

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,7 @@ import torch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
-from gnnscale.runtime.evaluation import inference
-from gnnscale.runtime.evaluation.inference import layerwise_inference
+from gnnscale.runtime.evaluation.inference import Limits, layerwise_inference
 from gnnscale.sampler import NeighborSampler
 
 ALL = (GCN, GraphSAGE, GIN, GAT)
@@ -69,27 +71,32 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
     expected = layerwise_inference(model, graph, num_threads=1, vertices=vertices)
 
     files: list[Any] = []
-    original = inference.tempfile.TemporaryFile
+    original = tempfile.TemporaryFile
 
     def counted(**options: Any) -> Any:
         files.append(original(**options))
         return files[-1]
 
-    monkeypatch.setattr(inference.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(inference.tempfile, "TemporaryFile", counted)
-    monkeypatch.setattr(inference, "_CHUNK_EDGES", 256)
-    monkeypatch.setattr(inference, "_FILE_CHUNK_EDGES", 256)
-    monkeypatch.setattr(inference, "_CHUNK_VERTICES", 32)
-    sizes = [len(chunk) for chunk in inference._chunks(graph, vertices, 256)]
-    assert sum(sizes) == 300
-    assert len(sizes) >= 10
-    in_chunks = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", counted)
+    sizes: list[int] = []
+    sample = NeighborSampler.sample
+
+    def sampled(self: NeighborSampler, seeds: Any, step: int) -> Any:
+        sizes.append(len(seeds))
+        return sample(self, seeds, step)
+
+    monkeypatch.setattr(NeighborSampler, "sample", sampled)
+    small = Limits(chunk_edges=256, chunk_vertices=32, file_chunk_edges=256)
+    in_chunks = layerwise_inference(model, graph, num_threads=2, vertices=vertices, limits=small)
+    assert sum(sizes) == 500 + 500 + 300
+    assert len(sizes) >= 40
     # Matrix products of other shapes may round otherwise.
     torch.testing.assert_close(in_chunks, expected)
     assert not files
     # The hidden rows take 32,000 bytes a layer, the logits 6,000.
-    monkeypatch.setattr(inference, "MEMORY_BUDGET_BYTES", 10_000)
-    logits = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
+    small = replace(small, hidden_bytes=10_000)
+    logits = layerwise_inference(model, graph, num_threads=2, vertices=vertices, limits=small)
     assert torch.equal(logits, in_chunks)
     assert len(files) == 2
     assert all(file.closed for file in files)
@@ -104,8 +111,7 @@ def test_a_disk_without_room_is_an_error_and_no_crash(
 
     graph = random_graph()
     model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5).train()
-    monkeypatch.setattr(inference, "MEMORY_BUDGET_BYTES", 10_000)
-    monkeypatch.setattr(inference.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left on device"):
-        layerwise_inference(model, graph, num_threads=1)
+        layerwise_inference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000))
     assert model.training

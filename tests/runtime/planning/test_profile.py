@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def test_it_leaves_no_trace(
                 assert torch.equal(state[name], value), name
             assert all(each.grad is None for each in run.model.parameters())
             before = torch.get_rng_state()
-            assert rehearsed(run).step_s > 2e-3
+            assert rehearsed(run).step_s > 0
             assert torch.equal(torch.get_rng_state(), before)
         assert run.optimizer.state_dict()["state"] == {}
 
@@ -72,24 +71,31 @@ def test_its_mini_batches_are_full(
 
         monkeypatch.setattr(run.backend, "sample", counted)
         rehearsed(run, vertices=130)
-        assert seen == [50] * 35
+        assert len(seen) > 3
+        assert set(seen) == {50}
+
+
+@pytest.fixture
+def plain_run(settings: Settings, observer: Any, tmp_path: Path) -> Iterator[Run]:
+    with Run.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE, observer) as run:
+        yield run
 
 
 def test_medians_leave_the_first_steps_out(
-    settings: Settings, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain_run: Run, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Run.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE, observer) as run:
-        slow = iter([0.2] * 3)
-        sample = run.backend.sample
+    slow = iter([0.2] * 3)
+    sample = plain_run.backend.sample
 
-        def late(seeds: Any, step: int) -> Any:
-            time.sleep(next(slow, 0.0))
-            return sample(seeds, step)
+    def late(seeds: Any, step: int) -> Any:
+        clock.advance(next(slow, 0.01))
+        return sample(seeds, step)
 
-        monkeypatch.setattr(run.backend, "sample", late)
-        found = rehearsed(run)
-        assert 0 < found.stages.sample < 0.2
-        assert 0 < found.step_s < 0.2
+    monkeypatch.setattr(plain_run.backend, "sample", late)
+    found = rehearsed(plain_run)
+    assert next(slow, None) is None
+    assert found.stages.sample == pytest.approx(0.01)
+    assert found.step_s == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
@@ -98,22 +104,24 @@ def test_slow_steps_are_few(
     observer: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
     prefetch: str,
     steps: int,
 ) -> None:
     config = settings(f"runtime.prefetch={prefetch}")
     with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+        clock = request.getfixturevalue("clock")
         trained = 0
         propagate = run.backend.propagate
 
         def slow(resident: Any, weight: float) -> float:
             nonlocal trained
             trained += 1
-            time.sleep(0.25)
+            clock.advance(0.25)
             return propagate(resident, weight)
 
         monkeypatch.setattr(run.backend, "propagate", slow)
-        assert rehearsed(run).step_s > 0.25
+        assert rehearsed(run).step_s == pytest.approx(0.25)
         # Three to warm up, three that count, and what was on its way.
         assert trained == steps
 
@@ -126,7 +134,7 @@ def test_device_memory_is_free_afterwards(
     with Run.open(config, tmp_path, {}, ALONE, observer) as run:
         # A mini-batch takes over 10 kB: what any of these left behind would not fit.
         for _ in range(50):
-            rehearsed(run)
+            assert rehearsed(run).step_s > 0
 
 
 def test_it_travels_as_plain_values() -> None:

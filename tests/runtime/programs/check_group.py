@@ -60,8 +60,7 @@ class Model(torch.nn.Module):
 def check_synchronizer(group: Group) -> None:
     rank, size = group.rank, group.size
     model = Model()
-    backend = CpuBackend(Cpu(), *[None] * 4)  # type: ignore[arg-type]
-    backend._model = model  # type: ignore[assignment]
+    backend = CpuBackend(Cpu(), None, model, None, None)  # type: ignore[arg-type]
     synchronizer = Synchronizer(model, backend, group)
     # Counts that no float32 holds, and whose sum a single one would round.
     edges = [2**24 + 1 + rank, 2**35 + 12_345 + rank]

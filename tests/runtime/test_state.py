@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.graph import GraphError
+from gnnscale.hardware import usable_cores
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state import Run
+from gnnscale.runtime.sync.group import ALONE
+
+
+@pytest.fixture
+def warnings_of(
+    settings: Callable[..., TrainConfig],
+    tmp_path: Path,
+    observer: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> Iterator[Callable[..., list[str]]]:
+    """What a run warns of before it finds that its graph can have no store."""
+    (tmp_path / "file").touch()
+    nowhere = f"dataset.store={tmp_path}/file/store"
+    threads = torch.get_num_threads()
+
+    def opened(*overrides: str) -> list[str]:
+        caplog.clear()
+        config = settings(*overrides, nowhere)
+        with pytest.raises(GraphError), Run.open(config, tmp_path, {}, ALONE, observer):
+            pass
+        return list(caplog.messages)
+
+    yield opened
+    torch.set_num_threads(threads)
+
+
+def test_more_workers_than_threads_are_warned_of(warnings_of: Callable[..., list[str]]) -> None:
+    num_threads = min(2, usable_cores())
+    (line,) = warnings_of("device_plan=cpu_x4", f"num_threads={num_threads}")
+    for part in ("4 workers", f"{num_threads} threads", f"{usable_cores()} cores"):
+        assert part in line
+    assert not warnings_of("device_plan=cpu", f"num_threads={usable_cores()}")
+
+
+def test_more_threads_than_cores_are_warned_of(warnings_of: Callable[..., list[str]]) -> None:
+    too_many = (os.cpu_count() or 1) + 1
+    (line,) = warnings_of("device_plan=cpu", f"num_threads={too_many}")
+    assert f"num_threads={too_many}: this process may use {usable_cores()} cores" in line
