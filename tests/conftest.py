@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from gnnscale.graph import Graph
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
 os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
+# The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
+sys.path.append(str(ROOT / "scripts"))
 
 # Tests say what is right, not how fast it is: a busy machine fails none of them.
 hypothesis.settings.register_profile("gnnscale", deadline=None)

@@ -40,7 +40,7 @@ from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.evaluation.evaluate import ceiling, measure
 from gnnscale.runtime.pipeline.pipeline import Pipeline
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
-from gnnscale.runtime.pipeline.stages import Stages, measured, pipeline
+from gnnscale.runtime.pipeline.stages import Stages, measured, pipeline, running
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
@@ -400,6 +400,7 @@ class Run:
         with self._all_threads():
             return measure(self.model, self.graph, [labelled(self.graph, "test")], self.config)[0]
 
+    @running("validate")
     def _validate(self) -> tuple[float | None, float | None]:
         """The validation metric, and the seconds it took; both None where it is not due."""
         last = self.epoch + 1 == self.config.epochs
@@ -420,6 +421,7 @@ class Run:
         finally:
             torch.set_num_threads(before)
 
+    @running("checkpoint")
     def _save(self) -> None:
         """Write the best weights where they are new, then everything."""
         self.saved_at = time.perf_counter()

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import pytest
-
-# The fuzzer is no part of the package; its modules are imported as ``fuzz``.
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 
 
 @pytest.fixture(scope="module")

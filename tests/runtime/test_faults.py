@@ -2,77 +2,58 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import random
-import resource
 import signal
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
+from faults.cases import take_memory
+from faults.plan import PLANS
+from faults.training import Training, start
+from faults.watched import Watched
 
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.timeout(300)
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "inject_faults.py"
+EPOCHS = 20
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
     *("dataset.num_features=8", "model.hidden=8", "model.dropout=0", "sampler.fanouts=[5,3]"),
     *("batch_size=64", "num_threads=2", "device_plan.split=[40,24]", "runtime.drm=false"),
-    *("runtime.prefetch=two_stage", "epochs=60"),
+    *("runtime.prefetch=two_stage", f"epochs={EPOCHS}"),
 )
-ACCELERATOR = (
-    "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
-    "link_bandwidth:1e9,launch_s:4e-3}"
-)
-HYBRID = f"device_plan.devices=[cpu,{ACCELERATOR}]"
+HYBRID, DEVICES = PLANS["hybrid_emulated"]
 ENDLESS = "epochs=1000000"
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("inject_faults", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["inject_faults"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["inject_faults"]
-
-
-@pytest.fixture(scope="module")
-def environment(stores: Path) -> dict[str, str]:
-    return os.environ | {"GNNSCALE_HOME": str(stores)}
+def watched(stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    folder = tmp_path_factory.mktemp("watched")
+    return Watched(folder, os.environ | {"GNNSCALE_HOME": str(stores)})
 
 
 class Runs:
     """Starts runs, and leaves none behind."""
 
-    def __init__(self, script: Any, environment: dict[str, str]) -> None:
-        self._script = script
-        self._environment = environment
-        self._all: list[Any] = []
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._all: list[Training] = []
 
-    def start(self, directory: Path, *options: str) -> Any:
-        run = self._script.start(directory, *options, environment=self._environment)
+    def start(self, directory: Path, *options: str) -> Training:
+        run = start(directory, *options, devices=DEVICES, watched=self._watched)
         self._all.append(run)
         return run
 
-    def until_trained(self, directory: Path, *options: str) -> Any:
+    def until_trained(self, directory: Path, *options: str) -> Training:
         """A run that has written its first checkpoint, and goes on."""
         run = self.start(directory, *options)
         run.wait_for((directory / "checkpoints" / "last.safetensors").exists)
         run.watch()
-        assert len(run.workers()) == 2
+        assert run.has_all_workers()
         assert run.sockets
         return run
 
@@ -88,15 +69,15 @@ class Runs:
 
 
 @pytest.fixture
-def runs(script: ModuleType, environment: dict[str, str]) -> Iterator[Runs]:
-    found = Runs(script, environment)
+def runs(watched: Watched) -> Iterator[Runs]:
+    found = Runs(watched)
     yield found
     found.end()
 
 
-def ended(run: Any, status: int) -> str:
-    """Assert that a run ends in time and leaves nothing, and return its last line."""
-    assert run.wait_until_gone() < 5
+def ended(run: Training, status: int) -> str:
+    """Assert that a run ends and leaves nothing, and return its last line."""
+    run.wait_until_gone()
     assert run.process.returncode == status
     assert run.left_behind() == []
     assert "Traceback" not in run.errors.read_text()
@@ -109,33 +90,40 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def whole(
-    script: ModuleType, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def whole(watched: Watched, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that nobody disturbs."""
     directory = tmp_path_factory.mktemp("whole") / "run"
-    Runs(script, environment).finish(directory, *TINY, HYBRID)
+    Runs(watched).finish(directory, *TINY, HYBRID)
     return directory
 
 
 @pytest.mark.parametrize(
-    ("rank", "name", "resume"),
-    [(0, "cpu:0", ()), (1, "emulated:1", ("device_plan.devices=[cpu]", "device_plan.split=null"))],
+    ("rank", "stage", "resume"),
+    [
+        (0, "checkpoint", ()),
+        (1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
+    ],
 )
 def test_a_killed_worker_and_resumption(
-    runs: Runs, whole: Path, tmp_path: Path, rank: int, name: str, resume: tuple[str, ...]
+    runs: Runs,
+    whole: Path,
+    watched: Watched,
+    tmp_path: Path,
+    rank: int,
+    stage: str,
+    resume: tuple[str, ...],
 ) -> None:
     directory = tmp_path / "run"
     run = runs.until_trained(directory, *TINY, HYBRID)
-    time.sleep(random.SystemRandom().random() / 2)
     worker = run.workers()[rank]
-    os.kill(worker.pid, signal.SIGKILL)
+    watched.kill_in(worker.pid, stage)
+    run.wait_for(lambda: not worker.alive)
     line = ended(run, 1)
-    assert line.startswith(f"worker {name}: process {worker.pid} killed by SIGKILL")
+    assert line.startswith(f"worker {DEVICES[rank]}: process {worker.pid} killed by SIGKILL")
     summary = json.loads((directory / "summary.json").read_text())
     assert (summary["status"], summary["error"]) == ("failed", line)
     done = len((directory / "metrics.jsonl").read_text().splitlines())
-    assert 1 <= done < 60
+    assert 1 <= done < EPOCHS
 
     runs.finish(directory, "resume", *resume)
     left, right = weights(whole), weights(directory)
@@ -149,7 +137,7 @@ def test_a_killed_worker_and_resumption(
         [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
         for path in (whole, directory)
     ]
-    assert [each["epoch"] for each in epochs[1]] == list(range(1, 61))
+    assert [each["epoch"] for each in epochs[1]] == list(range(1, EPOCHS + 1))
     for left_epoch, right_epoch in zip(*epochs, strict=True):
         assert left_epoch["train_loss"] == pytest.approx(right_epoch["train_loss"], rel=1e-4)
     summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, directory)]
@@ -167,7 +155,7 @@ def test_signals_to_the_command(runs: Runs, tmp_path: Path, number: signal.Signa
 
 def test_ctrl_c_while_workers_start(runs: Runs, tmp_path: Path) -> None:
     run = runs.start(tmp_path / "run", *TINY, HYBRID)
-    run.wait_for(lambda: len(run.workers()) == 2)
+    run.wait_for(run.has_all_workers)
     run.watch()
     os.killpg(run.process.pid, signal.SIGINT)
     assert ended(run, 130) == "interrupted"
@@ -177,7 +165,7 @@ def test_ctrl_c_while_workers_start(runs: Runs, tmp_path: Path) -> None:
 def test_workers_end_with_the_command(runs: Runs, tmp_path: Path, starting: bool) -> None:
     if starting:
         run = runs.start(tmp_path / "run", *TINY, HYBRID)
-        run.wait_for(lambda: len(run.workers()) == 2)
+        run.wait_for(run.has_all_workers)
         run.watch()
     else:
         run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
@@ -205,10 +193,7 @@ def test_a_worker_killed_after_the_server(runs: Runs, tmp_path: Path) -> None:
 def test_a_worker_whose_memory_runs_out(runs: Runs, tmp_path: Path) -> None:
     # Where it validates next, it needs a thread, which cannot begin.
     run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
-    worker = run.workers()[0]
-    pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize()
-    resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, limit))
+    take_memory(run.workers()[0])
     assert ended(run, 1).startswith("worker cpu:0: out of memory")
 
 

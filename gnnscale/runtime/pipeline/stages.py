@@ -5,13 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 
 from gnnscale.backend import Backend
 from gnnscale.runtime.pipeline.pipeline import Pipeline, StageGroup
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.stages import STAGES
 
-__all__ = ["Stages", "measured", "pipeline"]
+__all__ = ["RUNNING", "Stages", "measured", "pipeline", "running"]
+
+#: What each thread of this process is in, by its identifier: a stage, ``validate`` or
+#: ``checkpoint``; a thread that is in none of them is missing.
+RUNNING: dict[int, str] = {}
 
 
 class Stages:
@@ -57,13 +62,26 @@ class Stages:
 @contextmanager
 def measured(work: BatchSlice, stage: str) -> Iterator[None]:
     """Add the time of the ``with`` block to the work's ``stage``."""
+    thread = get_ident()
+    RUNNING[thread] = stage
     start = time.perf_counter()
     try:
         yield
     finally:
         end = time.perf_counter()
+        del RUNNING[thread]
         setattr(work.stages, stage, getattr(work.stages, stage) + end - start)
         work.spans.append((STAGES.index(stage), start, end))
+
+
+@contextmanager
+def running(name: str) -> Iterator[None]:
+    """Say in ``RUNNING`` what the ``with`` block, or the decorated function, does."""
+    RUNNING[get_ident()] = name
+    try:
+        yield
+    finally:
+        del RUNNING[get_ident()]
 
 
 def pipeline(

@@ -1,0 +1,138 @@
+"""The faults: what is done to a run of a plan."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from faults.outcome import Outcome, check_end
+from faults.plan import Plan
+from faults.processes import Process
+
+#: Stages in which a worker is killed: those that every device has, and those of the first one.
+EVERYWHERE = ("sample", "load", "transfer", "propagate", "sync")
+STAGES = (*EVERYWHERE, "validate", "checkpoint")
+
+
+def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[], Outcome]]:
+    """Yield what is to be done to a plan."""
+    for number in range(kills):
+        yield partial(kill, plan, chance, number)
+    for stage in STAGES:
+        rank = len(plan.devices) - 1 if stage in EVERYWHERE else 0
+        if stage != "transfer" or plan.devices[rank].startswith("emulated"):
+            yield partial(kill_in, plan, stage, rank)
+    yield partial(send, plan, "SIGINT", signal.SIGINT, chance)
+    yield partial(send, plan, "SIGTERM", signal.SIGTERM, chance)
+    for rank in range(len(plan.devices)):
+        yield partial(exhaust, plan, rank)
+    yield partial(send, plan, "kill -9 of the command", signal.SIGKILL, chance)
+
+
+def kill(plan: Plan, chance: random.Random, number: int) -> Outcome:
+    """Kill -9 a random worker at a random time; one in five while it starts.
+
+    Starting takes longer than these short runs, most of it the import of torch: times drawn from
+    all of a run would hardly ever meet its stages.
+    """
+    for attempt in range(5):
+        outcome = try_to_kill(plan, chance, f"kill-{number}-{attempt}", starts=number % 5 == 0)
+        if outcome is not None:
+            return outcome
+    raise RuntimeError(f"{plan.name}: five runs ended before a worker could be killed")
+
+
+def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -> Outcome | None:
+    """As ``kill``; None where the run was over before."""
+    run = plan.start(name)
+    rank = chance.randrange(len(plan.devices))
+    run.wait_for(run.has_all_workers)
+    if starts:
+        time.sleep(chance.random() * plan.starting)
+    else:
+        run.wait_for((run.directory / "config.yaml").exists)
+        time.sleep(chance.random() * 0.9 * plan.training)  # it may be quicker than that one
+    run.watch()
+    workers = run.workers()
+    if len(workers) < len(plan.devices):
+        run.wait_until_gone()
+        run.end()
+        return None
+    worker = workers[rank]
+    outcome = Outcome(plan=plan.name, fault="kill -9 of a worker", directory=run.directory)
+    outcome.doing = plan.watched.doing(worker.pid)
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        run.wait_until_gone()
+        run.end()
+        return None
+    check_end(run, outcome, cause=killed(plan, rank, worker), status=1)
+    return outcome if run.process.returncode else None
+
+
+def kill_in(plan: Plan, stage: str, rank: int) -> Outcome:
+    """Kill -9 a worker as soon as one of its threads is in a stage of training."""
+    run = plan.start(f"kill-in-{stage}-{rank}")
+    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
+    run.watch()
+    worker = run.workers()[rank]
+    plan.watched.kill_in(worker.pid, stage)
+    run.wait_for(lambda: not worker.alive)
+    outcome = Outcome(plan=plan.name, fault="kill -9 in each stage", directory=run.directory)
+    outcome.doing = stage
+    check_end(run, outcome, cause=killed(plan, rank, worker), status=1)
+    return outcome
+
+
+def killed(plan: Plan, rank: int, worker: Process) -> str:
+    """What a run has to say of a worker that was killed."""
+    return f"^worker {plan.devices[rank]}: process {worker.pid} killed by SIGKILL"
+
+
+def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -> Outcome:
+    """Send a signal to the process that the user started."""
+    run = plan.start(name.replace(" ", "-"))
+    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
+    time.sleep(chance.random())
+    run.watch()
+    outcome = Outcome(plan=plan.name, fault=name, directory=run.directory)
+    os.kill(run.process.pid, number)
+    if number == signal.SIGKILL:
+        check_end(run, outcome, cause="", status=-signal.SIGKILL)
+        outcome.cause = "nothing: nobody is left to"
+    else:
+        check_end(run, outcome, cause="^interrupted$", status=130)
+    return outcome
+
+
+def exhaust(plan: Plan, rank: int) -> Outcome:
+    """Let a worker have no more memory than it has when it begins to train."""
+    run = plan.start(f"memory-{rank}")
+
+    def has_opened_the_graph() -> bool:
+        workers = run.workers()
+        if len(workers) < len(plan.devices):
+            return False
+        return "/features.npy" in Path(f"/proc/{workers[rank].pid}/maps").read_text()
+
+    run.wait_for(has_opened_the_graph)
+    run.watch()
+    take_memory(run.workers()[rank])
+    outcome = Outcome(plan=plan.name, fault="out of memory in a worker", directory=run.directory)
+    cause = f"^worker {plan.devices[rank]}: out of memory"
+    check_end(run, outcome, cause=cause, status=1)
+    return outcome
+
+
+def take_memory(process: Process) -> None:
+    """Let a process have no more memory than it has now."""
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize()
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, limit))

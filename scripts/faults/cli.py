@@ -1,0 +1,61 @@
+"""What the command does: disturb runs of every plan, resume them, and print what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import faults
+from faults.cases import faults as faults_of
+from faults.outcome import Outcome, check_resumed
+from faults.plan import PLANS, Plan, set_up
+from faults.table import table
+
+BEGAN = time.monotonic()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a Markdown table; the exit status is 1 where a check failed."""
+    description, _, rest = (faults.__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        prog="python scripts/faults", description=description, epilog=rest
+    )
+    parser.add_argument("--kills", type=int, default=20, help="kill -9 of workers, in all")
+    parser.add_argument("--seed", type=int, default=0, help="of workers and times")
+    options = parser.parse_args(arguments)
+    chance = random.Random(options.seed)
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="gnnscale-faults-") as temporary:
+        for position, name in enumerate(PLANS):
+            plan = set_up(Path(temporary) / name, name)
+            kills = (options.kills + position) // len(PLANS)
+            outcomes += disturb_and_resume(plan, faults_of(plan, kills, chance))
+    print(table(outcomes))
+    return 1 if any(outcome.wrong for outcome in outcomes) else 0
+
+
+def disturb_and_resume(plan: Plan, disturb: Iterator[Callable[[], Outcome]]) -> list[Outcome]:
+    """Do one run after the other to a plan, and resume them two at a time."""
+    outcomes = []
+    for inject in disturb:
+        outcome = inject()
+        outcomes.append(outcome)
+        at = f" at {outcome.doing}" if outcome.doing else ""
+        tell(plan, outcome, f"{outcome.fault}{at}: ended after {outcome.seconds:.2f} s")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for outcome in pool.map(lambda outcome: check_resumed(plan, outcome), outcomes):
+            tell(plan, outcome, f"{outcome.fault}: resumed")
+    return outcomes
+
+
+def tell(plan: Plan, outcome: Outcome, what: str) -> None:
+    """Print a line of progress."""
+    wrong = "; ".join(outcome.wrong) or "as it should"
+    now = time.monotonic() - BEGAN
+    print(f"{now:4.0f} s  {plan.name}: {what}: {wrong}", file=sys.stderr, flush=True)

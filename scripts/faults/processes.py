@@ -1,0 +1,82 @@
+"""What this machine says of processes, ports and shared memory. Linux only."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, told apart from a later one with the same number."""
+
+    pid: int
+    start: int
+
+    @property
+    def alive(self) -> bool:
+        found = look_at(self.pid)
+        return found is not None and found[0] == self and found[2] not in "ZX"
+
+
+def look_at(pid: int) -> tuple[Process, int, str] | None:
+    """Return a process, its parent and its state; None where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return Process(pid=pid, start=int(fields[19])), int(fields[1]), fields[0]
+
+
+def descendants(pid: int) -> list[Process]:
+    """Return the processes below ``pid``, at any depth, the oldest first."""
+    numbers = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+    found = [each for number in numbers if (each := look_at(number)) is not None]
+    family, before = {pid}, 0
+    while len(family) > before:
+        before = len(family)
+        family |= {process.pid for process, parent, _ in found if parent in family}
+    below = [process for process, _, _ in found if process.pid in family - {pid}]
+    return sorted(below, key=lambda process: (process.start, process.pid))
+
+
+def listening() -> dict[str, int]:
+    """Return the ports on which this machine listens, by the number of their socket."""
+    ports = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            parts = line.split()
+            if parts[3] == "0A":
+                ports[parts[9]] = int(parts[1].rpartition(":")[2], 16)
+    return ports
+
+
+def sockets(pid: int) -> set[str]:
+    """Return the numbers of a process's sockets."""
+    found = set()
+    try:
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(each))
+            if match:
+                found.add(match[1])
+    except OSError:
+        pass
+    return found
+
+
+def shared_memory() -> set[str]:
+    return {each.name for each in Path("/dev/shm").iterdir()}
+
+
+def elapsed() -> Iterator[float]:
+    """Yield the seconds since the first one; while a virtual machine is paused, none pass."""
+    seconds, last = 0.0, time.monotonic()
+    while True:
+        yield seconds
+        time.sleep(0.005)
+        now = time.monotonic()
+        seconds, last = seconds + min(now - last, 0.5), now

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.pipeline.stages import RUNNING, measured, running
+from gnnscale.stages import STAGES
+
+GIVE_UP_S = 60
+
+
+def work() -> BatchSlice:
+    return BatchSlice(step=0, seeds=np.arange(4), weight=1.0)
+
+
+def test_seconds_of_a_stage_are_added_up(clock: Any) -> None:
+    mine = work()
+    for seconds in (2.0, 0.5):
+        with measured(mine, "load"):
+            clock.advance(seconds)
+    assert (mine.stages.load, mine.stages.sample) == (2.5, 0.0)
+    number = STAGES.index("load")
+    assert mine.spans == [(number, 100.0, 102.0), (number, 102.0, 102.5)]
+
+
+def test_a_stage_that_raises_is_timed_too(clock: Any) -> None:
+    mine = work()
+    with pytest.raises(MemoryError), measured(mine, "transfer"):  # noqa: PT012
+        clock.advance(1.0)
+        raise MemoryError
+    assert mine.stages.transfer == 1.0
+    assert not RUNNING
+
+
+def test_each_thread_says_which_stage_it_is_in() -> None:
+    began, seen = threading.Barrier(3), threading.Barrier(3)
+
+    def load() -> None:
+        with measured(work(), "load"):
+            began.wait(GIVE_UP_S)
+            seen.wait(GIVE_UP_S)
+
+    @running("checkpoint")
+    def save() -> None:
+        began.wait(GIVE_UP_S)
+        seen.wait(GIVE_UP_S)
+
+    threads = [threading.Thread(target=each) for each in (load, save)]
+    for thread in threads:
+        thread.start()
+    began.wait(GIVE_UP_S)
+    assert {RUNNING[thread.ident] for thread in threads} == {"load", "checkpoint"}
+    seen.wait(GIVE_UP_S)
+    for thread in threads:
+        thread.join()
+    assert not RUNNING
