@@ -20,6 +20,7 @@ class StageTimes:
     Attributes:
         sample: neighbours of the seeds are picked.
         load: features are read from host memory.
+        exchange: devices trade rows; only in runs that do.
         transfer: the mini-batch crosses the link.
         propagate: forward and backward propagation.
         sync: gradients are summed, and the weights updated.
@@ -27,6 +28,7 @@ class StageTimes:
 
     sample: float = 0.0
     load: float = 0.0
+    exchange: float = 0.0
     transfer: float = 0.0
     propagate: float = 0.0
     sync: float = 0.0

@@ -18,6 +18,8 @@ from gnnscale.graph import Graph
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
 os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
+#: Second implementations of what the product has but one of; worker processes import them by name.
+sys.path.insert(0, str(ROOT / "tests" / "seams"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.append(str(ROOT / "scripts"))
 

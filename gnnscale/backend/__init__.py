@@ -1,15 +1,23 @@
 """The processor-accelerator protocol (HyScale-GNN, section III-C) and the devices behind it."""
 
-from gnnscale.backend.base import Backend, DeviceBatch, DeviceMemoryError
+from gnnscale.backend.base import (
+    Backend,
+    BatchOutcome,
+    DeviceBatch,
+    DeviceMemoryError,
+    HostParts,
+)
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.emulated import EmulatedBackend
 from gnnscale.backend.open import open_backend
 
 __all__ = [
     "Backend",
+    "BatchOutcome",
     "CpuBackend",
     "DeviceBatch",
     "DeviceMemoryError",
     "EmulatedBackend",
+    "HostParts",
     "open_backend",
 ]

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError
-from gnnscale.model import Inputs
+from gnnscale.graph import Graph
+from gnnscale.model import GNN, Inputs
 from gnnscale.plan import Device, Threads
-from gnnscale.sampler import MiniBatch
+from gnnscale.sampler import MiniBatch, Sampler
+from gnnscale.stages import Traffic
 
-__all__ = ["Backend", "DeviceBatch", "DeviceMemoryError"]
+__all__ = ["Backend", "BatchOutcome", "DeviceBatch", "DeviceMemoryError", "HostParts"]
 
 
 class DeviceMemoryError(ConfigError):
     """A mini-batch does not fit into a device's memory. The message is one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostParts:
+    """What a backend is opened with.
+
+    Attributes:
+        graph: whose labels are predicted.
+        model: the host's weights, which the optimizer updates.
+        sampler: the host's sampler.
+        loader: reads the host's features.
+    """
+
+    graph: Graph
+    model: GNN
+    sampler: Sampler
+    loader: FeatureLoader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +48,35 @@ class DeviceBatch:
     Attributes:
         batch: its topology.
         inputs: the first layer's input.
-        num_bytes: device memory that it takes until it is released; 0 on the host.
+        traffic: what bringing it here moved.
+        num_bytes: device memory that it takes until it is finished; 0 on the host.
     """
 
     batch: MiniBatch
     inputs: Inputs
+    traffic: Traffic
     num_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOutcome:
+    """What a device tells of a mini-batch once it is done with it.
+
+    Attributes:
+        loss: the slice's weighted loss.
+        num_edges, num_vertices: over all layers.
+        traffic: what the mini-batch moved.
+        seconds: seconds of stages, by the device's own clock; the host times the others.
+        counters: figures that only this kind of device has, such as ``late_s``; reports add them
+            up over an epoch.
+    """
+
+    loss: float
+    num_edges: int
+    num_vertices: int
+    traffic: Traffic
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 class Backend(Protocol):
@@ -40,20 +84,15 @@ class Backend(Protocol):
 
     ``sample``, ``load`` and ``transfer`` may run in threads of their own, each in one thread at a
     time and ahead of ``propagate``; the others are called from the thread that trains.
+
+    A backend may own a copy of the model. It computes with the weights of the last ``load_state``
+    or ``update_weights``.
     """
 
     @property
     def device(self) -> Device:
         """The device of the plan that this is."""
         ...
-
-    #: Bytes of the device's own memory, None where it computes in the host's.
-    memory_budget: int | None
-    #: Bytes moved to the device so far, None without a link.
-    host_to_device_bytes: int | None
-    #: Emulated devices: seconds and stages in which the host was slower than what it emulates.
-    late_s: float | None
-    late_steps: int | None
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``."""
@@ -71,24 +110,49 @@ class Backend(Protocol):
         """
         ...
 
-    def propagate(self, resident: DeviceBatch, weight: float) -> float:
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Forward and backward propagation of the slice's mean loss times ``weight``.
 
-        The device's memory of ``resident`` is free afterwards.
-
-        Returns:
-            The weighted loss.
+        It may return before the device is done.
         """
         ...
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients to host tensors of the parameters' shapes; zeros before any step."""
+        """Copy the gradients since the last update of the weights.
+
+        Waits for the device. The gradients of a step without seeds are zeros. A backend with a
+        copy of the model forgets its own here; those of the host's model are the optimizer's.
+
+        Args:
+            into: tensors of the parameters' shapes, in host memory, or on the device where
+                ``Device.collective`` says so.
+        """
         ...
 
-    def weights_in(self) -> None:
-        """Take over the weights that the host has updated."""
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        """Wait for a batch that was propagated, free its memory, and tell what came of it."""
+        ...
+
+    def load_state(self) -> None:
+        """Take over the host's parameters and buffers: at the start, and whenever these change.
+
+        Called before the first step, after a resumption, after a rehearsal, and when the devices
+        have averaged their buffers.
+        """
+        ...
+
+    def update_weights(self) -> None:
+        """Take over the parameters that the host's optimizer has just updated."""
+        ...
+
+    def buffers_out(self) -> None:
+        """Copy the buffers, such as running statistics, to the host's model."""
         ...
 
     def set_threads(self, threads: Threads) -> None:
         """Use so many host threads from now on."""
+        ...
+
+    def close(self) -> None:
+        """Release the device's memory, and wake whoever waits for it."""
         ...

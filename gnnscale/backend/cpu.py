@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.base import DeviceBatch
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import Graph
-from gnnscale.model import GNN, Inputs
+from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.model import Inputs
 from gnnscale.model.loss import seed_loss
 from gnnscale.plan import Device, Threads
-from gnnscale.sampler import MiniBatch, Sampler
+from gnnscale.sampler import MiniBatch
 
 __all__ = ["CpuBackend"]
 
@@ -21,28 +19,14 @@ __all__ = ["CpuBackend"]
 class CpuBackend:
     """Trains the host's own copy of the model, where features and weights lie."""
 
-    memory_budget: int | None = None
-
-    def __init__(
-        self, device: Device, graph: Graph, model: GNN, sampler: Sampler, loader: FeatureLoader
-    ) -> None:
-        """Take hold of what the stages work on.
-
-        Args:
-            device: the device of the plan.
-            graph: whose labels are predicted.
-            model: the host's weights, which the optimizer updates.
-            sampler: the host's sampler.
-            loader: reads the host's features.
-        """
+    def __init__(self, device: Device, host: HostParts) -> None:
+        """Open ``device`` over the parts of the host."""
         self.device = device
-        self.host_to_device_bytes: int | None = None
-        self.late_s: float | None = None
-        self.late_steps: int | None = None
-        self._graph = graph
-        self._model = model
-        self._sampler = sampler
-        self._loader = loader
+        self._graph = host.graph
+        self._model = host.model
+        self._sampler = host.sampler
+        self._loader = host.loader
+        self._loss = 0.0
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``."""
@@ -54,14 +38,14 @@ class CpuBackend:
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Hand the mini-batch over; it is where it is needed."""
-        return DeviceBatch(batch=batch, inputs=inputs)
+        return DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
-    def propagate(self, resident: DeviceBatch, weight: float) -> float:
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Forward and backward propagation in torch."""
-        logits = self._model(resident.batch, resident.inputs)
-        loss = seed_loss(self._graph, logits, resident.batch.seeds) * weight
+        logits = self._model(batch.batch, batch.inputs)
+        loss = seed_loss(self._graph, logits, batch.batch.seeds) * weight
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.item()
+        self._loss = loss.item()
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
         """Copy the gradients; a parameter without one counts as 0."""
@@ -71,11 +55,29 @@ class CpuBackend:
             elif parameter.grad is not target:
                 target.copy_(parameter.grad)
 
-    def weights_in(self) -> None:
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        """Tell what came of the batch that was propagated last."""
+        return BatchOutcome(
+            loss=self._loss,
+            num_edges=batch.batch.num_edges,
+            num_vertices=batch.batch.num_vertices,
+            traffic=batch.traffic,
+        )
+
+    def load_state(self) -> None:
+        """Nothing to do: this is the host's model."""
+
+    def update_weights(self) -> None:
         """Nothing to do: the optimizer updates this very model."""
+
+    def buffers_out(self) -> None:
+        """Nothing to do: this is the host's model."""
 
     def set_threads(self, threads: Threads) -> None:
         """Use so many host threads from now on."""
         self._sampler.num_threads = threads.sample
         self._loader.num_threads = threads.load
         torch.set_num_threads(max(threads.propagate, 1))
+
+    def close(self) -> None:
+        """Nothing is held."""

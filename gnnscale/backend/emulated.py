@@ -6,17 +6,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
-from gnnscale.backend.base import DeviceBatch, DeviceMemoryError
+from gnnscale.backend.base import BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
 from gnnscale.backend.cpu import CpuBackend
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import Graph
-from gnnscale.model import GNN, Inputs
-from gnnscale.plan import Emulated
+from gnnscale.model import Inputs
+from gnnscale.plan import Accelerator
 from gnnscale.plan.perf.equations import (
-    ACTIVATION_BYTES,
     BYTES_PER_PARAMETER,
     BatchSize,
     load_seconds,
@@ -24,138 +22,123 @@ from gnnscale.plan.perf.equations import (
     trainer_seconds,
     transfer_seconds,
 )
-from gnnscale.sampler import MiniBatch, Sampler
+from gnnscale.plan.perf.work import activation_bytes, propagation_work
+from gnnscale.plan.perf.workload import unmeasured_workload
+from gnnscale.sampler import MiniBatch
 
-__all__ = ["EmulatedBackend", "activation_bytes", "batch_bytes"]
+__all__ = ["EmulatedBackend", "link_bytes"]
 
 
 class EmulatedBackend(CpuBackend):
     """Every stage ends no sooner than the performance model says for the mini-batch at hand.
 
     The answers are the host's own, exact; only time and memory are the emulated device's. Where the
-    host is slower than that, the stage takes the host's time, and ``late_s`` says so.
+    host is slower than that, the stage takes the host's time, and ``late_s`` and ``late_stages``
+    among the counters say so.
     """
 
-    def __init__(
-        self, device: Emulated, graph: Graph, model: GNN, sampler: Sampler, loader: FeatureLoader
-    ) -> None:
-        """As ``CpuBackend``."""
-        super().__init__(device, graph, model, sampler, loader)
-        self.device: Emulated = device
-        self.memory_budget = device.memory_bytes
-        self.host_to_device_bytes = None if device.on_host else 0
-        self.late_s, self.late_steps = 0.0, 0
-        self._weights = sum(parameter.numel() for parameter in model.parameters())
+    def __init__(self, device: Accelerator, host: HostParts) -> None:
+        """Open ``device`` over the parts of the host."""
+        super().__init__(device, host)
+        self._accelerator = device
+        self._workload = unmeasured_workload(host.graph, host.model).on(device)
         self._in_use = 0
-        # transfer and propagate may run in two threads.
+        self._late_s, self._late_stages = 0.0, 0
+        # load, transfer and propagate may run in threads of their own.
         self._lock = threading.Lock()
-        self._reserve(self._weights * BYTES_PER_PARAMETER, "the model")
+        self._reserve(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
 
     def load(self, batch: MiniBatch) -> Inputs:
         """Read from feature storage, at most at the emulated host's bandwidth (eq. 7)."""
-        if self.device.host_bandwidth is None:
+        bandwidth = self._accelerator.host_bandwidth
+        seconds = load_seconds(self._loader.bytes_read(batch), bandwidth) if bandwidth else 0.0
+        with self._lasting(seconds):
             return super().load(batch)
-        start = time.perf_counter()
-        inputs = super().load(batch)
-        self._wait(start, load_seconds(self._loader.bytes_read(batch), self.device.host_bandwidth))
-        return inputs
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Take the link's time for the mini-batch (eq. 8), and device memory."""
-        moved = batch_bytes(batch, inputs, aggregated=self._aggregated(inputs))
-        num_bytes = moved + activation_bytes(batch, self._model)
+        link = self._accelerator
+        row_bytes, list_bytes = link_bytes(batch, inputs)
+        size = BatchSize.of(batch)
+        num_bytes = row_bytes + list_bytes + int(activation_bytes(self._workload, size))
         self._reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
-        if self.device.link_bandwidth is not None:
-            with self._lasting(
-                transfer_seconds(moved, self.device.link_bandwidth, self.device.link_latency_s)
-            ):
-                assert self.host_to_device_bytes is not None
-                self.host_to_device_bytes += moved
-        return DeviceBatch(batch=batch, inputs=inputs, num_bytes=num_bytes)
+        arrived = replace(super().transfer(batch, inputs), num_bytes=num_bytes)
+        if link.link_bandwidth is None:
+            return arrived
+        moved = row_bytes + list_bytes
+        with self._lasting(transfer_seconds(moved, link.link_bandwidth, link.link_latency_s)):
+            traffic = inputs.traffic.with_link(
+                row_bytes=row_bytes, list_bytes=list_bytes, request_bytes=link.link_request_bytes
+            )
+            return replace(arrived, traffic=traffic)
 
-    def propagate(self, resident: DeviceBatch, weight: float) -> float:
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Compute on the host; take the device's time (eq. 10 to 12)."""
-        seconds = self.device.launch_s + trainer_seconds(
-            BatchSize.of(resident.batch),
-            self._model.widths,
-            memory_bandwidth=self.device.memory_bandwidth,
-            macs_per_s=self.device.macs_per_s,
-            pipelined=self.device.pipelined,
-            aggregated=self._aggregated(resident.inputs),
+        seconds = self._accelerator.launch_s + trainer_seconds(
+            propagation_work(self._workload, BatchSize.of(batch.batch)),
+            memory_bandwidth=self._accelerator.memory_bandwidth,
+            macs_per_s=self._accelerator.macs_per_s,
+            pipelined=self._accelerator.pipelined,
         )
         with self._lasting(seconds):
-            loss = super().propagate(resident, weight)
-        self._release(resident.num_bytes)
-        return loss
+            super().propagate(batch, weight)
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        """Free the batch's memory, and tell how late the host was since the last time."""
+        with self._lock:
+            self._in_use -= batch.num_bytes
+            counters = {"late_s": self._late_s, "late_stages": float(self._late_stages)}
+            self._late_s, self._late_stages = 0.0, 0
+        return replace(super().finish(batch), counters=counters)
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
         """Half of the traffic of eq. 13."""
         with self._lasting(self._sync_seconds()):
             super().gradients_out(into)
 
-    def weights_in(self) -> None:
+    def update_weights(self) -> None:
         """The other half of eq. 13."""
         with self._lasting(self._sync_seconds()):
-            super().weights_in()
-
-    def _aggregated(self, inputs: Inputs) -> bool:
-        return inputs.aggregated and self._model.layer(0).aggregates_on_load
+            super().update_weights()
 
     def _sync_seconds(self) -> float:
-        if self.device.link_bandwidth is None:
+        link = self._accelerator
+        if link.link_bandwidth is None:
             return 0.0
-        both = sync_seconds(
-            self._weights * 4, self.device.link_bandwidth, self.device.link_latency_s
-        )
-        return both / 2
+        weights = self._workload.weight_bytes
+        return sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
 
     def _reserve(self, num_bytes: int, what: str) -> None:
+        budget = self._accelerator.memory_bytes
         with self._lock:
-            if self._in_use + num_bytes > self.device.memory_bytes:
+            if self._in_use + num_bytes > budget:
                 raise DeviceMemoryError(
-                    f"{self.device.name}: out of device memory: {what} needs "
+                    f"{self.device.label}: out of device memory: {what} needs "
                     f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
-                    f"memory_bytes is {self.device.memory_bytes / 1e6:,.1f} MB; a smaller share, "
-                    "fewer neighbours or a lower runtime.prefetch_depth take less"
+                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbours "
+                    "or a lower runtime.prefetch_depth take less"
                 )
             self._in_use += num_bytes
-
-    def _release(self, num_bytes: int) -> None:
-        with self._lock:
-            self._in_use -= num_bytes
 
     @contextmanager
     def _lasting(self, seconds: float) -> Iterator[None]:
         """Make the ``with`` block last ``seconds``; what is longer is counted as late."""
         start = time.perf_counter()
         yield
-        self._wait(start, seconds)
-
-    def _wait(self, start: float, seconds: float) -> None:
         left = start + seconds - time.perf_counter()
         if left > 0:
             time.sleep(left)
         elif seconds > 0:
             with self._lock:
-                assert self.late_s is not None
-                assert self.late_steps is not None
-                self.late_s -= left
-                self.late_steps += 1
+                self._late_s -= left
+                self._late_stages += 1
 
 
-def batch_bytes(batch: MiniBatch, inputs: Inputs, *, aggregated: bool) -> int:
-    """Bytes that cross the link for a mini-batch: the first layer's input, and the topology.
+def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
+    """Return the bytes of rows and of topology that cross the link for a mini-batch.
 
-    Where the input is ``aggregated`` already, the first layer's block stays on the host.
+    Where the host has aggregated the input, the first layer's block stays there.
     """
-    blocks = batch.blocks[1:] if aggregated else batch.blocks
+    blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
-    return inputs.x.nbytes + topology
-
-
-def activation_bytes(batch: MiniBatch, model: GNN) -> int:
-    """Bytes of hidden rows and their gradients while a mini-batch is propagated."""
-    rows = [block.num_dst for block in batch.blocks]
-    return sum(
-        ACTIVATION_BYTES * n * width for n, width in zip(rows, model.widths[1:], strict=True)
-    )
+    return inputs.x.nbytes, topology

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
 from gnnscale.sampler import MiniBatch
@@ -21,11 +20,7 @@ def in_degrees(graph: Graph) -> NDArray[np.float32]:
 
 
 class FeatureLoader:
-    """Reads what a model's first layer needs of the feature storage.
-
-    With ``fused``, the rows of a mini-batch are aggregated while they are read (fused
-    load-aggregate): the matrix of |V^0| gathered rows never exists. The values are the same.
-    """
+    """Reads what a model's first layer needs of a feature store."""
 
     def __init__(
         self,
@@ -33,40 +28,47 @@ class FeatureLoader:
         model: GNN,
         *,
         num_threads: int,
-        fused: bool = True,
+        store: FeatureStore | None = None,
+        aggregates: bool = True,
         compute_dtype: torch.dtype = torch.float32,
     ) -> None:
         """Prepare to load.
 
         Args:
-            graph: whose features are read; they stay where they are.
+            graph: whose vertices are loaded.
             model: whose first layer is loaded for.
             num_threads: threads of the native kernels.
-            fused: aggregate while reading, where the first layer allows it.
+            store: where rows are read; None for the graph's own features.
+            aggregates: aggregate while reading, where the first layer allows it. The values are
+                the same.
             compute_dtype: float32 or bfloat16.
+
+        Raises:
+            GraphError: the store's rows are not those of the graph.
         """
-        self._features: tuple[NDArray[Any], str] = (graph.features, graph.feature_dtype)
+        self.store = HostFeatures.of(graph) if store is None else store
+        check_store(self.store, graph)
+        self.num_threads = num_threads
         self._graph = graph
         self._model = model
-        self.num_threads = num_threads
-        self._fused = fused
+        self._aggregates = aggregates
         self._dtype = compute_dtype
         self._degrees: NDArray[np.float32] | None = None
 
     def load(self, batch: MiniBatch) -> Inputs:
         """Return the model's input for ``batch``."""
         return self._model.load(
-            self._features,
+            self.store,
             batch,
             self._degrees_of(batch),
-            fused=self._fused,
+            aggregates=self._aggregates,
             dtype=self._dtype,
             num_threads=self.num_threads,
         )
 
     def bytes_read(self, batch: MiniBatch) -> int:
         """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
-        return len(batch.input_vertices) * int(self._features[0][:1].nbytes)
+        return len(batch.input_vertices) * self.store.row_bytes
 
     def _degrees_of(self, batch: MiniBatch) -> NDArray[np.float32] | None:
         if not self._model.uses_degrees and batch.blocks[0].importance is None:

@@ -1,27 +1,34 @@
-"""From a device of a plan to the backend that drives it."""
+"""What opens the backend of a device: whatever the registry names for its kind."""
 
 from __future__ import annotations
 
-from gnnscale.backend.base import Backend
-from gnnscale.backend.cpu import CpuBackend
-from gnnscale.backend.emulated import EmulatedBackend
-from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import Graph
-from gnnscale.model import GNN
-from gnnscale.plan import Device, Emulated
-from gnnscale.sampler import Sampler
+from importlib import import_module
+from operator import attrgetter
+
+from gnnscale.backend.base import Backend, HostParts
+from gnnscale.config import ConfigError
+from gnnscale.plan import Device
+from gnnscale.plan.registry import device_kind
 
 __all__ = ["open_backend"]
 
 
-def open_backend(
-    device: Device, graph: Graph, model: GNN, sampler: Sampler, loader: FeatureLoader
-) -> Backend:
-    """Return the backend of ``device``.
+def open_backend(device: Device, host: HostParts) -> Backend:
+    """Open a device for training.
+
+    Args:
+        device: a device of the plan.
+        host: the graph, the host's weights, sampler and loader.
 
     Raises:
-        DeviceMemoryError: the model alone is larger than the device's memory.
+        ConfigError: its opener cannot be imported.
+        DeviceMemoryError: the model alone does not fit.
     """
-    if isinstance(device, Emulated):
-        return EmulatedBackend(device, graph, model, sampler, loader)
-    return CpuBackend(device, graph, model, sampler, loader)
+    opener = device_kind(device.kind).opener
+    module, _, name = opener.partition(":")
+    try:
+        open_it = attrgetter(name)(import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{device.label}: {opener} cannot be imported ({error})") from error
+    opened: Backend = open_it(device, host)
+    return opened

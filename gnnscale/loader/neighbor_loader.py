@@ -20,7 +20,7 @@ from gnnscale.hardware import usable_cores
 from gnnscale.loader.batch_format import FORMATS, Sampling
 from gnnscale.loader.prefetch import prefetch
 from gnnscale.loader.vertex_data import read_data
-from gnnscale.sampler.seed_order import num_batches, seed_batches
+from gnnscale.sampler import ShuffledOrder
 
 __all__ = ["NeighborLoader"]
 
@@ -143,7 +143,7 @@ class NeighborLoader:
         """Return the number of batches of an epoch."""
         if self._drop_last:
             return len(self._seeds) // self.batch_size
-        return num_batches(len(self._seeds), self.batch_size)
+        return -(-len(self._seeds) // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch."""
@@ -154,7 +154,8 @@ class NeighborLoader:
         positions: Iterator[NDArray[Any]]
         everything = np.arange(len(self._seeds))
         if self._shuffle:
-            positions = seed_batches(everything, self.batch_size, seed=self._seed, epoch=epoch)
+            order = ShuffledOrder(everything, batch_size=self.batch_size, seed=self._seed)
+            positions = (step.seeds for step in order.epoch(epoch))
         else:
             starts = range(0, len(everything), self.batch_size)
             positions = (everything[start : start + self.batch_size] for start in starts)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gnnscale import ops
+from gnnscale.feature import FeatureStore
 from gnnscale.model.gnn import Inputs
 from gnnscale.model.layer import Degrees
 from gnnscale.sampler import MiniBatch
@@ -142,19 +143,17 @@ class _GatheredModel(nn.Module):
 
     def load(
         self,
-        features: ops.Rows,
+        store: FeatureStore,
         batch: MiniBatch,
         degrees: Degrees,
         *,
-        fused: bool,
+        aggregates: bool,
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Gather the input rows; what a foreign module does with them cannot be fused."""
-        width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
-        x = ops.empty((len(batch.input_vertices), width), dtype)
-        ops.gather(features, batch.input_vertices, out=x, num_threads=num_threads)
-        return Inputs(x=x, aggregated=False, degrees=degrees)
+        """Gather the input rows; a foreign module aggregates them itself."""
+        x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
+        return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 
 
 class DGLModel(_GatheredModel):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from gnnscale import ops
 from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.attention import attend
+from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, linear
 from gnnscale.sampler import Block
 
@@ -53,20 +52,10 @@ class GATLayer(GraphLayer):
         for weight in (self.linear.weight, self.attention_src, self.attention_dst):
             nn.init.xavier_uniform_(weight)
 
-    def load(
-        self,
-        features: ops.Rows,
-        vertices: NDArray[Any],
-        block: Block,
-        degrees: Degrees,
-        *,
-        dtype: torch.dtype,
-        num_threads: int,
-    ) -> torch.Tensor:
-        """Gather the rows: attention coefficients depend on them, so there is nothing to fuse."""
-        width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
-        out = ops.empty((len(vertices), width), dtype)
-        return ops.gather(features, vertices, out=out, num_threads=num_threads)
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return the projection of every source, and the attention of every head."""
+        cost = super().cost(width_in, width_out)
+        return replace(cost, attention=self.num_heads)
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None

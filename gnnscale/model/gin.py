@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gnnscale.model.aggregation import Aggregation, sum_scale
+from gnnscale.feature import Aggregation
+from gnnscale.model.aggregation import sum_scale
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale import ops
+from gnnscale.feature import FeatureStore
 from gnnscale.model.activation import activation
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.sampler import Block, MiniBatch
+from gnnscale.stages import Traffic
 
 __all__ = ["GNN", "Inputs", "make_norm"]
 
@@ -26,14 +27,16 @@ class Inputs:
     """What the loader hands to the model for one mini-batch.
 
     Attributes:
-        x: the first layer's ``load`` result, or the input rows ``[num_input_vertices, f]``.
-        aggregated: whether ``x`` is that result.
+        x: the input rows ``[num_input_vertices, f]``, or the first layer's ``load`` result.
+        aggregated: whether ``x`` is that result, so that only rows of destinations are left.
         degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
+        traffic: what reading ``x`` moved.
     """
 
     x: torch.Tensor
     aggregated: bool
     degrees: NDArray[np.float32] | None = None
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 class GNN(nn.Module):
@@ -67,25 +70,34 @@ class GNN(nn.Module):
 
     def load(
         self,
-        features: ops.Rows,
+        store: FeatureStore,
         batch: MiniBatch,
         degrees: Degrees,
         *,
-        fused: bool,
+        aggregates: bool,
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Read the first layer's input from feature storage, aggregated on the way if ``fused``."""
-        layer, block = self.layer(0), batch.blocks[0]
-        if fused:
-            x = layer.load(
-                features, batch.input_vertices, block, degrees, dtype=dtype, num_threads=num_threads
+        """Read the first layer's input from ``store``.
+
+        Args:
+            store: the features of the graph.
+            batch: the mini-batch.
+            degrees: ``[num_input_vertices]`` float32 in-degrees, where the model uses them.
+            aggregates: whether to aggregate while reading, where the first layer allows it. The
+                values are the same.
+            dtype: float32 or bfloat16.
+            num_threads: threads to use.
+        """
+        layer, vertices = self.layer(0), batch.input_vertices
+        aggregated = aggregates and layer.aggregates_on_load
+        if aggregated:
+            x, traffic = layer.load(
+                store, vertices, batch.blocks[0], degrees, dtype=dtype, num_threads=num_threads
             )
         else:
-            width = (features if isinstance(features, torch.Tensor) else features[0]).shape[1]
-            x = ops.empty((len(batch.input_vertices), width), dtype)
-            ops.gather(features, batch.input_vertices, out=x, num_threads=num_threads)
-        return Inputs(x=x, aggregated=fused, degrees=degrees)
+            x, traffic = store.gather(vertices, dtype=dtype, num_threads=num_threads)
+        return Inputs(x=x, aggregated=aggregated, degrees=degrees, traffic=traffic)
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""

@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale import ops
+from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.model.activation import Activation
-from gnnscale.model.aggregation import Aggregation, aggregate, load_aggregate
+from gnnscale.model.aggregation import aggregate
+from gnnscale.model.cost import LayerCost
 from gnnscale.sampler import Block
+from gnnscale.stages import Traffic
 
 __all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear"]
 
@@ -33,16 +35,30 @@ class GraphLayer(nn.Module):
 
     def load(
         self,
-        features: ops.Rows,
+        store: FeatureStore,
         vertices: NDArray[Any],
         block: Block,
         degrees: Degrees,
         *,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> torch.Tensor:
-        """Return what ``prepare`` would of rows ``vertices`` of ``features``, without gradient."""
-        raise NotImplementedError
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Read rows ``vertices`` of ``store``, and return what ``update`` needs, without gradient.
+
+        A layer that does not aggregate on load gets the rows as they are.
+        """
+        return store.gather(vertices, dtype=dtype, num_threads=num_threads)
+
+    def cost(self, width_in: int, width_out: int) -> LayerCost:
+        """Return what the layer asks of a device: by default the products of its matrices.
+
+        Args:
+            width_in: f^{l-1}.
+            width_out: f^l.
+        """
+        linears = [module for module in self.modules() if isinstance(module, nn.Linear)]
+        products = tuple((each.in_features, each.out_features) for each in linears)
+        return LayerCost(width_in=width_in, width_out=width_out, products=products)
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
@@ -66,19 +82,17 @@ class LinearAggregationLayer(GraphLayer):
 
     def load(
         self,
-        features: ops.Rows,
+        store: FeatureStore,
         vertices: NDArray[Any],
         block: Block,
         degrees: Degrees,
         *,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> torch.Tensor:
-        """Fused load-aggregate."""
-        coefficients = self.aggregation(block, degrees)
-        return load_aggregate(
-            features, vertices, block, coefficients, dtype=dtype, num_threads=num_threads
-        )
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Read rows ``vertices`` of ``store``, aggregated on the way."""
+        aggregation = self.aggregation(block, degrees)
+        return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None

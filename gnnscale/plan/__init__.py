@@ -1,11 +1,20 @@
 """Which device does what: device plans, the performance model, and platforms."""
 
-from gnnscale.plan.device import Cpu, Device, DevicePlanConfig, Emulated
-from gnnscale.plan.device_plan import MAX_THREADS, PREFETCH, DevicePlan, DeviceShare, Threads
+from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
+from gnnscale.plan.device_plan import (
+    MAX_THREADS,
+    PREFETCH,
+    DevicePlan,
+    DevicePlanConfig,
+    DeviceShare,
+    Threads,
+)
+from gnnscale.plan.registry import register_device
 
 __all__ = [
     "MAX_THREADS",
     "PREFETCH",
+    "Accelerator",
     "Cpu",
     "Device",
     "DevicePlan",
@@ -13,4 +22,5 @@ __all__ = [
     "DeviceShare",
     "Emulated",
     "Threads",
+    "register_device",
 ]

@@ -1,20 +1,21 @@
-"""DevicePlan: how a mini-batch and the cores are shared out among devices."""
+"""Device plans: how a mini-batch and the host's threads are shared out among devices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from typing import Any
 
-from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.config import MAX_COUNT, ConfigError, check_choice, check_range
 from gnnscale.plain_records import fields_from
 from gnnscale.plan.device import MAX_DEVICES, Device
+from gnnscale.plan.registry import parse_devices
 
 __all__ = [
     "MAX_THREADS",
     "PREFETCH",
     "DevicePlan",
+    "DevicePlanConfig",
     "DeviceShare",
     "Threads",
     "apportion",
@@ -98,10 +99,9 @@ class DevicePlan:
         """Host threads of all workers that can compute at once."""
         return sum(share.host_threads for share in self.shares)
 
-    def slices(self, num_seeds: int) -> list[slice]:
-        """Return each device's slice of a mini-batch of ``num_seeds``, the last of an epoch too."""
-        ends = list(accumulate(apportion(self.split, num_seeds)))
-        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    def counts(self, num_seeds: int) -> tuple[int, ...]:
+        """Return each device's seeds in a mini-batch of ``num_seeds``, full or not."""
+        return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
         """Return the split nearest to ``split`` whose parts fit into their devices' memory.
@@ -160,6 +160,41 @@ class DevicePlan:
                 for device, share in zip(devices, shares, strict=True)
             )
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicePlanConfig:
+    """Configuration group ``device_plan``.
+
+    Attributes:
+        devices: each a kind (``cpu``), or a mapping with ``kind`` and its options.
+        split: seeds of each device in a full mini-batch; None lets the performance model choose.
+    """
+
+    devices: list[Any]
+    split: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        devices = self.parsed()
+        names = [device.name for device in devices]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"device_plan.devices: two are called {name}")
+        if self.split is None:
+            return
+        if len(self.split) != len(devices):
+            raise ConfigError(
+                f"device_plan.split={list(self.split)}: one number for each of "
+                f"{len(devices)} devices is needed"
+            )
+        if not all(0 <= count <= MAX_COUNT for count in self.split):
+            raise ConfigError(
+                f"device_plan.split={list(self.split)}: none may be below 0 or above {MAX_COUNT:,}"
+            )
+
+    def parsed(self) -> tuple[Device, ...]:
+        """Return the devices."""
+        return parse_devices(self.devices, option="device_plan.devices")
 
 
 def cap_split(split: Sequence[int], most: Sequence[int | None]) -> tuple[int, ...]:

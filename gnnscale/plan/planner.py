@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from gnnscale.config import ConfigError, check_choice
-from gnnscale.plan.device import Cpu, Device, Emulated
+from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import (
     PREFETCH,
     DevicePlan,
@@ -19,12 +19,12 @@ from gnnscale.plan.device_plan import (
     cap_split,
 )
 from gnnscale.plan.perf.equations import (
-    ACTIVATION_BYTES,
     BYTES_PER_PARAMETER,
     Prediction,
     pipeline_seconds,
 )
-from gnnscale.plan.perf.predict import Correction, Host, predict, transfer_bytes
+from gnnscale.plan.perf.predict import Correction, Host, predict
+from gnnscale.plan.perf.work import activation_bytes, transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
 from gnnscale.stages import StageTimes
@@ -46,7 +46,7 @@ def plan_devices(
     cores: int,
     prefetch: str,
     split: Sequence[int] | None,
-    workload: Workload,
+    workloads: Sequence[Workload],
     platform: Platform,
     emulates: bool = True,
     in_flight: int = 1,
@@ -65,7 +65,7 @@ def plan_devices(
         cores: threads of the host that may compute at once.
         prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each.
         split: seeds of each device; None to make the devices finish together, eq. 6 and 9.
-        workload: what is trained.
+        workloads: what each device trains.
         platform: the host's rates.
         emulates: whether emulated devices compute on this host; see ``predict``.
         in_flight: mini-batches that a device may hold at once.
@@ -82,11 +82,14 @@ def plan_devices(
     if split is not None:
         _check_split(split, devices, batch_size)
     best: tuple[DevicePlan, Prediction] | None = None
-    most = [None if split is not None else max_seeds(d, workload, in_flight) for d in devices]
+    most = [
+        None if split is not None else max_seeds(device, workload, in_flight)
+        for device, workload in zip(devices, workloads, strict=True)
+    ]
     start = split or cap_split(apportion([1] * len(devices), batch_size), most)
-    seconds = _host_seconds(workload, platform, max(1, batch_size // len(devices)))
+    seconds = _host_seconds(workloads[0], platform, max(1, batch_size // len(devices)))
     expect = partial(
-        predict, workload=workload, platform=platform, emulates=emulates, correction=correction
+        predict, workloads=workloads, platform=platform, emulates=emulates, correction=correction
     )
     for choices in _choices(devices, cores, prefetch, seconds):
         plan = _plan(devices, choices, start, most, per_machine or len(devices))
@@ -109,12 +112,12 @@ def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: in
 
 def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> StageTimes:
     """Stage times of a slice on one thread of the host: what threads are shared out by."""
-    host = Host(workload=workload, processor=platform.processor, num_workers=1, emulates=False)
+    host = Host(processor=platform.processor, num_workers=1, emulates=False)
     size = workload.size(num_seeds)
     return StageTimes(
-        sample=host.sample(num_seeds, size, 1, 1),
-        load=host.load(size, 1, 1),
-        propagate=host.propagate(size, 1, 1),
+        sample=host.sample(workload, num_seeds, size, 1, 1),
+        load=host.load(workload, size, 1, 1),
+        propagate=host.propagate(workload, size, 1, 1),
     )
 
 
@@ -137,7 +140,7 @@ def _choices(
 
 def _computes(device: Device) -> bool:
     """Whether the host's threads are the device."""
-    return isinstance(device, Cpu)
+    return not isinstance(device, Accelerator)
 
 
 def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], int]]:
@@ -218,16 +221,15 @@ def max_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
     A tenth of what the weights leave is kept free, since mini-batches differ. None for a device
     that computes in the host's memory.
     """
-    if not isinstance(device, Emulated):
+    if not isinstance(device, Accelerator):
         return None
     free = device.memory_bytes - BYTES_PER_PARAMETER * workload.num_weights
     largest = max(workload.num_seeds)
 
     def fits(num_seeds: int) -> bool:
         size = workload.size(num_seeds)
-        hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
-        activations = sum(ACTIVATION_BYTES * count * width for count, width in hidden)
-        return in_flight * (transfer_bytes(workload, size) + activations) <= 0.9 * free
+        num_bytes = sum(transfer_bytes(workload, size)) + activation_bytes(workload, size)
+        return in_flight * num_bytes <= 0.9 * free
 
     if fits(largest):
         return None

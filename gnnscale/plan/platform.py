@@ -18,8 +18,9 @@ from gnnscale.config import ConfigError, check_range, typed
 from gnnscale.files import write_whole
 from gnnscale.hardware import find_machine, home, installed
 from gnnscale.options_file import check_references, read_yaml
-from gnnscale.plan.device import MAX_DEVICES, Cpu, Device, Emulated, parse_devices
+from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device
 from gnnscale.plan.device_plan import MAX_THREADS
+from gnnscale.plan.registry import parse_devices
 
 __all__ = [
     "Identity",
@@ -251,7 +252,7 @@ class Platform(PlatformConfig):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
         option = "platform.accelerator"
         found = parse_devices(entries, option=option) if entries else ()
-        if not all(isinstance(device, Emulated) for device in found):
+        if not all(isinstance(device, Accelerator) for device in found):
             raise ConfigError(f"{option}.kind={(self.accelerator or {})['kind']}: has no metadata")
         return (Cpu(name="cpu"), *found)
 

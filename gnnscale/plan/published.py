@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gnnscale.model import ModelConfig
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import Workload, layer_shapes
+from gnnscale.plan.perf.workload import Workload, layer_costs
 
 __all__ = ["PUBLISHED", "PublishedGraph", "expected_size", "published_workload"]
 
@@ -87,7 +87,6 @@ def published_workload(
     fanouts: Sequence[int],
     *,
     batch_size: int,
-    fused: bool,
 ) -> Workload:
     """Return the workload of training ``model`` on ``graph``; its sampling is not timed.
 
@@ -96,7 +95,6 @@ def published_workload(
         model: options of the model.
         fanouts: from the seeds outwards.
         batch_size: seeds of the largest slice.
-        fused: whether the first layer's aggregation is part of loading.
     """
     built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     num_seeds = sorted({max(1, batch_size // 4**step) for step in range(6)})
@@ -105,9 +103,8 @@ def published_workload(
         sizes=tuple(expected_size(graph, fanouts, count) for count in num_seeds),
         sample_threads=(),
         sample_s=(),
-        layers=layer_shapes(built),
+        layers=layer_costs(built),
         num_weights=sum(parameter.numel() for parameter in built.parameters()),
         num_vertices=graph.num_vertices,
-        fused=fused,
         uses_degrees=built.uses_degrees,
     )

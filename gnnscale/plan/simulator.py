@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,8 +18,8 @@ from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform, PlatformConfig
 from gnnscale.plan.published import PUBLISHED, published_workload
-from gnnscale.sampler import NeighborSampling, SamplerConfig
-from gnnscale.stages import StageTimes
+from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
+from gnnscale.stages import STAGES
 
 __all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
 
@@ -160,7 +159,6 @@ def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Wor
             config.model,
             config.sampler.fanouts,
             batch_size=largest,
-            fused=config.fused,
         )
         return config.graph, graph.num_train, workload
     opened = config.dataset.open()
@@ -169,9 +167,8 @@ def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Wor
         opened,
         model,
         config.sampler,
-        batch_size=largest,
+        ShuffledOrder(opened.train_idx, batch_size=largest, seed=config.seed),
         seed=config.seed,
-        fused=config.fused,
         cores=platform.processor.cores,
     )
     if platform.accelerator is not None:
@@ -197,7 +194,7 @@ def _simulated(
         cores=platform.processor.cores,
         prefetch=config.prefetch,
         split=None,
-        workload=workload,
+        workloads=[replace(workload, host_aggregates=config.fused)] * len(devices),
         platform=platform,
         emulates=False,
     )
@@ -217,8 +214,4 @@ def _bottleneck(plan: DevicePlan, predicted: Prediction) -> str:
     slowest, _ = max(
         pairs, key=lambda pair: pipeline_seconds(replace(pair[0], sync=0.0), pair[1].prefetch)
     )
-    return max((getattr(slowest, stage), stage) for stage in _stages())[1]
-
-
-def _stages() -> Iterator[str]:
-    return (field.name for field in fields(StageTimes))
+    return max((getattr(slowest, stage), stage) for stage in STAGES)[1]

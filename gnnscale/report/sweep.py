@@ -87,7 +87,9 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 "directory": str(file.parent.resolve()),
                 **{name: summary.get(name) for name in (*_FIGURES, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
-                "emulated": any(each["emulated"] for each in summary.get("devices", ())),
+                "emulated": any(
+                    each["figures"] == "emulated" for each in summary.get("devices", ())
+                ),
             }
         )
     if _compares_times(varied):
@@ -115,7 +117,7 @@ def _summary(file: Path) -> dict[str, Any]:
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         mean = (summary.get("epoch_time_s") or {}).get("median")
-        emulated = [each["emulated"] for each in summary.get("devices", ())]
+        emulated = [each["figures"] == "emulated" for each in summary.get("devices", ())]
         figures = [summary.get(name) for name in (*_FIGURES[1:5], "mteps")]
         plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
         if plain and all(type(each) is bool for each in emulated):

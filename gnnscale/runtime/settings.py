@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
+from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, DevicePlanConfig
-from gnnscale.sampler import SamplerConfig
+from gnnscale.runtime.sync.exchange import ExchangeConfig
+from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled
 
 __all__ = [
     "COMPUTE_DTYPES",
@@ -48,7 +50,6 @@ class RuntimeConfig:
     """How a run is carried out; nothing here but ``compute_dtype`` changes what it learns.
 
     Attributes:
-        fused: aggregate features while reading them, where the model's first layer allows it.
         compute_dtype: one of ``COMPUTE_DTYPES``.
         inference: one of ``INFERENCE``, for validation and test.
         eval_every: validate after every so many epochs, and after the last.
@@ -61,13 +62,13 @@ class RuntimeConfig:
         drm: dynamic resource management: shift work and threads between devices while training.
     """
 
-    fused: bool = True
     compute_dtype: str = "float32"
     inference: str = "exact"
     eval_every: int = 1
     patience: int | None = None
     clip_norm: float | None = None
     checkpoint: bool = True
+    checkpoint_interval_s: float = 1.0
     prefetch: str = "auto"
     prefetch_depth: int = 4
     drm: bool = True
@@ -78,6 +79,10 @@ class RuntimeConfig:
         check_range("runtime.eval_every", self.eval_every, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
+        if self.checkpoint_interval_s < 0:
+            raise ConfigError(
+                f"runtime.checkpoint_interval_s={self.checkpoint_interval_s}: must be at least 0"
+            )
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
@@ -94,6 +99,9 @@ class TrainConfig:
         batch_size: seeds of a mini-batch, over all devices together.
         num_threads: threads that compute on the host, over all workers of a machine.
         resume: run directory to continue; None starts a new one.
+        seed_order: which vertices are trained in which step.
+        features: where workers read features from.
+        exchange: what devices trade before they propagate; None for nothing.
     """
 
     seed: int
@@ -107,6 +115,9 @@ class TrainConfig:
     runtime: RuntimeConfig
     device_plan: DevicePlanConfig
     resume: Path | None = None
+    seed_order: SeedOrderConfig = field(default_factory=Shuffled)
+    features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
+    exchange: ExchangeConfig | None = None
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, MAX_SEED)

@@ -1,255 +1,102 @@
-"""The state of a training run: what is opened at its start, kept by checkpoints, and updated."""
+"""The state of a training run: what is opened at its start, and where it stands."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from gnnscale.backend import Backend, open_backend
+from gnnscale.backend import Backend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.config import ConfigError
+from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
+from gnnscale.plan.device import shared_collective
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.runtime.checkpoint.file import (
-    BEST,
-    LAST,
-    check_same_run,
-    has_checkpoint,
-    max_bytes,
-    read_checkpoint,
-    save_checkpoint,
-)
-from gnnscale.runtime.checkpoint.saved_run import SavedRun, optimizer_state, restore_optimizer
+from gnnscale.runtime.artefacts import Artefact, open_graph
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.runtime.evaluation.evaluate import ceiling, measure
 from gnnscale.runtime.pipeline.pipeline import Pipeline
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
-from gnnscale.runtime.pipeline.stages import Stages, measured, pipeline, running
+from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
+from gnnscale.runtime.planning.agreement import agree_on_plan
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.step import TrainStep
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
-from gnnscale.runtime.telemetry.counters import EpochCounters
-from gnnscale.runtime.telemetry.recorder import StepRecorder
-from gnnscale.runtime.telemetry.records import (
-    EpochRecord,
-    Observer,
-    TrainResult,
-    best_epoch,
-    waited,
-)
-from gnnscale.sampler import Sampler
-from gnnscale.sampler.seed_order import labelled
+from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited
+from gnnscale.sampler import SeedOrder
+from gnnscale.sampler.seed_order import check_seed_order, labelled_vertices
 
-__all__ = ["Run"]
+__all__ = ["TrainState"]
 
 log = logging.getLogger(__name__)
 
-#: Seconds of a step from which on a rehearsal takes long enough to be told of.
-_SLOW_S = 0.5
-#: Seconds from one checkpoint to the next at least: a short epoch is trained again sooner than the
-#: disk has it. After the last epoch there always is one.
-_CHECKPOINT_EVERY_S = 1.0
-
 
 @dataclass(kw_only=True)
-class Run:
+class TrainState:
     """One worker's view of a training run.
 
     Attributes:
         config: its options.
-        options: ``config`` as plain values, by which checkpoints recognise the run.
-        directory: where its checkpoints go.
         group: the workers of the run.
-        observer: is told what happens, in the worker that leads.
-        plan: the device plan that the run began with.
-        predicted: what the performance model says of it.
-        planning_s: seconds that it took to find.
-        epoch: epochs done.
-        step: steps done, over all epochs; with the seed it fixes samples and dropout.
+        graph: the graph that is trained on.
+        store: where features are read.
+        order: the seeds of every step.
+        model: the host's weights.
+        backend: the device.
+        stages: what becomes of a slice before it is propagated.
+        synchronizer: sums gradients over all workers.
+        optimizer: updates the host's weights.
+        step: what a training step does, behind the stages.
+        checkpoint: where the run is saved.
         history: records of the epochs done.
-        best_weights: the model's state after the best epoch, in the worker that leads.
-        saved_at: when it last began to write a checkpoint.
-        saved_best: the epoch whose weights are on disk as the best.
+        best_weights: the model's state after the best epoch, on rank 0.
+        steps_done: over all epochs; with the seed it fixes samples and dropout.
+        predicted: what the performance model says of the plan that the run begins with.
+        planning_s: seconds that finding this plan took.
     """
 
     config: TrainConfig
-    options: dict[str, Any]
-    directory: Path
     group: Group
-    observer: Observer
     graph: Graph
-    train_idx: NDArray[np.integer[Any]]
-    valid_idx: NDArray[np.integer[Any]]
+    store: FeatureStore
+    order: SeedOrder
     model: GNN
-    sampler: Sampler
-    loader: FeatureLoader
     backend: Backend
     stages: Stages
     synchronizer: Synchronizer
     optimizer: torch.optim.Optimizer
-    epoch: int = 0
-    step: int = 0
+    step: TrainStep
+    checkpoint: RunCheckpoint
     history: list[EpochRecord] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
-    saved_at: float = -math.inf
-    saved_best: int | None = None
-    plan: DevicePlan = field(init=False)
+    steps_done: int = 0
     predicted: Prediction | None = None
     planning_s: float = 0.0
-    pipeline: Pipeline[BatchSlice] = field(init=False)
+    first_plan: DevicePlan = field(init=False)
     schedule: Schedule = field(init=False)
+    pipeline: Pipeline[BatchSlice] = field(init=False)
     rebalancer: Rebalancer | None = field(init=False, default=None)
-    accounts: StepRecorder = field(init=False)
 
-    @classmethod
-    @contextmanager
-    def open(
-        cls,
-        config: TrainConfig,
-        directory: Path,
-        options: dict[str, Any],
-        group: Group,
-        observer: Observer,
-    ) -> Iterator[Run]:
-        """Open the graph, initialise the model from the seed, load a checkpoint, start stages."""
-        if group.is_rank0:
-            _warn_of_threads(config)
-        torch.set_num_threads(min(config.num_threads, usable_cores()))
-        keep_freed_memory()
-        graph = _open_graph(config, group)
-        torch.manual_seed(config.seed)
-        model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-        sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
-        loader = FeatureLoader(
-            graph,
-            model,
-            num_threads=config.num_threads,
-            fused=config.runtime.fused,
-            compute_dtype=getattr(torch, config.runtime.compute_dtype),
-        )
-        device = config.device_plan.parsed()[group.rank]
-        backend = open_backend(device, graph, model, sampler, loader)
-        run = cls(
-            config=config,
-            options=options,
-            directory=directory,
-            group=group,
-            observer=observer,
-            graph=graph,
-            train_idx=labelled(graph, "train"),
-            valid_idx=labelled(graph, "valid"),
-            model=model,
-            sampler=sampler,
-            loader=loader,
-            backend=backend,
-            stages=Stages(backend),
-            synchronizer=Synchronizer(model, backend, group),
-            optimizer=config.optimizer.build(model),
-        )
-        run._start()
-        try:
-            yield run
-        finally:
-            run.schedule.close()
-            run.pipeline.close()
-
-    def _start(self) -> None:
-        """Take over a checkpoint, agree on a plan, and let the stages run ahead."""
-        saved = self._resume() if self.config.resume is not None else None
-        self._make_plan(saved)
-        share = self.plan.shares[self.group.rank]
-        limit = self.config.runtime.prefetch_depth
-        ahead = any(each.prefetch != "none" for each in self.plan.shares)
-        lead_steps = limit + 1 if ahead else 1
-        manages = self.config.runtime.drm and (len(self.plan.shares) > 1 or ahead)
-        self.schedule = Schedule(
-            self.train_idx,
-            self.plan,
-            rank=self.group.rank,
-            seed=self.config.seed,
-            epochs=self.config.epochs,
-            first_step=self.step,
-            lead_steps=lead_steps if manages else None,
-        )
-        if manages:
-            self.rebalancer = Rebalancer(
-                self.schedule, self.plan, first_step=self.step, lead_steps=lead_steps
-            )
-        self.backend.set_threads(share.threads)
-        self.pipeline = pipeline(
-            self.stages,
-            self.schedule.work(),
-            prefetch=share.prefetch,
-            has_link=not share.device.on_host,
-            limit=limit,
-        )
-        self.group.barrier()
-        self.accounts = StepRecorder(self.plan, self.group, self.backend, start=time.perf_counter())
-        if self.group.is_rank0:
-            self.observer.started(self.result())
-
-    def _make_plan(self, saved: SavedRun | None) -> None:
-        """Let the process that leads plan, or go on with the checkpoint's plan; profile_plan it."""
-        begin = time.perf_counter()
-        devices = self.config.device_plan.parsed()
-        known = None if saved is None else saved.plan_under(self.options)
-        planning = None
-        if self.group.is_rank0:
-            planning = PlanSearch(
-                self.config,
-                self.graph,
-                self.model,
-                self.group,
-                known,
-                num_train=len(self.train_idx),
-            )
-        while True:
-            now = planning and (planning.plan.to_values(), planning.converged)
-            values, converged = self.group.broadcast_json(now)
-            self.plan = DevicePlan.from_values(devices, values)
-            if converged:
-                break
-            if planning is not None and planning.predicted.step_s > _SLOW_S:
-                expected = planning.predicted.step_s
-                log.info(f"rehearsing the device plan: a few steps, about {expected:.1f} s each")
-            mine = json.dumps(asdict(self._rehearse())).encode()
-            every = [PlanProfile.from_dict(json.loads(each)) for each in self.group.gather(mine)]
-            if planning is not None:
-                planning.learn(every)
-        if planning is not None:
-            self.predicted = planning.predicted
-        self.planning_s = time.perf_counter() - begin
-
-    def _rehearse(self) -> PlanProfile:
-        """Try ``plan`` for a few steps."""
-        return profile_plan(
-            self.train_idx,
-            self.plan,
-            rank=self.group.rank,
-            seed=self.config.seed,
-            model=self.model,
-            backend=self.backend,
-            synchronizer=self.synchronizer,
-            optimizer=self.config.optimizer.build(self.model),
-        )
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.history)
 
     @property
     def finished(self) -> bool:
@@ -263,17 +110,6 @@ class Run:
         return patience is not None and waited(self.history) >= patience
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Mini-batches of an epoch."""
-        return self.schedule.steps_per_epoch
-
-    def begin_epoch(self) -> None:
-        """Set the epoch's learning rate."""
-        self.model.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
-
-    @property
     def learning_rate(self) -> float:
         """Learning rate of the epoch to come."""
         metrics = [each.valid_metric for each in self.history if each.valid_metric is not None]
@@ -281,221 +117,212 @@ class Run:
             self.epoch, epochs=self.config.epochs, metrics=metrics
         )
 
-    def synchronize(self, work: BatchSlice, loss: float) -> StepTotals:
-        """Sum the gradients of all workers.
+    def begin_epoch(self) -> Iterator[BatchSlice]:
+        """Set the epoch's learning rate, and return its slices: sampled, loaded, transferred."""
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        return (next(self.pipeline) for _ in range(self.schedule.steps_per_epoch))
 
-        Raises:
-            ConfigError: the loss is no longer finite.
-        """
-        batch = work.batch
-        with measured(work, "sync"):
-            step = self.synchronizer.synchronize(
-                loss,
-                self.accounts.with_last_sync(work.stages),
-                num_edges=batch.num_edges if batch is not None else 0,
-                num_vertices=batch.num_vertices if batch is not None else 0,
-            )
-        if not math.isfinite(step.loss):
-            raise ConfigError(
-                f"optimizer.lr={self.config.optimizer.lr}: the loss is {step.loss} in epoch "
-                f"{self.epoch + 1}, step {self.step}; a lower rate or runtime.clip_norm may help"
-            )
-        return step
+    def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
+        """Let dynamic resource management look at a step, and return what it decides."""
+        self.steps_done = batch.step + 1
+        if self.rebalancer is None:
+            return None
+        full = batch.num_seeds == self.order.batch_size
+        decision = self.rebalancer.observe(batch.step, totals.stages, full=full)
+        ahead = self.schedule.plan_of(batch.step + 1).shares[self.group.rank].threads
+        if ahead != batch.plan.shares[self.group.rank].threads:
+            self.backend.set_threads(ahead)
+        return decision
 
-    def update(self, work: BatchSlice) -> None:
-        """Apply the gradients to the weights."""
-        with measured(work, "sync"):
-            if self.config.runtime.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(
-                    self.model.parameters(), self.config.runtime.clip_norm
-                )
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.backend.weights_in()
-        self.step += 1
-
-    def account(self, traffic: EpochCounters, work: BatchSlice, step: StepTotals) -> None:
-        """Take note of the step just done, and let resource management look at it."""
-        first = (self.step - 1) % self.steps_per_epoch * self.config.batch_size
-        num_seeds = min(self.config.batch_size, len(self.train_idx) - first)
-        traffic.count(
-            num_seeds=num_seeds,
-            num_edges=step.num_edges,
-            num_vertices=step.num_vertices,
-            loss=step.loss,
-        )
-        plan = self.schedule.plan_of(work.step)
-        decision = None
-        if self.rebalancer is not None:
-            full = num_seeds == self.config.batch_size
-            decision = self.rebalancer.observe(work.step, step.stages, full=full)
-            ahead = self.schedule.plan_of(work.step + 1).shares[self.group.rank].threads
-            if ahead != plan.shares[self.group.rank].threads:
-                self.backend.set_threads(ahead)
-        self.accounts.add(work, plan, step.stages, num_seeds)
-        if self.group.is_rank0:
-            self.observer.stepped(
-                self.accounts.step_record(
-                    traffic,
-                    step,
-                    work.step,
-                    epoch=self.epoch + 1,
-                    num_steps=self.steps_per_epoch,
-                    decision=decision,
-                )
-            )
-
-    def end_epoch(self, traffic: EpochCounters) -> None:
-        """Validate, keep the weights if they are the best so far, and write the checkpoint."""
-        self.synchronizer.average_buffers()
-        devices = self.accounts.end_epoch()
-        values = None
-        if self.group.is_rank0:
-            self.observer.traced(self.accounts.spans)
-            self.observer.trained()
-            valid_metric, eval_time = self._validate()
-            values = self.accounts.epoch_record(
-                traffic,
-                devices,
-                epoch=self.epoch + 1,
-                lr=self.learning_rate,
-                valid_metric=valid_metric,
-                eval_time=eval_time,
-            ).to_dict()
-        record = EpochRecord.from_dict(self.group.broadcast_json(values))
-        self.history.append(record)
-        self.epoch += 1
-        if self.group.is_rank0:
-            self._keep(record)
-
-    def _keep(self, record: EpochRecord) -> None:
-        if best_epoch(self.history) == self.epoch:
-            weights = self.model.state_dict()
-            self.best_weights = {name: value.clone() for name, value in weights.items()}
-        waited_s = time.perf_counter() - self.saved_at
-        if self.config.runtime.checkpoint and (self.finished or waited_s >= _CHECKPOINT_EVERY_S):
-            self._save()
-        self.observer.finished_epoch(record)
-
-    def result(self) -> TrainResult:
-        """Describe the run so far, without a test."""
+    def result(self, test_metric: float | None = None) -> TrainResult:
+        """Describe the run so far."""
         return TrainResult(
             dataset=self.graph.name,
             model=type(self.config.model).__name__,
             seed=self.config.seed,
             metric=self.graph.metric,
-            ceiling=ceiling(self.graph),
+            ceiling=self.graph.attainable_accuracy,
             history=tuple(self.history),
-            plan=self.plan,
+            plan=self.first_plan,
             predicted=self.predicted,
             planning_s=self.planning_s,
+            test_metric=test_metric,
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
         )
 
-    def test(self) -> float | None:
-        """Return the test metric under the best weights, which the model keeps; None elsewhere."""
-        if not self.group.is_rank0:
-            return None
-        self.model.load_state_dict(self.best_weights)
-        with self._all_threads():
-            return measure(self.model, self.graph, [labelled(self.graph, "test")], self.config)[0]
-
-    @running("validate")
-    def _validate(self) -> tuple[float | None, float | None]:
-        """The validation metric, and the seconds it took; both None where it is not due."""
-        last = self.epoch + 1 == self.config.epochs
-        if (self.epoch + 1) % self.config.runtime.eval_every and not last:
-            return None, None
-        start = time.perf_counter()
-        with self._all_threads():
-            metric = measure(self.model, self.graph, [self.valid_idx], self.config)[0]
-        return metric, time.perf_counter() - start
-
+    @classmethod
     @contextmanager
-    def _all_threads(self) -> Iterator[None]:
-        """Let one process use all threads while the others wait for it."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(min(self.config.num_threads, usable_cores()))
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
-    @running("checkpoint")
-    def _save(self) -> None:
-        """Write the best weights where they are new, then everything."""
-        self.saved_at = time.perf_counter()
-        best = best_epoch(self.history)
-        if best != self.saved_best:
-            save_checkpoint(self.directory / BEST, {"epoch": best, "model": self.best_weights})
-            self.saved_best = best
-        save_checkpoint(
-            self.directory / LAST,
-            {
-                "epoch": self.epoch,
-                "step": self.step,
-                "model": self.model.state_dict(),
-                "best_model": self.best_weights,
-                "optimizer": optimizer_state(self.optimizer),
-                "torch_rng": torch.get_rng_state(),
-                "history": [record.to_dict() for record in self.history],
-                "plan": self.schedule.plan_of(self.step).to_values(),
-                "config": self.options,
-                "graph": self._graph_identity(),
-            },
-        )
+    def open(
+        cls,
+        config: TrainConfig,
+        directory: Path,
+        options: dict[str, Any],
+        group: Group,
+        artefacts: Sequence[Artefact] = (),
+    ) -> Iterator[TrainState]:
+        """Open graph, model and device; take over a checkpoint; agree on a plan; start stages."""
+        state = _open(cls, config, directory, options, group, artefacts)
+        with ExitStack() as closing:
+            # Whoever waits for the device is woken by its end.
+            closing.callback(state.backend.close)
+            saved = state._resume() if config.resume is not None else None
+            state.backend.load_state()
+            state._agree_on_plan(saved)
+            state._start()
+            closing.callback(state.pipeline.stop)
+            closing.callback(state.schedule.close)
+            try:
+                yield state
+                state._drain()
+            finally:
+                closing.close()
+                state.pipeline.close()
 
     def _resume(self) -> SavedRun | None:
-        """Take over the checkpoint that the leading process reads, and return it."""
-        file = self.directory / LAST
-        content = b""
-        if self.group.is_rank0 and has_checkpoint(file):
-            content = read_checkpoint(file, limit=max_bytes(self.model))
-            self._saved(file, content)
-        content = self.group.broadcast(content if self.group.is_rank0 else None)
-        if not content:
-            if self.group.is_rank0:
-                log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
-            return None
-        saved = self._saved(file, content)
-        self.epoch, self.step = saved.epoch, saved.step
-        self.history = saved.history
-        self.best_weights = saved.best_model
-        self.model.load_state_dict(saved.model)
-        restore_optimizer(self.optimizer, saved.optimizer)
-        torch.set_rng_state(saved.torch_rng)
+        """Go on where the checkpoint stands."""
+        saved = self.checkpoint.resume(
+            self.group,
+            self.model,
+            self.optimizer,
+            steps_per_epoch=self.order.steps_per_epoch,
+        )
+        if saved is not None:
+            self.history, self.best_weights = saved.history, saved.best_model
+            self.steps_done = saved.step
+        return saved
+
+    def _agree_on_plan(self, saved: SavedRun | None) -> None:
+        """Let rank 0 search, or go on with the checkpoint's plan; all workers profile it."""
+        begin = time.perf_counter()
+        search = None
         if self.group.is_rank0:
-            log.info(f"{file}: resuming after epoch {self.epoch} of {self.config.epochs}")
-        return saved
+            known = saved and saved.plan_under(self.checkpoint.options)
+            search = PlanSearch(
+                self.config, self.graph, self.model, self.group, self.order, known or None
+            )
+        devices = self.config.device_plan.parsed()
+        self.first_plan = agree_on_plan(search, devices, self.group, self._profile)
+        self.predicted = None if search is None else search.predicted
+        self.planning_s = time.perf_counter() - begin
 
-    def _saved(self, file: Path, content: bytes) -> SavedRun:
-        """Read a checkpoint, and make sure that it is one of this run.
+    def _profile(self, plan: DevicePlan) -> PlanProfile:
+        """Train a few steps under ``plan``, with an optimizer that is thrown away."""
+        return profile_plan(
+            self.order,
+            plan,
+            rank=self.group.rank,
+            model=self.model,
+            backend=self.backend,
+            stages=self.stages,
+            step=TrainStep(
+                self.model,
+                self.backend,
+                self.synchronizer,
+                self.config.optimizer.build(self.model),
+            ),
+        )
 
-        Raises:
-            ConfigError: it is not.
-        """
-        names = self.config.optimizer.state_names
-        saved = SavedRun.load(file, content)
-        check_same_run(file, saved, config=self.options, graph=self._graph_identity())
-        saved.check_tensors(file, self.model, self.optimizer, names)
-        saved.check_progress(file, self.config, self.options, num_train=len(self.train_idx))
-        return saved
+    def _start(self) -> None:
+        """Let the stages run ahead, from the first step that is not done."""
+        plan = self.first_plan
+        share, limit = plan.shares[self.group.rank], self.config.runtime.prefetch_depth
+        ahead = any(each.prefetch != "none" for each in plan.shares)
+        lead_steps = limit + 1 if ahead else 1
+        manages = self.config.runtime.drm and (len(plan.shares) > 1 or ahead)
+        self.schedule = Schedule(
+            self.order,
+            plan,
+            rank=self.group.rank,
+            epochs=self.config.epochs,
+            first_step=self.steps_done,
+            lead_steps=lead_steps if manages else None,
+        )
+        if manages:
+            self.rebalancer = Rebalancer(
+                self.schedule, first_step=self.steps_done, lead_steps=lead_steps
+            )
+        self.backend.set_threads(share.threads)
+        self.pipeline = build_pipeline(
+            self.stages,
+            self.schedule.slices(),
+            prefetch=share.prefetch,
+            has_link=not share.device.on_host,
+            limit=limit,
+        )
+        self.group.barrier()
 
-    def _graph_identity(self) -> dict[str, Any]:
-        graph = self.graph
-        return {
-            "name": graph.name,
-            "num_vertices": graph.num_vertices,
-            "num_edges": graph.num_edges,
-            "num_features": graph.num_features,
-            "num_classes": graph.num_classes,
-            "num_train": len(graph.train_idx),
-            "content": graph.content,
-        }
+    def _drain(self) -> None:
+        """Let every device come as far as the furthest: it may wait for the others' rows."""
+        if self.config.exchange is None:
+            return
+        held = self.group.gather(json.dumps(self.schedule.hold()).encode())
+        self.schedule.end_at(self.group.broadcast_json(max(map(json.loads, held), default=0)))
+        for _ in self.pipeline:
+            pass
 
 
-def _open_graph(config: TrainConfig, group: Group) -> Graph:
-    """Open the store; where it is missing, one process of each machine prepares it first."""
+def _open(
+    cls: type[TrainState],
+    config: TrainConfig,
+    directory: Path,
+    options: dict[str, Any],
+    group: Group,
+    artefacts: Sequence[Artefact],
+) -> TrainState:
+    """Open everything that does not depend on a plan."""
+    if group.is_rank0:
+        _warn_of_threads(config)
+    torch.set_num_threads(min(config.num_threads, usable_cores()))
+    keep_freed_memory()
+    devices = config.device_plan.parsed()
+    graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
+    train_idx = labelled_vertices(graph, "train")
+    order = config.seed_order.order(
+        train_idx, batch_size=config.batch_size, num_devices=len(devices), seed=config.seed
+    )
+    check_seed_order(order, train_idx, epoch=0, num_devices=len(devices))
+    torch.manual_seed(config.seed)
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    store = config.features.open(graph)
+    device = devices[group.rank]
+    loader = FeatureLoader(
+        graph,
+        model,
+        num_threads=config.num_threads,
+        store=store,
+        aggregates=device.host_aggregates,
+        compute_dtype=getattr(torch, config.runtime.compute_dtype),
+    )
+    sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
+    backend = open_backend(
+        device, HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+    )
+    exchange = None
+    if config.exchange is not None:
+        exchange = config.exchange.open(group.with_own_connections(), graph)
+    collective = shared_collective(devices)
+    synchronizer = Synchronizer(model, backend, group, own_collective=collective is not None)
+    optimizer = config.optimizer.build(model)
+    return cls(
+        config=config,
+        group=group,
+        graph=graph,
+        store=store,
+        order=order,
+        model=model,
+        backend=backend,
+        stages=Stages(backend, exchange),
+        synchronizer=synchronizer,
+        optimizer=optimizer,
+        step=TrainStep(model, backend, synchronizer, optimizer, clip_norm=config.runtime.clip_norm),
+        checkpoint=RunCheckpoint(directory=directory, config=config, options=options, graph=graph),
+    )
+
+
+def _prepare_and_open(config: TrainConfig, group: Group) -> Graph:
+    """Open the store; one process of each machine prepares it where it is missing."""
     if group.local_rank == 0:
         graph = config.dataset.open()
     group.barrier()

@@ -4,6 +4,13 @@ from gnnscale.sampler.base import Sampler, SamplerConfig
 from gnnscale.sampler.layerwise import LayerSampler, LayerSampling
 from gnnscale.sampler.minibatch import Block, MiniBatch
 from gnnscale.sampler.neighbor import NeighborSampler, NeighborSampling
+from gnnscale.sampler.seed_order import (
+    SeedOrder,
+    SeedOrderConfig,
+    Shuffled,
+    ShuffledOrder,
+    StepSeeds,
+)
 
 __all__ = [
     "Block",
@@ -14,4 +21,9 @@ __all__ = [
     "NeighborSampling",
     "Sampler",
     "SamplerConfig",
+    "SeedOrder",
+    "SeedOrderConfig",
+    "Shuffled",
+    "ShuffledOrder",
+    "StepSeeds",
 ]

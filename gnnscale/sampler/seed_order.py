@@ -1,31 +1,192 @@
-"""Which vertices a training run predicts in which step."""
+"""Seed orders: which vertices are trained in which step, and on which device.
+
+A seed order is a pure function of the run's seed and the epoch. The default cuts one permutation
+into mini-batches, whose seeds may be split among the devices in any way. Over parts that hold only
+their own neighbourhood, every device has seeds of its own, which may not move.
+"""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.config import ConfigError
 from gnnscale.graph import Graph, GraphError
 
-__all__ = ["labelled", "num_batches", "seed_batches"]
+__all__ = [
+    "SeedOrder",
+    "SeedOrderConfig",
+    "Shuffled",
+    "ShuffledOrder",
+    "StepSeeds",
+    "check_seed_order",
+    "labelled_vertices",
+]
 
 log = logging.getLogger(__name__)
 
+Vertices = NDArray[np.integer[Any]]
 
-def labelled(graph: Graph, split: str) -> NDArray[np.integer[Any]]:
+
+@dataclass(frozen=True, kw_only=True)
+class StepSeeds:
+    """The seeds of one step.
+
+    Attributes:
+        seeds: ``[n]`` of all devices, those of one device after those of another.
+        counts: seeds of each device; None where any split will do.
+    """
+
+    seeds: Vertices
+    counts: tuple[int, ...] | None = None
+
+
+class SeedOrder(Protocol):
+    """The seeds of every step of every epoch."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of every epoch."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Seeds of a full mini-batch, over all devices."""
+        ...
+
+    @property
+    def movable(self) -> bool:
+        """Whether seeds may move between devices; ``StepSeeds.counts`` is None then."""
+        ...
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        """Yield the seeds of each step of ``epoch``, counted from 0."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedOrderConfig(ABC):
+    """Base of the configuration group ``seed_order``."""
+
+    @abstractmethod
+    def order(
+        self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
+    ) -> SeedOrder:
+        """Return the order of a run.
+
+        Args:
+            train_idx: ``[n]`` training vertices.
+            batch_size: seeds of a mini-batch, over all devices.
+            num_devices: devices of the plan.
+            seed: the run's seed.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffled(SeedOrderConfig):
+    """A new permutation of all training vertices each epoch, cut into mini-batches."""
+
+    def order(
+        self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
+    ) -> ShuffledOrder:
+        """Return the order of a run."""
+        return ShuffledOrder(train_idx, batch_size=batch_size, seed=seed)
+
+
+class ShuffledOrder:
+    """Slices of a permutation fixed by ``(seed, epoch)``; the last of an epoch may be smaller."""
+
+    movable = True
+
+    def __init__(self, train_idx: Vertices, *, batch_size: int, seed: int) -> None:
+        """Order ``train_idx`` ``[n]``."""
+        self.batch_size = batch_size
+        self._train_idx = train_idx
+        self._seed = seed
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of every epoch."""
+        return -(-len(self._train_idx) // self.batch_size)
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        """Yield the seeds of each step of ``epoch``."""
+        generator = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
+        order = generator.permutation(self._train_idx)
+        for start in range(0, len(order), self.batch_size):
+            yield StepSeeds(seeds=order[start : start + self.batch_size])
+
+
+def check_seed_order(
+    order: SeedOrder, train_idx: Vertices, *, epoch: int, num_devices: int
+) -> None:
+    """Refuse an order whose ``epoch`` does not train every vertex exactly once.
+
+    Args:
+        order: the order.
+        train_idx: ``[n]`` training vertices.
+        epoch: counted from 0.
+        num_devices: devices of the plan.
+
+    Raises:
+        ConfigError: a vertex is trained twice or never, or the counts are not those of the seeds.
+    """
+    steps = list(order.epoch(epoch))
+    name = f"seed_order={type(order).__name__}"
+    if len(steps) != order.steps_per_epoch:
+        raise ConfigError(
+            f"{name}: {len(steps)} steps in epoch {epoch + 1}, not {order.steps_per_epoch}"
+        )
+    for step, each in enumerate(steps):
+        _check_counts(f"{name}: step {step} of epoch {epoch + 1}", each, order, num_devices)
+    seeds = np.concatenate([each.seeds for each in steps])
+    found, times = np.unique(seeds, return_counts=True)
+    if len(found) < len(seeds):
+        raise ConfigError(f"{name}: trains vertex {found[times > 1][0]} twice in epoch {epoch + 1}")
+    expected = np.sort(train_idx)
+    if not np.array_equal(found, expected):
+        missing = np.setdiff1d(expected, found)
+        if len(missing):
+            raise ConfigError(f"{name}: never trains vertex {missing[0]} in epoch {epoch + 1}")
+        foreign = np.setdiff1d(found, expected)[0]
+        raise ConfigError(f"{name}: trains vertex {foreign}, which is no training vertex")
+
+
+def _check_counts(where: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
+    """Refuse counts that do not cut a step's seeds among the devices."""
+    if len(step.seeds) > order.batch_size or not len(step.seeds):
+        raise ConfigError(f"{where}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")
+    if (step.counts is None) != order.movable:
+        raise ConfigError(f"{where}: counts are for seeds that may not move, and for these alone")
+    if step.counts is None:
+        return
+    if len(step.counts) != num_devices or min(step.counts) < 0:
+        raise ConfigError(
+            f"{where}: counts {list(step.counts)}, one for each of {num_devices} devices is needed"
+        )
+    if sum(step.counts) != len(step.seeds):
+        raise ConfigError(
+            f"{where}: counts {list(step.counts)} sum to {sum(step.counts)}, "
+            f"there are {len(step.seeds)} seeds"
+        )
+
+
+def labelled_vertices(graph: Graph, split: str) -> Vertices:
     """Return the vertices of ``split`` (train, valid, test) whose label is known.
 
     Raises:
         GraphError: there is none.
     """
-    vertices: NDArray[np.integer[Any]] = getattr(graph, f"{split}_idx")
+    vertices: Vertices = getattr(graph, f"{split}_idx")
     if graph.multilabel:
         return vertices
-    known: NDArray[np.integer[Any]] = vertices[graph.labels[vertices] >= 0]
+    known: Vertices = vertices[graph.labels[vertices] >= 0]
     if not len(known):
         raise GraphError(f"{graph.name}: none of the {len(vertices)} {split} vertices has a label")
     if len(known) < len(vertices):
@@ -35,24 +196,3 @@ def labelled(graph: Graph, split: str) -> NDArray[np.integer[Any]]:
             "and are left out"
         )
     return known
-
-
-def num_batches(num_vertices: int, batch_size: int) -> int:
-    """Return how many mini-batches an epoch has; the last may be smaller."""
-    return -(-num_vertices // batch_size)
-
-
-def seed_batches(
-    vertices: NDArray[np.integer[Any]], batch_size: int, *, seed: int, epoch: int
-) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the mini-batches of ``epoch``: slices of a permutation fixed by ``(seed, epoch)``.
-
-    Args:
-        vertices: ``[n]`` training vertices.
-        batch_size: seeds of a mini-batch, over all devices.
-        seed: the run's seed.
-        epoch: counted from 0.
-    """
-    order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(vertices)
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, open_backend
+from gnnscale.backend import Backend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, GraphSAGE
@@ -18,9 +18,7 @@ SEEDS = np.arange(0, 300, 5)
 
 
 class OpenBackend(Protocol):
-    def __call__(
-        self, device: Device, *, model: GNN | None = None, fused: bool = True
-    ) -> Backend: ...
+    def __call__(self, device: Device, *, model: GNN | None = None) -> Backend: ...
 
 
 @pytest.fixture
@@ -45,11 +43,12 @@ def new_model(graph: Graph) -> Callable[[], GNN]:
 def backend(graph: Graph, new_model: Callable[[], GNN]) -> OpenBackend:
     """Open a device's backend on a random graph, for a model of its own unless it is given one."""
 
-    def build(device: Device, *, model: GNN | None = None, fused: bool = True) -> Backend:
+    def build(device: Device, *, model: GNN | None = None) -> Backend:
         model = model or new_model()
         sampler = NeighborSampler(graph, fanouts=[10, 5], seed=1)
-        loader = FeatureLoader(graph, model, num_threads=1, fused=fused)
-        return open_backend(device, graph, model, sampler, loader)
+        loader = FeatureLoader(graph, model, num_threads=1, aggregates=device.host_aggregates)
+        parts = HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+        return open_backend(device, parts)
 
     return build
 

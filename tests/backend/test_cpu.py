@@ -8,31 +8,35 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.backend import CpuBackend, open_backend
+from gnnscale.backend import CpuBackend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
 from gnnscale.model.loss import seed_loss
 from gnnscale.plan import Cpu, Threads
 from gnnscale.sampler import NeighborSampler
+from gnnscale.stages import Traffic
 
 
 def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
     model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
     sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1])
     loader = FeatureLoader(tiny_graph, model, num_threads=1)
-    backend = open_backend(Cpu(), tiny_graph, model, sampler, loader)
+    parts = HostParts(graph=tiny_graph, model=model, sampler=sampler, loader=loader)
+    backend = open_backend(Cpu(), parts)
     assert isinstance(backend, CpuBackend)
-    assert (backend.memory_budget, backend.host_to_device_bytes, backend.late_s) == (None,) * 3
 
     batch = backend.sample(np.array([0, 3]), 7)
     assert batch.seeds.tolist() == [0, 3]
     resident = backend.transfer(batch, backend.load(batch))
-    assert resident.num_bytes == 0
-    loss = backend.propagate(resident, 0.25)
+    assert (resident.num_bytes, resident.traffic) == (0, Traffic())
+    backend.propagate(resident, 0.25)
+    outcome = backend.finish(resident)
+    assert (outcome.num_edges, outcome.num_vertices) == (batch.num_edges, batch.num_vertices)
+    assert outcome.seconds == outcome.counters == {}
 
     expected = seed_loss(tiny_graph, model(batch, loader.load(batch)), batch.seeds) * 0.25
-    assert loss == expected.item()
+    assert outcome.loss == expected.item()
     gradients = torch.autograd.grad(expected, list(model.parameters()))
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         assert torch.equal(parameter.grad, gradient)  # type: ignore[arg-type]
@@ -50,7 +54,8 @@ def test_gradients_of_slices_sum_to_those_of_the_mini_batch(
         for part in parts:
             batch = found.sample(part, 4)
             resident = found.transfer(batch, found.load(batch))
-            losses[-1] += found.propagate(resident, len(part) / len(seeds))
+            found.propagate(resident, len(part) / len(seeds))
+            losses[-1] += found.finish(resident).loss
         gradients.append(gradients_of(found, model))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     for left, right in zip(*gradients, strict=True):
@@ -77,7 +82,8 @@ def test_threads_reach_every_stage(graph: Graph, new_model: Callable[[], Any]) -
     model = new_model()
     sampler = NeighborSampler(graph, fanouts=[10, 5])
     loader = FeatureLoader(graph, model, num_threads=1)
-    found = open_backend(Cpu(), graph, model, sampler, loader)
+    parts = HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+    found = open_backend(Cpu(), parts)
     try:
         found.set_threads(Threads(sample=3, load=2, propagate=2))
         assert (sampler.num_threads, loader.num_threads) == (3, 2)

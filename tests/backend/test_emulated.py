@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, DeviceMemoryError, EmulatedBackend
-from gnnscale.backend.emulated import activation_bytes, batch_bytes
+from gnnscale.backend import Backend, BatchOutcome, DeviceMemoryError, EmulatedBackend
+from gnnscale.backend.emulated import link_bytes
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
 from gnnscale.plan import Cpu, Emulated
 from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.stages import Access, Traffic
 
 
 @pytest.fixture
@@ -29,8 +30,10 @@ def emulated() -> Callable[..., Emulated]:
     return lambda **fields: Emulated(**(fast | fields))
 
 
-def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> float:
-    return backend.propagate(backend.transfer(batch, backend.load(batch)), weight)
+def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> BatchOutcome:
+    arrived = backend.transfer(batch, backend.load(batch))
+    backend.propagate(arrived, weight)
+    return backend.finish(arrived)
 
 
 def test_sizes_by_hand(tiny_graph: Graph) -> None:
@@ -40,13 +43,11 @@ def test_sizes_by_hand(tiny_graph: Graph) -> None:
     assert [(b.num_dst, b.num_src, b.num_edges) for b in batch.blocks] == [(3, 4, 5), (1, 3, 2)]
     indptr, index = batch.blocks[0].indptr.itemsize, batch.blocks[0].indices.itemsize
     topology = [4 * indptr + 5 * index, 2 * indptr + 2 * index]
-    gathered = FeatureLoader(tiny_graph, model, num_threads=1, fused=False).load(batch)
-    assert batch_bytes(batch, gathered, aggregated=False) == 4 * 2 * 4 + sum(topology)
+    gathered = FeatureLoader(tiny_graph, model, num_threads=1, aggregates=False).load(batch)
+    assert link_bytes(batch, gathered) == (4 * 2 * 4, sum(topology))
     # Aggregated rows have the vertex's own features, too; their edges stay on the host.
     aggregated = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
-    assert batch_bytes(batch, aggregated, aggregated=True) == 3 * 4 * 4 + topology[1]
-    # Hidden rows of 3 vertices with 4 features, logits of 1 with 2, and as many gradients.
-    assert activation_bytes(batch, model) == 2 * 4 * (3 * 4 + 1 * 2)
+    assert link_bytes(batch, aggregated) == (3 * 4 * 4, topology[1])
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -57,13 +58,14 @@ def test_answers_are_the_processors(
     fused: bool,
 ) -> None:
     models = new_model(), new_model()
-    processor = backend(Cpu(), model=models[0], fused=fused)
-    accelerator = backend(emulated(launch_s=1e-3), model=models[1], fused=fused)
+    processor = backend(Cpu(host_aggregates=fused), model=models[0])
+    accelerator = backend(emulated(launch_s=1e-3, host_aggregates=fused), model=models[1])
     for step in range(3):
         seeds = np.arange(step, 200, 3)
         left, right = processor.sample(seeds, step), accelerator.sample(seeds, step)
         assert left.input_vertices.tolist() == right.input_vertices.tolist()
-        assert propagated(processor, left, 0.3) == propagated(accelerator, right, 0.3)
+        mine, theirs = propagated(processor, left, 0.3), propagated(accelerator, right, 0.3)
+        assert (mine.loss, mine.num_edges) == (theirs.loss, theirs.num_edges)
     into = [torch.zeros_like(parameter) for parameter in models[1].parameters()]
     accelerator.gradients_out(into)
     for copy, *parameters in zip(into, *(each.parameters() for each in models), strict=True):
@@ -82,7 +84,6 @@ def test_loading_takes_the_hosts_bandwidth(
     found = backend(emulated(host_bandwidth=num_bytes / 0.1))
     seconds, _ = clock.took(lambda: found.load(batch))
     assert seconds == 0.1
-    assert found.late_steps == 0
     seconds, _ = clock.took(lambda: backend(emulated()).load(batch))
     assert seconds == 0.0
 
@@ -95,24 +96,30 @@ def test_a_transfer_takes_the_links_time(
     clock: Any,
     fused: bool,
 ) -> None:
-    inputs = backend(Cpu(), fused=fused).load(batch)
-    num_bytes = batch_bytes(batch, inputs, aggregated=inputs.aggregated)
+    inputs = backend(Cpu(host_aggregates=fused)).load(batch)
+    rows, lists = link_bytes(batch, inputs)
     # Eq. 8, and a latency.
-    found = backend(emulated(link_bandwidth=num_bytes / 0.07, link_latency_s=0.03), fused=fused)
-    for times in (1, 2):
-        seconds, _ = clock.took(lambda: found.transfer(batch, inputs))
-        assert seconds == 0.1
-        assert found.host_to_device_bytes == times * num_bytes
+    bandwidth = (rows + lists) / 0.07
+    device = emulated(link_bandwidth=bandwidth, link_latency_s=0.03, link_request_bytes=128)
+    seconds, arrived = clock.took(lambda: backend(device).transfer(batch, inputs))
+    assert seconds == 0.1
+    assert arrived.traffic == Traffic(
+        rows=Access(link_bytes=rows, link_requests=-(-rows // 128)),
+        lists=Access(link_bytes=lists, link_requests=-(-lists // 128)),
+    )
 
 
 def eq_10(batch: MiniBatch, rate: float, bandwidth: float, *, pipelined: bool) -> float:
-    """Eq. 10 to 12 for two layers of 20, 16 and 5 features, gathered."""
-    (edges_1, rows_1), (edges_2, rows_2) = ((b.num_edges, b.num_dst) for b in batch.blocks)
-    aggregate_1, update_1 = edges_1 * 20 * 4 / bandwidth, rows_1 * 20 * 16 / rate
-    aggregate_2, update_2 = edges_2 * 16 * 4 / bandwidth, rows_2 * 16 * 5 / rate
-    first = max(aggregate_1, update_1) if pipelined else aggregate_1 + update_1
-    second = max(aggregate_2, update_2) if pipelined else aggregate_2 + update_2
-    return (first + second) + (update_1 + second)
+    """Eq. 10 to 12 for two layers of GraphSAGE with 20, 16 and 5 features, gathered."""
+    seconds = 0.0
+    for number, (block, width, out) in enumerate(zip(batch.blocks, (20, 16), (16, 5), strict=True)):
+        rows = block.num_dst
+        read = (block.num_edges + rows) * width * 4
+        for products, reads in ((1, 1), (2 - (number == 0), number)):
+            aggregate = (reads * read + products * rows * (2 * width + out) * 4) / bandwidth
+            update = products * rows * 2 * width * out / rate
+            seconds += max(aggregate, update) if pipelined else aggregate + update
+    return seconds
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
@@ -126,9 +133,13 @@ def test_propagation_takes_the_devices_time(
     unit = eq_10(batch, 1.0, 0.5, pipelined=pipelined)
     scale = unit / 0.1
     device = emulated(
-        macs_per_s=scale, memory_bandwidth=0.5 * scale, pipelined=pipelined, launch_s=0.02
+        macs_per_s=scale,
+        memory_bandwidth=0.5 * scale,
+        pipelined=pipelined,
+        launch_s=0.02,
+        host_aggregates=False,
     )
-    found = backend(device, fused=False)
+    found = backend(device)
     inputs = found.load(batch)
     resident = found.transfer(batch, inputs)
     seconds, _ = clock.took(lambda: found.propagate(resident, 1.0))
@@ -148,7 +159,7 @@ def test_gradients_and_weights_cross_the_link(
     device = emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02)
     found = backend(device, model=model)
     assert clock.took(lambda: found.gradients_out(into))[0] == 0.08
-    assert clock.took(found.weights_in)[0] == 0.08
+    assert clock.took(found.update_weights)[0] == 0.08
 
 
 def test_a_host_that_is_slower_is_counted(
@@ -161,12 +172,11 @@ def test_a_host_that_is_slower_is_counted(
     model = new_model()
     model.register_forward_hook(lambda *_: clock.advance(0.2))
     found = backend(emulated(link_latency_s=0.1, launch_s=0.05), model=model)
-    assert (found.late_s, found.late_steps) == (0.0, 0)
-    seconds, _ = clock.took(lambda: [propagated(found, batch) for _ in range(3)])
+    seconds, outcomes = clock.took(lambda: [propagated(found, batch) for _ in range(3)])
     assert seconds == 3 * (0.1 + 0.2)
     # The transfer takes its time, propagation the host's.
-    assert found.late_steps == 3
-    assert found.late_s == pytest.approx(3 * (0.2 - 0.05))
+    for outcome in outcomes:
+        assert outcome.counters == pytest.approx({"late_s": 0.2 - 0.05, "late_stages": 1})
 
 
 def test_an_emulated_processor_transfers_nothing(
@@ -180,23 +190,23 @@ def test_an_emulated_processor_transfers_nothing(
     device = emulated(link_bandwidth=None, link_latency_s=0.5, launch_s=0.05)
     found = backend(device, model=model)
     assert found.device.on_host
-    assert found.host_to_device_bytes is None
     inputs = found.load(batch)
     seconds, resident = clock.took(lambda: found.transfer(batch, inputs))
     assert seconds == 0.0
-    assert found.host_to_device_bytes is None
+    assert resident.traffic == Traffic()
     assert clock.took(lambda: found.propagate(resident, 1.0))[0] == 0.05
     into = [torch.zeros_like(parameter) for parameter in model.parameters()]
     assert clock.took(lambda: found.gradients_out(into))[0] == 0.0
-    assert clock.took(found.weights_in)[0] == 0.0
+    assert clock.took(found.update_weights)[0] == 0.0
 
 
 def need(backend: Callable[..., Any], batch: MiniBatch, model: GNN) -> tuple[int, int, Inputs]:
     """Bytes of the model with gradients and moments, bytes of a mini-batch, and its input."""
     inputs = backend(Cpu(), model=model).load(batch)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    moved = batch_bytes(batch, inputs, aggregated=inputs.aggregated)
-    return 16 * weights, moved + activation_bytes(batch, model), inputs
+    rows = [block.num_dst for block in batch.blocks]
+    activations = sum(8 * n * width for n, width in zip(rows, model.widths[1:], strict=True))
+    return 16 * weights, sum(link_bytes(batch, inputs)) + activations, inputs
 
 
 def test_memory_is_refused_beyond_the_budget_and_given_back(
@@ -208,7 +218,6 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
     model, one, inputs = need(backend, batch, new_model())
     found = backend(emulated(memory_bytes=model + 2 * one, name="small"))
     assert isinstance(found, EmulatedBackend)
-    assert found.memory_budget == model + 2 * one
     residents = [found.transfer(batch, inputs) for _ in range(2)]
     assert [each.num_bytes for each in residents] == [one, one]
     with pytest.raises(DeviceMemoryError) as error:
@@ -217,6 +226,7 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
     for part in ("small: out of device memory", f"{len(batch.seeds)} seeds", "prefetch_depth"):
         assert part in str(error.value)
     found.propagate(residents[0], 1.0)
+    found.finish(residents[0])
     found.transfer(batch, inputs)
     with pytest.raises(DeviceMemoryError):
         found.transfer(batch, inputs)
@@ -241,6 +251,5 @@ def test_degrees_are_no_obstacle(
     graph: Graph,
 ) -> None:
     model = GCN(hidden=16, dropout=0).build(num_features=20, num_classes=5)
-    assert propagated(backend(emulated(), model=model), batch) == propagated(
-        backend(Cpu(), model=model), batch
-    )
+    emulation = propagated(backend(emulated(), model=model), batch)
+    assert emulation.loss == propagated(backend(Cpu(), model=model), batch).loss

@@ -49,7 +49,7 @@ def test_rows_are_those_of_the_input_vertices(
     model = GraphSAGE(num_layers=1).build(num_features=20, num_classes=5)
     batch = NeighborSampler(graph, fanouts=[5]).sample(np.arange(0, 300, 3), 0)
     loader = FeatureLoader(
-        graph, model, num_threads=num_threads, fused=False, compute_dtype=computed
+        graph, model, num_threads=num_threads, aggregates=False, compute_dtype=computed
     )
     inputs = loader.load(batch)
     rows = graph.features[batch.input_vertices]

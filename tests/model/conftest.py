@@ -57,7 +57,7 @@ def load() -> Callable[..., Inputs]:
         num_threads: int = 2,
     ) -> Inputs:
         loader = FeatureLoader(
-            graph, model, num_threads=num_threads, fused=fused, compute_dtype=dtype
+            graph, model, num_threads=num_threads, aggregates=fused, compute_dtype=dtype
         )
         return loader.load(batch)
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
+from gnnscale.feature import Aggregation, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model.activation import Activation, relu_dropout
-from gnnscale.model.aggregation import Aggregation, aggregate, load_aggregate, sum_scale
+from gnnscale.model.aggregation import aggregate, sum_scale
 from gnnscale.sampler import Block, MiniBatch
 
 BLOCK = Block(indptr=np.array([0, 2, 2, 3]), indices=np.array([1, 3, 0], np.int32), num_src=4)
@@ -140,8 +141,8 @@ def test_loading_while_aggregating_is_loading_then_aggregating(
     ops.gather(features, batch.input_vertices, out=rows, num_threads=1)
     expected = aggregate(rows, block, how)
     for num_threads in (1, 2, 4):
-        out = load_aggregate(
-            features, batch.input_vertices, block, how, dtype=computed, num_threads=num_threads
+        out, _ = HostFeatures.of(graph).aggregate(
+            batch.input_vertices, block, how, dtype=computed, num_threads=num_threads
         )
         # Sums are kept in float32 and rounded once, so the two agree bit for bit.
         assert torch.equal(out, expected.to(computed))

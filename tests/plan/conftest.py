@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Emulated
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import LayerShape, Workload
+from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
 
 
@@ -80,12 +81,12 @@ def workload() -> Callable[..., Workload]:
             "sample_threads": (1, 2) if sampled else (),
             "sample_s": ((1e-3, 1e-1), (5e-4, 5e-2)) if sampled else (),
             "layers": (
-                LayerShape(width_in=20, width_out=8, products=((20, 8),)),
-                LayerShape(width_in=8, width_out=4, products=((8, 4),)),
+                LayerCost(width_in=20, width_out=8, products=((20, 8),)),
+                LayerCost(width_in=8, width_out=4, products=((8, 4),)),
             ),
             "num_weights": 20 * 8 + 8 * 4,
             "num_vertices": 1_000_000,
-            "fused": False,
+            "host_aggregates": False,
         }
         return Workload(**(values | fields))
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gnnscale.config import ConfigError
-from gnnscale.plan import Cpu, DevicePlanConfig, Emulated
-from gnnscale.plan.device import parse_devices
+from gnnscale.plan import Cpu, Emulated
+from gnnscale.plan.registry import parse_devices
 
 ACCELERATOR = {
     "kind": "emulated",
@@ -57,6 +57,11 @@ def test_what_computes_where_the_features_lie() -> None:
         ([ACCELERATOR | {"memory_bytes": -1}], "x.0.memory_bytes=-1: must be above 0"),
         ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
         ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),
+        (
+            [ACCELERATOR | {"sampled_edges_per_s": 1e6}],
+            "x.0.sampled_edges_per_s=1000000.0: not allowed, the host samples",
+        ),
+        ([ACCELERATOR | {"link_request_bytes": 0}], "x.0.link_request_bytes=0: must be at least 1"),
         ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: must be at least 0"),
         ([ACCELERATOR | {"link_latency_s": -1}], "x.0.link_latency_s=-1.0: must be at least 0"),
     ],
@@ -66,22 +71,3 @@ def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
         parse_devices(entries, option="x")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"devices": []}, "device_plan.devices=[]: at least one"),
-        ({"devices": ["cpu", {"kind": "cpu", "name": "cpu:0"}]}, "two are called cpu:0"),
-        ({"devices": ["cpu"], "split": [1, 2]}, "split=[1, 2]: one number for each of 1 devices"),
-        ({"devices": ["cpu", "cpu"], "split": [3, -1]}, "split=[3, -1]: none may be below 0"),
-    ],
-)
-def test_plans_that_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        DevicePlanConfig(**fields)
-    assert message in str(error.value)
-
-
-def test_a_device_may_get_nothing() -> None:
-    assert DevicePlanConfig(devices=["cpu", "cpu"], split=[0, 8]).split == [0, 8]

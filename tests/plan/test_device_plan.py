@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.config import ConfigError
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.plan import Cpu, DevicePlan, DevicePlanConfig, DeviceShare, Threads
 from gnnscale.plan.device_plan import apportion
 
 
@@ -45,14 +45,12 @@ def test_apportion_by_hand() -> None:
 
 
 @given(weights, st.integers(0, 5000))
-def test_slices_tile_a_mini_batch(split: list[int], num_seeds: int) -> None:
+def test_counts_share_out_a_mini_batch(split: list[int], num_seeds: int) -> None:
     found = plan(*split)
-    slices = found.slices(num_seeds)
-    assert slices[0].start == 0
-    assert slices[-1].stop == num_seeds
-    assert all(left.stop == right.start for left, right in pairwise(slices))
-    full = [each.stop - each.start for each in found.slices(found.batch_size)]
-    assert full == split
+    counts = found.counts(num_seeds)
+    assert sum(counts) == num_seeds
+    assert min(counts) >= 0
+    assert list(found.counts(found.batch_size)) == split
 
 
 @given(weights, st.data())
@@ -101,3 +99,22 @@ def test_shares_that_are_refused() -> None:
         share(1, "much")
     with pytest.raises(ConfigError, match="num_seeds=-1: must be at least 0"):
         share(-1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"devices": []}, "device_plan.devices=[]: at least one"),
+        ({"devices": ["cpu", {"kind": "cpu", "name": "cpu:0"}]}, "two are called cpu:0"),
+        ({"devices": ["cpu"], "split": [1, 2]}, "split=[1, 2]: one number for each of 1 devices"),
+        ({"devices": ["cpu", "cpu"], "split": [3, -1]}, "split=[3, -1]: none may be below 0"),
+    ],
+)
+def test_plans_that_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        DevicePlanConfig(**fields)
+    assert message in str(error.value)
+
+
+def test_a_device_may_get_nothing() -> None:
+    assert DevicePlanConfig(devices=["cpu", "cpu"], split=[0, 8]).split == [0, 8]

@@ -7,10 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnnscale.config import ConfigError
+from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.plan.perf.predict import predict, transfer_bytes
-from gnnscale.plan.perf.workload import LayerShape, Workload
+from gnnscale.plan.perf.predict import predict
+from gnnscale.plan.perf.work import transfer_bytes
+from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform
 
@@ -49,7 +51,7 @@ def planned(
         cores=platform.processor.cores,
         prefetch=prefetch,
         split=split,
-        workload=workload,
+        workloads=[workload] * len(devices),
         platform=platform,
         emulates=emulates,
     )
@@ -57,13 +59,13 @@ def planned(
 
 def test_step_of_a_processor(workload: Build, platform: Machine) -> None:
     plan = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
-    stages = predict(plan, workload(), platform(1)).devices[0]
+    stages = predict(plan, [workload()] * len(plan.shares), platform(1)).devices[0]
     # 11,000 edges at 1 M/s; 10,000 rows of 80 bytes and a line at 1 GB/s, none in the cache.
     assert stages.sample == pytest.approx(11e-3)
     assert stages.load == pytest.approx(1.44e-3, rel=1e-3)
     macs = 2 * 1000 * 20 * 8 + 3 * 100 * 8 * 4
     row_bytes = 11_000 * 80 + 2 * 1100 * 32
-    assert stages.propagate == pytest.approx(macs / 1e9 + row_bytes / 1e9, rel=1e-3)
+    assert stages.propagate == pytest.approx((macs + row_bytes) / 1e9, rel=1e-3)
     assert stages.transfer == 0
 
 
@@ -72,12 +74,13 @@ def test_step_of_an_accelerator(
 ) -> None:
     device = accelerator(link_latency_s=1e-3, launch_s=2e-3, macs_per_s=1e9, memory_bandwidth=1e9)
     plan = DevicePlan(shares=(share(device, 100, (1, 1, 0), "two_stage"),))
-    predicted = predict(plan, workload(), platform(2), emulates=False)
+    predicted = predict(plan, [workload()] * len(plan.shares), platform(2), emulates=False)
     stages = predicted.devices[0]
     topology = 8 * 1001 + 4 * 10_000 + 8 * 101 + 4 * 1000
     assert stages.transfer == pytest.approx(1e-3 + (10_000 * 80 + topology) / 1e9)
-    forward = 10_000 * 80 + 1000 * 160 + 1000 * 32 + 100 * 32
-    backward = 1000 * 160 + 1000 * 32 + 100 * 32
+    # Rows of 80 bytes and then 32 for each edge and target; 28 and 12 features streamed a product.
+    forward = 11_000 * 80 + 1000 * (112 + 160) + 1100 * 32 + 100 * (48 + 32)
+    backward = 1000 * (112 + 160) + 1100 * 32 + 2 * 100 * (48 + 32)
     assert stages.propagate == pytest.approx(2e-3 + (forward + backward) / 1e9)
     # Without the processor in the plan sampling takes longest.
     assert predicted.step_s == pytest.approx(stages.sample)
@@ -85,10 +88,11 @@ def test_step_of_an_accelerator(
 
 
 def test_what_crosses_the_link_after_aggregation_on_the_host(workload: Build) -> None:
-    wide = LayerShape(width_in=20, width_out=8, products=((40, 8),))
-    fused = workload(fused=True, layers=(wide, workload().layers[1]))
-    size = fused.size(100)
-    assert transfer_bytes(fused, size) == pytest.approx(1000 * 40 * 4 + 8 * 101 + 4 * 1000)
+    wide = LayerCost(width_in=20, width_out=8, products=((40, 8),))
+    fused = workload(host_aggregates=True, layers=(wide, workload().layers[1]))
+    rows, topology = transfer_bytes(fused, fused.size(100))
+    assert rows == pytest.approx(1000 * 40 * 4)
+    assert topology == pytest.approx(8 * 101 + 4 * 1000)
 
 
 def test_whoever_is_early_waits_in_synchronisation(workload: Build, platform: Machine) -> None:
@@ -99,7 +103,7 @@ def test_whoever_is_early_waits_in_synchronisation(workload: Build, platform: Ma
             share(devices[1], 100, (1, 1, 1), "none"),
         )
     )
-    predicted = predict(plan, workload(), platform(2))
+    predicted = predict(plan, [workload()] * len(plan.shares), platform(2))
     sums = [sum(vars(stages).values()) for stages in predicted.devices]
     assert sums == pytest.approx([predicted.step_s] * 2)
     assert predicted.devices[1].sync > predicted.devices[0].sync
@@ -109,16 +113,18 @@ def test_threads_beyond_the_cores_take_turns(workload: Build, platform: Machine)
     machine = platform(1)
     one = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
     four = DevicePlan(shares=tuple(share(device, 100, (1, 1, 1), "none") for device in cpus(4)))
-    alone = predict(one, workload(), machine).step_s
-    assert predict(four, workload(), machine).step_s == pytest.approx(4 * alone, rel=0.02)
+    alone = predict(one, [workload()] * len(one.shares), machine).step_s
+    assert predict(four, [workload()] * len(four.shares), machine).step_s == pytest.approx(
+        4 * alone, rel=0.02
+    )
 
 
 def test_overlapping_stages_share_the_cores(workload: Build, platform: Machine) -> None:
     machine = platform(1)
     serial = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
     overlapped = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "two_stage"),))
-    best = predict(serial, workload(), machine).step_s
-    assert predict(overlapped, workload(), machine).step_s >= 0.97 * best
+    best = predict(serial, [workload()] * len(serial.shares), machine).step_s
+    assert predict(overlapped, [workload()] * len(overlapped.shares), machine).step_s >= 0.97 * best
 
 
 def test_emulated_devices_are_late_where_the_host_is_slow(
@@ -126,8 +132,12 @@ def test_emulated_devices_are_late_where_the_host_is_slow(
 ) -> None:
     plan = DevicePlan(shares=(share(accelerator(), 100, (1, 1, 0), "one_stage"),))
     slow = platform(2, macs_per_s=[1e6, 2e6])
-    late = predict(plan, workload(), slow, emulates=True).devices[0].propagate
-    assert late > 10 * predict(plan, workload(), slow, emulates=False).devices[0].propagate
+    late = predict(plan, [workload()] * len(plan.shares), slow, emulates=True).devices[0].propagate
+    assert (
+        late
+        > 10
+        * predict(plan, [workload()] * len(plan.shares), slow, emulates=False).devices[0].propagate
+    )
 
 
 def test_a_device_without_seeds_only_synchronises(workload: Build, platform: Machine) -> None:
@@ -135,7 +145,7 @@ def test_a_device_without_seeds_only_synchronises(workload: Build, platform: Mac
     plan = DevicePlan(
         shares=(share(devices[0], 100, (1, 1, 1), "none"), share(devices[1], 0, (1, 1, 1), "none"))
     )
-    idle = predict(plan, workload(), platform(2)).devices[1]
+    idle = predict(plan, [workload()] * len(plan.shares), platform(2)).devices[1]
     assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
 
 
@@ -143,7 +153,9 @@ def test_one_processor_takes_turns_with_all_cores(workload: Build, platform: Mac
     plan, predicted = planned([Cpu()], workload(sampled=True), platform(2))
     assert plan.shares[0].threads == Threads(sample=2, load=2, propagate=2)
     assert plan.shares[0].prefetch == "none"
-    assert predicted == predict(plan, workload(sampled=True), platform(2), emulates=False)
+    assert predicted == predict(
+        plan, [workload(sampled=True)] * len(plan.shares), platform(2), emulates=False
+    )
 
 
 def test_equal_processors_get_equal_shares(workload: Build, platform: Machine) -> None:

@@ -56,9 +56,7 @@ def test_expected_size_of_a_large_graph() -> None:
 
 
 def test_workload_of_a_published_graph() -> None:
-    found = published_workload(
-        PUBLISHED["mag240m"], GCN(hidden=256), [25, 10], batch_size=1024, fused=False
-    )
+    found = published_workload(PUBLISHED["mag240m"], GCN(hidden=256), [25, 10], batch_size=1024)
     assert found.widths == (756, 256, 153)
     assert found.num_seeds[-1] == 1024
     assert found.sample_seconds(1024, 1) is None

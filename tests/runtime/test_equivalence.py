@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import copying_device  # noqa: F401
 import pytest
 import torch
 from hydra import compose
@@ -40,6 +41,11 @@ SLOW = (
     "device_plan.devices=[cpu,{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,"
     "memory_bytes:1073741824,link_bandwidth:1e9,launch_s:5e-3}]"
 )
+#: See tests/seams/copying_device.py.
+COPYING = (
+    "{kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
+    "link_bandwidth:1e9,host_aggregates:false}"
+)
 TWO = {
     "cpu_x2": ["device_plan=cpu_x2"],
     "cpu_x2_uneven": [
@@ -50,7 +56,10 @@ TWO = {
         *("device_plan=cpu_x2", "device_plan.split=[0,64]"),
         *("runtime.prefetch=one_stage", "runtime.drm=false"),
     ],
-    "cpu_x2_gathered": ["device_plan=cpu_x2", "runtime.fused=false", "runtime.prefetch=none"],
+    "cpu_x2_gathered": [
+        "device_plan.devices=[{kind:cpu,host_aggregates:false},{kind:cpu,host_aggregates:false}]",
+        "runtime.prefetch=none",
+    ],
     "hybrid": ["device_plan=hybrid_emulated", "runtime.prefetch=two_stage"],
     "hybrid_static": [
         *("device_plan=hybrid_emulated", "device_plan.split=[40,24]"),
@@ -58,22 +67,36 @@ TWO = {
     ],
     "hybrid_one_idle": [
         *("device_plan=hybrid_emulated", "device_plan.split=[64,0]"),
-        *("runtime.prefetch=two_stage", "runtime.drm=false", "runtime.fused=false"),
+        *("runtime.prefetch=two_stage", "runtime.drm=false"),
     ],
     "hybrid_rebalanced": [SLOW, "device_plan.split=[4,60]", "runtime.prefetch=none"],
+    # A kind of one's own, which owns its weights and is not done when propagate returns.
+    "copying_x2": [f"device_plan.devices=[{COPYING},{COPYING}]", "runtime.prefetch=two_stage"],
+    "hybrid_copying": [
+        *(f"device_plan.devices=[cpu,{COPYING}]", "device_plan.split=[40,24]"),
+        "runtime.prefetch=one_stage",
+    ],
+    # Half of the rows are held apart.
+    "held_rows": ["device_plan=cpu_x2", "seam.features=held_rows:HoldEvenVertices"],
+    # Each device has the rows of its own vertices alone, and one of them has no seeds.
+    "traded_rows": [
+        *("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows"),
+        "device_plan.devices=[{kind:cpu,host_aggregates:false},{kind:cpu,host_aggregates:false}]",
+        *("device_plan.split=[64,0]", "runtime.prefetch=two_stage", "runtime.drm=false"),
+    ],
 }
 FOUR = {
     "cpu_x4": ["device_plan=cpu_x4"],
     "emulated_x4": ["device_plan=emulated_x4", "runtime.prefetch=two_stage"],
     "emulated_x4_uneven": [
-        *("device_plan=emulated_x4", "device_plan.split=[1,0,60,3]", "runtime.fused=false"),
+        *("device_plan=emulated_x4", "device_plan.split=[1,0,60,3]"),
         *("runtime.prefetch=one_stage", "runtime.drm=false"),
     ],
 }
 
 
 #: Of the plans above, those of architectures other than GraphSAGE.
-FEW = {"cpu_x2_uneven", "hybrid", "hybrid_rebalanced", "cpu_x4", "emulated_x4_uneven"}
+FEW = {"copying_x2", "cpu_x2_uneven", "hybrid", "hybrid_rebalanced", "cpu_x4", "emulated_x4_uneven"}
 
 
 def planted(model: str) -> list[str]:
@@ -87,7 +110,7 @@ class Losses:
     def started(self, run: Any) -> None: ...
 
     def stepped(self, record: Any) -> None:
-        self.steps.append(record.step_loss)
+        self.steps.append(record.loss)
 
     def traced(self, spans: Any) -> None: ...
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ import torch
 from gnnscale.graph import GraphError
 from gnnscale.hardware import usable_cores
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state import Run
+from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE
 
 
@@ -19,7 +18,6 @@ from gnnscale.runtime.sync.group import ALONE
 def warnings_of(
     settings: Callable[..., TrainConfig],
     tmp_path: Path,
-    observer: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[Callable[..., list[str]]]:
     """What a run warns of before it finds that its graph can have no store."""
@@ -30,7 +28,7 @@ def warnings_of(
     def opened(*overrides: str) -> list[str]:
         caplog.clear()
         config = settings(*overrides, nowhere)
-        with pytest.raises(GraphError), Run.open(config, tmp_path, {}, ALONE, observer):
+        with pytest.raises(GraphError), TrainState.open(config, tmp_path, {}, ALONE):
             pass
         return list(caplog.messages)
 

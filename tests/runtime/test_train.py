@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +15,9 @@ from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset, StoreWriter, from_arrays
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
-from gnnscale.runtime import state
+from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
+from gnnscale.runtime.evaluation import validator
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
@@ -101,19 +101,16 @@ class StopAt:
         ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.norm=batch"],
     ],
 )
-@pytest.mark.parametrize(
-    ("step", "every_s"), [(2, 0.0), (9, 0.0), (17, 0.0), (9, math.inf), (17, math.inf)]
-)
+@pytest.mark.parametrize(("step", "interval_s"), [(2, 0), (9, 0), (17, 0), (9, 1000), (17, 1000)])
 def test_a_resumed_run_ends_as_one_never_stopped(
     options: Compose,
     observer: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     overrides: list[str],
     step: int,
-    every_s: float,
+    interval_s: int,
 ) -> None:
-    monkeypatch.setattr(state, "_CHECKPOINT_EVERY_S", every_s)
+    overrides = [*overrides, f"runtime.checkpoint_interval_s={interval_s}"]
     whole = run(options, tmp_path / "whole", observer, *overrides)
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path / "part", StopAt(step), *overrides)
@@ -128,11 +125,11 @@ def test_a_resumed_run_ends_as_one_never_stopped(
 
 
 @pytest.mark.parametrize(
-    ("every_s", "stop", "epochs"),
+    ("interval_s", "stop", "epochs"),
     [
-        (0.0, "runtime.patience=null", [1, 2, 3, 4, 5, 6]),
-        (math.inf, "runtime.patience=null", [1, 6]),
-        (math.inf, "runtime.patience=2", [1, 4]),
+        (0, "runtime.patience=null", [1, 2, 3, 4, 5, 6]),
+        (1000, "runtime.patience=null", [1, 6]),
+        (1000, "runtime.patience=2", [1, 4]),
     ],
 )
 def test_checkpoints_of_short_epochs_wait(
@@ -140,7 +137,7 @@ def test_checkpoints_of_short_epochs_wait(
     observer: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    every_s: float,
+    interval_s: int,
     stop: str,
     epochs: list[int],
 ) -> None:
@@ -151,10 +148,10 @@ def test_checkpoints_of_short_epochs_wait(
         save_checkpoint(file, content)
 
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.0])
-    monkeypatch.setattr(state, "measure", lambda *_: (next(metrics), None))
-    monkeypatch.setattr(state, "save_checkpoint", save)
-    monkeypatch.setattr(state, "_CHECKPOINT_EVERY_S", every_s)
-    run(options, tmp_path, observer, "epochs=6", stop)
+    monkeypatch.setattr(validator, "measure", lambda *_, **__: (next(metrics), None))
+    monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
+    interval = f"runtime.checkpoint_interval_s={interval_s}"
+    run(options, tmp_path, observer, "epochs=6", stop, interval)
     assert [epoch for file, epoch in written if file == LAST] == epochs
     # The best weights go with a checkpoint of a later epoch, where theirs was not due.
     assert [epoch for file, epoch in written if file == BEST] == [1, 2]
@@ -264,7 +261,11 @@ def test_without_checkpoints_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-LOSSLESS = ["runtime.fused=false", "num_threads=2", "runtime.inference=sampled"]
+LOSSLESS = [
+    "device_plan.devices=[{kind:cpu,host_aggregates:false}]",
+    "num_threads=2",
+    "runtime.inference=sampled",
+]
 
 
 @pytest.mark.parametrize("override", LOSSLESS)

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from part_order import PartOrder
 
+from gnnscale.config import ConfigError
 from gnnscale.graph import Graph, GraphError
-from gnnscale.sampler.seed_order import labelled, num_batches, seed_batches
+from gnnscale.sampler import Shuffled, ShuffledOrder, StepSeeds
+from gnnscale.sampler.seed_order import check_seed_order, labelled_vertices
+
+
+def seeds_of(order: ShuffledOrder, epoch: int) -> list[np.ndarray]:
+    return [step.seeds for step in order.epoch(epoch)]
 
 
 @given(st.integers(1, 200), st.integers(1, 70), st.integers(0, 2**63 - 1), st.integers(0, 1000))
@@ -16,27 +25,101 @@ def test_every_vertex_is_a_seed_once_in_every_epoch(
     size: int, batch_size: int, seed: int, epoch: int
 ) -> None:
     vertices = np.arange(size, dtype=np.int32) * 3
-    batches = list(seed_batches(vertices, batch_size, seed=seed, epoch=epoch))
-    assert len(batches) == num_batches(size, batch_size)
+    order = ShuffledOrder(vertices, batch_size=batch_size, seed=seed)
+    batches = seeds_of(order, epoch)
+    assert len(batches) == order.steps_per_epoch
     assert all(len(batch) == batch_size for batch in batches[:-1])
     assert np.array_equal(np.sort(np.concatenate(batches)), vertices)
-    again = seed_batches(vertices, batch_size, seed=seed, epoch=epoch)
+    again = seeds_of(order, epoch)
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
+    check_seed_order(order, vertices, epoch=epoch, num_devices=3)
 
 
 def test_the_order_differs_between_epochs_and_seeds() -> None:
     vertices = np.arange(100)
 
-    def order(seed: int, epoch: int) -> list[int]:
-        return np.concatenate(list(seed_batches(vertices, 7, seed=seed, epoch=epoch))).tolist()
+    def whole(seed: int, epoch: int) -> tuple[int, ...]:
+        order = ShuffledOrder(vertices, batch_size=7, seed=seed)
+        return tuple(np.concatenate(seeds_of(order, epoch)).tolist())
 
-    orders = {tuple(order(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}
-    assert len(orders) == 4
+    assert len({whole(seed, epoch) for seed in (0, 1) for epoch in (0, 1)}) == 4
 
 
 def test_the_order_is_fixed_for_good() -> None:
-    batches = seed_batches(np.arange(8), 3, seed=5, epoch=2)
-    assert [batch.tolist() for batch in batches] == [[5, 2, 3], [0, 7, 4], [1, 6]]
+    order = Shuffled().order(np.arange(8), batch_size=3, num_devices=2, seed=5)
+    assert [batch.tolist() for batch in seeds_of(order, 2)] == [[5, 2, 3], [0, 7, 4], [1, 6]]
+    assert order.movable
+
+
+@given(st.integers(2, 60), st.integers(1, 4), st.integers(1, 9))
+def test_an_order_over_parts_is_one_too(size: int, num_devices: int, each: int) -> None:
+    vertices = np.arange(size)
+    order = PartOrder(vertices, batch_size=each * num_devices, num_devices=num_devices, seed=0)
+    check_seed_order(order, vertices, epoch=1, num_devices=num_devices)
+
+
+@dataclass
+class Listed:
+    """An order of the steps it is given."""
+
+    steps: list[StepSeeds]
+    batch_size: int = 2
+    movable: bool = True
+    steps_per_epoch: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps_per_epoch = len(self.steps)
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        return iter(self.steps)
+
+
+def step(*seeds: int, counts: tuple[int, ...] | None = None) -> StepSeeds:
+    return StepSeeds(seeds=np.array(seeds), counts=counts)
+
+
+FIXED = [step(1, 2, counts=(1, 1)), step(3, counts=(0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (Listed([step(1, 2), step(2, 3)]), "trains vertex 2 twice in epoch 1"),
+        (Listed([step(1, 2)]), "never trains vertex 3 in epoch 1"),
+        (Listed([step(1, 2), step(3, 4)]), "trains vertex 4, which is no training vertex"),
+        (Listed([step(1, 2, 3)]), "step 0 of epoch 1: 3 seeds, batch_size is 2"),
+        (Listed([step(1, 2), step(), step(3)]), "step 1 of epoch 1: 0 seeds"),
+        (Listed(FIXED), "counts are for seeds that may not move, and for these alone"),
+        (
+            Listed([step(1, 2), step(3)], movable=False),
+            "counts are for seeds that may not move, and for these alone",
+        ),
+        (
+            Listed([step(1, 2, counts=(2,)), step(3, counts=(1,))], movable=False),
+            "counts [2], one for each of 2 devices is needed",
+        ),
+        (
+            Listed([step(1, 2, counts=(2, 1)), step(3, counts=(1, 0))], movable=False),
+            "counts [2, 1] sum to 3, there are 2 seeds",
+        ),
+    ],
+)
+def test_orders_that_are_refused(order: Listed, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_seed_order(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
+    assert message in str(error.value)
+    assert str(error.value).startswith("seed_order=Listed: ")
+    assert "\n" not in str(error.value)
+
+
+def test_an_order_that_is_announced_wrongly() -> None:
+    order = Listed([step(1, 2), step(3)])
+    order.steps_per_epoch = 5
+    with pytest.raises(ConfigError, match="2 steps in epoch 1, not 5"):
+        check_seed_order(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
+    check_seed_order(
+        replace(order, steps=FIXED, movable=False), np.array([1, 2, 3]), epoch=0, num_devices=2
+    )
 
 
 def graph(labels: list[int]) -> Graph:
@@ -56,11 +139,11 @@ def graph(labels: list[int]) -> Graph:
 
 def test_vertices_without_label_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        assert labelled(graph([0, -1, 1, 0, 1]), "train").tolist() == [0, 2]
+        assert labelled_vertices(graph([0, -1, 1, 0, 1]), "train").tolist() == [0, 2]
     assert "1 of 3 train vertices have no label" in caplog.text
-    assert labelled(graph([0, -1, 1, 0, 1]), "valid").tolist() == [3]
+    assert labelled_vertices(graph([0, -1, 1, 0, 1]), "valid").tolist() == [3]
 
 
 def test_a_split_without_any_label_is_refused() -> None:
     with pytest.raises(GraphError, match="none of the 1 valid vertices has a label"):
-        labelled(graph([0, 0, 0, -1, 0]), "valid")
+        labelled_vertices(graph([0, 0, 0, -1, 0]), "valid")

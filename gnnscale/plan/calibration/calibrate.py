@@ -15,6 +15,7 @@ import numpy as np
 
 from gnnscale.graph import Graph
 from gnnscale.hardware import cache_bytes, find_machine, usable_cores
+from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import (
     STEP_PROBES,
@@ -26,7 +27,7 @@ from gnnscale.plan.calibration.probes import (
     time_sampling,
     time_steps,
 )
-from gnnscale.plan.perf.host_work import load_work, propagation_work
+from gnnscale.plan.perf.work import load_work, propagation_work
 from gnnscale.plan.platform import Identity, Platform, Processor
 from gnnscale.progress import track
 
@@ -228,16 +229,20 @@ def _propagation_rates(
     The rate of products is measured by itself: in every layer it is hard to tell from that of the
     rows they read and write, to which the fit leaves what small matrices lack.
     """
-    asked = [propagation_work(step.workload, step.size) for step in steps]
+    asked = [_all_work(step) for step in steps]
     seconds = time_products(_WIDTH, effort.product_rows, threads=threads, repeats=effort.repeats)
     macs_per_s = effort.product_rows * _WIDTH**2 / seconds
     names = ("aggregate_bandwidth", "stream_bandwidth", "attention_per_s", "layers")
-    work = [
-        (each.aggregate_bytes, each.stream_bytes, each.attention, each.num_layers) for each in asked
-    ]
+    work = [(each.read_bytes, each.stream_bytes, each.attention, each.operations) for each in asked]
     known = [each.macs / macs_per_s for each in asked]
     rates = fit_rates(names, work, [step.propagate_s for step in steps], known=known)
     return rates | {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
+
+
+def _all_work(step: StepTimes) -> LayerWork:
+    """The work of all layers of a step, forward and backward."""
+    layers = propagation_work(step.workload, step.size)
+    return sum((each for layer in layers for each in layer), start=LayerWork())
 
 
 def _update_rates(steps: Sequence[StepTimes]) -> dict[str, float]:

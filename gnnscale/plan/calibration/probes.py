@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from torch.nn import functional
 
 from gnnscale import ops
 from gnnscale.dataset import from_arrays
+from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import Workload, empty_cache, layer_shapes
+from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
 from gnnscale.sampler import NeighborSampler
 
 __all__ = [
@@ -52,7 +53,7 @@ class StepProbe:
         num_classes: f^L.
         fanouts: from the seeds outwards.
         num_seeds: |V^L|.
-        fused: whether the first layer's aggregation is left out, as part of loading.
+        host_aggregates: whether the first layer is aggregated while it is loaded.
     """
 
     model: ModelConfig
@@ -60,7 +61,7 @@ class StepProbe:
     num_classes: int
     fanouts: tuple[int, ...]
     num_seeds: int
-    fused: bool = True
+    host_aggregates: bool = True
 
 
 def _probe(
@@ -69,7 +70,7 @@ def _probe(
     fanouts: tuple[int, ...],
     num_seeds: int,
     *,
-    fused: bool = True,
+    host_aggregates: bool = True,
 ) -> StepProbe:
     return StepProbe(
         model=cls(hidden=widths[1], num_layers=len(fanouts)),
@@ -77,7 +78,7 @@ def _probe(
         num_classes=widths[2],
         fanouts=fanouts,
         num_seeds=num_seeds,
-        fused=fused,
+        host_aggregates=host_aggregates,
     )
 
 
@@ -90,7 +91,7 @@ STEP_PROBES = (
     _probe(GraphSAGE, (64, 32, 32), (10, 10), 1024),
     _probe(GraphSAGE, (128, 256, 64), (15, 5), 512),
     _probe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256),
-    _probe(GCN, (128, 128, 40), (15, 5), 1024, fused=False),
+    _probe(GCN, (128, 128, 40), (15, 5), 1024, host_aggregates=False),
     _probe(GCN, (1024, 32, 8), (10, 5), 128),
     _probe(GIN, (64, 128, 16), (10, 5), 512),
     _probe(GAT, (64, 128, 16), (5, 5), 512),
@@ -244,7 +245,8 @@ def time_steps(
     optimizer = PlainAdam(model.parameters(), fused=True)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
     order = np.random.default_rng(_SEED).permutation(graph.train_idx)
-    features = mapped(graph.num_vertices * probe.num_features).reshape(-1, probe.num_features)
+    rows = mapped(graph.num_vertices * probe.num_features).reshape(-1, probe.num_features)
+    features = HostFeatures(rows, "float32")
     degrees = np.diff(graph.indptr).astype(np.float32)
     labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
     gradients = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
@@ -255,10 +257,10 @@ def time_steps(
             batch = sampler.sample(seeds[: probe.num_seeds], step)
             clock = [time.perf_counter()]
             inputs = model.load(
-                (features, "float32"),
+                features,
                 batch,
                 degrees[batch.input_vertices] if model.uses_degrees else None,
-                fused=probe.fused,
+                aggregates=probe.host_aggregates,
                 dtype=torch.float32,
                 num_threads=threads,
             )
@@ -274,16 +276,11 @@ def time_steps(
             sizes.append(BatchSize.of(batch))
             times.append(np.diff(clock))
     load_s, propagate_s, sync_s, update_s = np.median(times[1:], axis=0).tolist()
-    workload = Workload(
+    workload = replace(
+        unmeasured_workload(graph, model),
         num_seeds=(probe.num_seeds,),
         sizes=(sizes[-1],),
-        sample_threads=(),
-        sample_s=(),
-        layers=layer_shapes(model),
-        num_weights=len(gradients),
-        num_vertices=graph.num_vertices,
-        fused=probe.fused,
-        uses_degrees=model.uses_degrees,
+        host_aggregates=probe.host_aggregates,
     )
     return StepTimes(
         workload=workload,

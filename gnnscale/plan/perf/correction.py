@@ -24,7 +24,7 @@ _LATE = 1.05
 
 def correct(
     plan: DevicePlan,
-    workload: Workload,
+    workloads: Sequence[Workload],
     platform: Platform,
     measured: Sequence[StageTimes],
     step_s: float,
@@ -33,18 +33,18 @@ def correct(
 
     Args:
         plan: what was rehearsed.
-        workload: what is trained.
+        workloads: what each device trains.
         platform: the host's rates.
         measured: each device's seconds of each stage.
         step_s: seconds of a step.
     """
     found = Correction(host=({},) * len(plan.shares), step=1.0)
-    predicted = predict(plan, workload, platform)
+    predicted = predict(plan, workloads, platform)
     for _ in range(_ROUNDS):
-        expected = host_seconds(plan, workload, platform, found)
+        expected = host_seconds(plan, workloads, platform, found)
         each = zip(found.host, expected, measured, predicted.devices, strict=True)
         found = Correction(host=tuple(_scaled(*device) for device in each), step=1.0)
-        predicted = predict(plan, workload, platform, correction=found)
+        predicted = predict(plan, workloads, platform, correction=found)
     return Correction(host=found.host, step=step_s / predicted.step_s)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gnnscale.model.cost import LayerWork
 from gnnscale.sampler import MiniBatch
 from gnnscale.stages import StageTimes
 
 __all__ = [
     "ACTIVATION_BYTES",
-    "BYTES_PER_FEATURE",
     "BYTES_PER_PARAMETER",
     "BatchSize",
     "Prediction",
@@ -25,8 +25,6 @@ __all__ = [
     "transfer_seconds",
 ]
 
-#: S_feat: features, activations and gradients are float32.
-BYTES_PER_FEATURE = 4
 #: Weight, gradient, and the two moments of Adam.
 BYTES_PER_PARAMETER = 16
 #: A hidden feature and its gradient.
@@ -101,40 +99,32 @@ def transfer_seconds(num_bytes: float, bandwidth: float, latency: float) -> floa
 
 
 def trainer_seconds(
-    size: BatchSize,
-    widths: Sequence[int],
+    layers: Sequence[tuple[LayerWork, LayerWork]],
     *,
     memory_bandwidth: float,
     macs_per_s: float,
     pipelined: bool,
-    aggregated: bool,
 ) -> float:
-    """Seconds of forward and backward propagation on one device, eq. 10 to 12.
+    """Seconds of forward and backward propagation on one accelerator, eq. 10 to 12.
 
-    Layer l aggregates |E^l| rows of f^{l-1} features and multiplies |V^l| rows with an
-    f^{l-1} x f^l matrix. The paper writes |E^{l-1}|, f^l and f^{l+1}, with its layers counted from
-    0 in these two equations and from 1 in eq. 10; this is the same with one count throughout.
-    As there, backward propagation repeats the forward work, except that the input features need no
-    gradient: the first layer's aggregation is not repeated.
+    Each layer takes aggregation ⊕ update, forward and backward. Eq. 11 counts the rows that edges
+    read; here the operands and results of the products cross the device's memory too. Eq. 12
+    counts |V^l|·f·f' for every layer alike; here each layer states its own products, of which
+    backward propagation takes two (``gnnscale.model.cost``). The paper writes |E^{l-1}|, f^l and
+    f^{l+1}, with its layers counted from 0 in these two equations and from 1 in eq. 10.
 
     Args:
-        size: |V^0| to |V^L| and |E^1| to |E^L|.
-        widths: f^0 to f^L.
+        layers: work of each layer, forward and backward.
         memory_bandwidth: effective bytes per second of the device's memory, eq. 11.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
         pipelined: whether aggregation and update overlap: ⊕ is the maximum, else the sum.
-        aggregated: the first layer's aggregation was done while the features were loaded.
     """
-    forward, backward = 0.0, 0.0
-    for layer in range(1, len(widths)):
-        row_bytes = widths[layer - 1] * BYTES_PER_FEATURE
-        aggregate = size.edges[layer - 1] * row_bytes / memory_bandwidth
-        update = size.vertices[layer] * widths[layer - 1] * widths[layer] / macs_per_s
-        both = max(aggregate, update) if pipelined else aggregate + update
-        first = layer == 1
-        forward += update if first and aggregated else both
-        backward += update if first else both
-    return forward + backward
+    seconds = 0.0
+    for work in (each for layer in layers for each in layer):
+        aggregate = (work.read_bytes + work.stream_bytes) / memory_bandwidth
+        update = work.macs / macs_per_s
+        seconds += max(aggregate, update) if pipelined else aggregate + update
+    return seconds
 
 
 def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> float:
@@ -157,7 +147,7 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
             it, propagation overlaps with all before it; with two, every stage overlaps.
     """
     propagate = stages.propagate + stages.sync
-    prepare = (stages.sample, stages.load, stages.transfer)
+    prepare = (stages.sample, stages.load, stages.exchange, stages.transfer)
     if prefetch == "none":
         return sum(prepare) + propagate
     if prefetch == "one_stage":

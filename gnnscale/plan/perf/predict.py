@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gnnscale.plan.device import Device, Emulated
+from gnnscale.model.cost import LayerWork
+from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import (
-    BYTES_PER_FEATURE,
     BatchSize,
     Prediction,
     load_seconds,
@@ -18,55 +18,43 @@ from gnnscale.plan.perf.equations import (
     trainer_seconds,
     transfer_seconds,
 )
-from gnnscale.plan.perf.host_work import load_work, propagation_work
+from gnnscale.plan.perf.work import load_work, propagation_work, transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
-from gnnscale.stages import StageTimes
+from gnnscale.stages import STAGES, StageTimes
 
-__all__ = ["Correction", "DeviceTimes", "Host", "host_seconds", "predict", "transfer_bytes"]
+__all__ = ["Correction", "DeviceTimes", "Host", "accelerator_seconds", "host_seconds", "predict"]
 
 #: Rounds in which stage times and the load that stages put on the host settle.
 _ROUNDS = 40
 _TOLERANCE = 1e-3
 
 
-def transfer_bytes(workload: Workload, size: BatchSize) -> float:
-    """Bytes that cross an accelerator's link for a mini-batch: the numerator of eq. 8.
-
-    Features and topology; where the first layer was aggregated on the host, |V^1| rows of the first
-    product's width take the place of |V^0|·f^0, and its block is not sent.
-    """
-    first = workload.layers[0]
-    if workload.aggregates_on_load:
-        rows = size.vertices[1] * first.products[0][0]
-        layers = range(1, len(size.edges))
-    else:
-        rows = size.vertices[0] * first.width_in
-        layers = range(len(size.edges))
-    topology = sum(8 * (size.vertices[layer + 1] + 1) + 4 * size.edges[layer] for layer in layers)
-    return rows * BYTES_PER_FEATURE + topology
-
-
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What the stages of all devices need to know of the host.
+    """The host's part of the stages of all devices.
 
     Attributes:
-        workload: what is trained.
         processor: the host's rates.
         num_workers: worker processes that synchronise.
         emulates: whether emulated devices compute on this host, as in a run, and may so be late; a
             platform that is only simulated has the devices themselves.
     """
 
-    workload: Workload
     processor: Processor
     num_workers: int
     emulates: bool
 
-    def sample(self, num_seeds: int, size: BatchSize, threads: int, active: float) -> float:
+    def computes(self, device: Device) -> bool:
+        """Return whether the device's propagation occupies cores of the host."""
+        emulated = isinstance(device, Accelerator)
+        return device.computes_on_host and (self.emulates or not emulated)
+
+    def sample(
+        self, workload: Workload, num_seeds: int, size: BatchSize, threads: int, active: float
+    ) -> float:
         """T_samp: as measured alone, slowed by those who use the same memory."""
-        alone = self.workload.sample_seconds(num_seeds, threads)
+        alone = workload.sample_seconds(num_seeds, threads)
         if alone is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
         before = self.processor.rate("memory_rows_per_s", threads, threads)
@@ -74,9 +62,9 @@ class Host:
             return alone
         return alone * before / self.processor.rate("memory_rows_per_s", threads, active)
 
-    def load(self, size: BatchSize, threads: int, active: float) -> float:
+    def load(self, workload: Workload, size: BatchSize, threads: int, active: float) -> float:
         """T_load, eq. 7, with the cache in front of the memory."""
-        work = load_work(self.workload, size, cache=self.processor.cache_bytes)
+        work = load_work(workload, size, cache=self.processor.cache_bytes)
         alone = self.processor.load_s + work.lookups / self.processor.lookups_per_s
         return alone * max(1.0, active / self.processor.cores) + self._seconds(
             threads,
@@ -87,25 +75,26 @@ class Host:
             memory_bandwidth=work.memory_bytes,
         )
 
-    def propagate(self, size: BatchSize, threads: int, active: float) -> float:
-        """T_trainer on the host's cores, eq. 10 to 12, and a constant for each layer."""
-        work = propagation_work(self.workload, size)
-        least = work.num_layers * self.processor.layer_seconds(threads, active)
+    def propagate(self, workload: Workload, size: BatchSize, threads: int, active: float) -> float:
+        """T_trainer on the host's cores, eq. 10 to 12, and a constant for each operation."""
+        layers = propagation_work(workload, size)
+        work = sum((each for layer in layers for each in layer), start=LayerWork())
+        least = work.operations * self.processor.layer_seconds(threads, active)
         return least + self._seconds(
             threads,
             active,
             macs_per_s=work.macs,
-            aggregate_bandwidth=work.aggregate_bytes,
+            aggregate_bandwidth=work.read_bytes,
             stream_bandwidth=work.stream_bytes,
             attention_per_s=work.attention,
         )
 
-    def sync(self, device: Device) -> float:
+    def sync(self, workload: Workload, device: Device) -> float:
         """T_sync, eq. 13: over the device's link, among the workers, and the update itself."""
-        num_bytes = self.workload.weight_bytes
+        num_bytes = workload.weight_bytes
         seconds = self.processor.update_s + num_bytes / self.processor.update_bandwidth
         seconds += self.processor.sync_seconds(num_bytes, self.num_workers)
-        if isinstance(device, Emulated) and device.link_bandwidth is not None:
+        if isinstance(device, Accelerator) and device.link_bandwidth is not None:
             seconds += sync_seconds(num_bytes, device.link_bandwidth, device.link_latency_s)
         return seconds
 
@@ -140,6 +129,7 @@ class DeviceTimes:
 def _device_times(
     host: Host,
     share: DeviceShare,
+    workload: Workload,
     size: BatchSize,
     active: Mapping[str, float],
     correction: Mapping[str, float],
@@ -147,55 +137,66 @@ def _device_times(
     """Return the seconds of each of a device's stages.
 
     Args:
-        host: the host and what is trained.
+        host: the host.
         share: the device and its slice.
+        workload: what it trains.
         size: the mini-batch that the slice becomes.
         active: for each stage, the host's threads that work while it does, its own included.
         correction: what the host's seconds of each stage are multiplied with.
     """
     threads, device, count = share.threads, share.device, share.num_seeds
-    times = StageTimes(sync=host.sync(device))
+    times = StageTimes(sync=host.sync(workload, device))
     if not count:
         return DeviceTimes(stages=times, busy={})
-    times.sample = host.sample(count, size, threads.sample, active["sample"])
-    times.load = host.load(size, threads.load, active["load"])
-    busy = {"sample": threads.sample, "load": threads.load}
-    if not isinstance(device, Emulated) or host.emulates:
+    busy: dict[str, int] = {}
+    if not device.samples:
+        busy["sample"] = threads.sample
+        times.sample = host.sample(workload, count, size, threads.sample, active["sample"])
+    if not device.loads:
+        busy["load"] = threads.load
+        times.load = host.load(workload, size, threads.load, active["load"])
+    if host.computes(device):
         busy["propagate"] = max(threads.propagate, 1)
-        times.propagate = host.propagate(size, busy["propagate"], active["propagate"])
+        times.propagate = host.propagate(workload, size, busy["propagate"], active["propagate"])
     for stage in busy:
         setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
     occupied = {stage: (on_host, getattr(times, stage)) for stage, on_host in busy.items()}
-    if isinstance(device, Emulated):
-        _take_device_time(host.workload, device, size, times)
+    if isinstance(device, Accelerator):
+        own = accelerator_seconds(device, workload, size)
+        for stage in STAGES[:-1]:
+            setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
     return DeviceTimes(stages=times, busy=occupied)
 
 
-def _take_device_time(
-    workload: Workload, device: Emulated, size: BatchSize, times: StageTimes
-) -> None:
-    """Let stages last as long as the device's metadata say, where that is longer."""
+def accelerator_seconds(device: Accelerator, workload: Workload, size: BatchSize) -> StageTimes:
+    """Return what an accelerator's own rates say of each stage of a mini-batch, eq. 7 to 12.
+
+    A stage that the host does for the device takes 0 here.
+    """
+    times = StageTimes()
+    row_bytes = size.vertices[0] * workload.widths[0] * workload.feature_bytes
+    if device.sampled_edges_per_s is not None:
+        times.sample = size.num_edges / device.sampled_edges_per_s
     if device.host_bandwidth is not None:
-        row_bytes = workload.widths[0] * workload.feature_bytes
-        paced = load_seconds(size.vertices[0] * row_bytes, device.host_bandwidth)
-        times.load = max(times.load, paced)
+        times.load = load_seconds(row_bytes, device.host_bandwidth)
     if device.link_bandwidth is not None:
-        moved = transfer_bytes(workload, size)
-        times.transfer = transfer_seconds(moved, device.link_bandwidth, device.link_latency_s)
-    computing = device.launch_s + trainer_seconds(
-        size,
-        workload.widths,
+        rows, topology = transfer_bytes(workload, size)
+        if device.loads:
+            times.load = transfer_seconds(rows, device.link_bandwidth, device.link_latency_s)
+        sent = (0 if device.loads else rows) + (0 if device.samples else topology)
+        times.transfer = transfer_seconds(sent, device.link_bandwidth, device.link_latency_s)
+    times.propagate = device.launch_s + trainer_seconds(
+        propagation_work(workload, size),
         memory_bandwidth=device.memory_bandwidth,
         macs_per_s=device.macs_per_s,
         pipelined=device.pipelined,
-        aggregated=workload.aggregates_on_load,
     )
-    times.propagate = max(times.propagate, computing)
+    return times
 
 
 def predict(
     plan: DevicePlan,
-    workload: Workload,
+    workloads: Sequence[Workload],
     platform: Platform,
     *,
     emulates: bool = True,
@@ -205,13 +206,14 @@ def predict(
 
     Args:
         plan: the devices, their slices, threads and prefetching.
-        workload: what is trained.
+        workloads: what each device trains.
         platform: the host's rates; its accelerators do not matter, the plan has its own.
         emulates: see ``Host``.
         correction: what a rehearsal taught of these devices, None where the rates stand alone.
     """
-    sizes = [workload.size(share.num_seeds) for share in plan.shares]
-    found = _fixed_point(plan, workload, platform, emulates, correction)
+    pairs = zip(workloads, plan.shares, strict=True)
+    sizes = [workload.size(share.num_seeds) for workload, share in pairs]
+    found = _fixed_point(plan, workloads, platform, emulates, correction)
     step = _longest(plan, found) * (1.0 if correction is None else correction.step)
     for each, share in zip(found, plan.shares, strict=True):
         # Whoever is done early waits for the others' gradients.
@@ -225,16 +227,19 @@ def predict(
 
 
 def host_seconds(
-    plan: DevicePlan, workload: Workload, platform: Platform, correction: Correction | None
+    plan: DevicePlan,
+    workloads: Sequence[Workload],
+    platform: Platform,
+    correction: Correction | None,
 ) -> tuple[dict[str, float], ...]:
     """Return for each device how long each stage occupies the host, whatever the device takes."""
-    found = _fixed_point(plan, workload, platform, True, correction)
+    found = _fixed_point(plan, workloads, platform, True, correction)
     return tuple({stage: seconds for stage, (_, seconds) in each.busy.items()} for each in found)
 
 
 def _fixed_point(
     plan: DevicePlan,
-    workload: Workload,
+    workloads: Sequence[Workload],
     platform: Platform,
     emulates: bool,
     correction: Correction | None,
@@ -245,23 +250,22 @@ def _fixed_point(
     take.
     """
     host = Host(
-        workload=workload,
         processor=platform.processor,
         num_workers=len(plan.shares),
         emulates=emulates,
     )
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [
-        (share, workload.size(share.num_seeds), each)
-        for share, each in zip(plan.shares, corrections, strict=True)
+        (share, workload, workload.size(share.num_seeds), each)
+        for share, workload, each in zip(plan.shares, workloads, corrections, strict=True)
     ]
     load = dict.fromkeys(_lanes(plan), 0.0)
     step = 0.0
     for _ in range(_ROUNDS):
         total = sum(load.values())
         found = [
-            _device_times(host, share, size, _active(share, position, load, total), each)
-            for position, (share, size, each) in enumerate(parts)
+            _device_times(host, share, workload, size, _active(share, position, load, total), each)
+            for position, (share, workload, size, each) in enumerate(parts)
         ]
         before, step = step, _longest(plan, found)
         last, load = load, _host_load(plan, found, step, load)

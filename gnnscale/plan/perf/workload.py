@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.hardware import cache_bytes
 from gnnscale.model import GNN
-from gnnscale.model.gat import GATLayer
-from gnnscale.plan.perf.equations import BYTES_PER_FEATURE, BatchSize
-from gnnscale.sampler import Sampler, SamplerConfig
+from gnnscale.model.cost import BYTES_PER_FEATURE, LayerCost
+from gnnscale.plan.device import Device
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
 
 __all__ = [
-    "LayerShape",
     "Workload",
-    "layer_shapes",
+    "layer_costs",
     "measure_workload",
+    "unmeasured_workload",
 ]
 
 #: Seconds after which sampling is not timed again, once it was in ``_MIN_ROUNDS``.
@@ -35,25 +35,6 @@ _SIZE_STEP = 4
 _NUM_SIZES = 4
 
 _other_data: NDArray[np.float64] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerShape:
-    """What the model's layer l does to each row.
-
-    Attributes:
-        width_in: f^{l-1}.
-        width_out: f^l.
-        products: ``(inputs, outputs)`` of each matrix that a row is multiplied with. GraphSAGE's
-            has 2 f^{l-1} inputs, since it reads a vertex's own row beside the aggregated one.
-        attention: heads of attention, which comes after the products; 0 where neighbours are
-            aggregated before them.
-    """
-
-    width_in: int
-    width_out: int
-    products: tuple[tuple[int, int], ...]
-    attention: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +50,7 @@ class Workload:
         num_weights: trained parameters.
         num_vertices: rows of the feature matrix.
         feature_bytes: bytes of an element of the feature matrix.
-        fused: whether the first layer's aggregation is part of loading.
+        host_aggregates: whether the host aggregates the first layer while it loads.
         uses_degrees: whether loading looks up the degrees of the mini-batch's vertices.
     """
 
@@ -77,12 +58,16 @@ class Workload:
     sizes: tuple[BatchSize, ...]
     sample_threads: tuple[int, ...]
     sample_s: tuple[tuple[float, ...], ...]
-    layers: tuple[LayerShape, ...]
+    layers: tuple[LayerCost, ...]
     num_weights: int
     num_vertices: int
     feature_bytes: int = BYTES_PER_FEATURE
-    fused: bool
+    host_aggregates: bool = True
     uses_degrees: bool = False
+
+    def on(self, device: Device) -> Workload:
+        """Return the workload as ``device`` has it: it may take rows as they are."""
+        return replace(self, host_aggregates=device.host_aggregates and not device.loads)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -91,8 +76,8 @@ class Workload:
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer is aggregated while it is loaded; attention comes later."""
-        return self.fused and not self.layers[0].attention
+        """Whether the first layer is aggregated while it is loaded."""
+        return self.host_aggregates and self.layers[0].aggregates_on_load
 
     @property
     def weight_bytes(self) -> int:
@@ -141,32 +126,19 @@ def _interpolate(known: Sequence[int], values: Sequence[float], at: float) -> fl
     return low * math.exp(slope * math.log(at / known[upper - 1]))
 
 
-def layer_shapes(model: GNN) -> tuple[LayerShape, ...]:
-    """Read off the shapes of a model's layers."""
-    shapes = []
-    for index, (width_in, width_out) in enumerate(
-        zip(model.widths, model.widths[1:], strict=False)
-    ):
-        layer = model.layer(index)
-        linears = [module for module in layer.modules() if isinstance(module, nn.Linear)]
-        products = tuple((each.in_features, each.out_features) for each in linears)
-        attention = layer.num_heads if isinstance(layer, GATLayer) else 0
-        shapes.append(
-            LayerShape(
-                width_in=width_in, width_out=width_out, products=products, attention=attention
-            )
-        )
-    return tuple(shapes)
+def layer_costs(model: GNN) -> tuple[LayerCost, ...]:
+    """Return what each layer of a model states of its cost, inputs first."""
+    widths = zip(model.widths, model.widths[1:], strict=False)
+    return tuple(model.layer(index).cost(*each) for index, each in enumerate(widths))
 
 
 def measure_workload(
     graph: Graph,
     model: GNN,
     sampler: SamplerConfig,
+    order: SeedOrder,
     *,
-    batch_size: int,
     seed: int,
-    fused: bool,
     cores: int,
 ) -> Workload:
     """Sample a few slices of a graph, as section V does: T_samp over threads and sizes.
@@ -175,29 +147,38 @@ def measure_workload(
         graph: the graph that is trained on.
         model: the model that is trained.
         sampler: options of the sampler.
-        batch_size: seeds of the largest slice.
-        seed: fixes the slices.
-        fused: whether the first layer's aggregation is part of loading.
+        order: of the seeds; a slice may be as large as a mini-batch.
+        seed: the run's seed.
         cores: the largest number of threads.
     """
-    num_seeds = _slice_sizes(min(batch_size, len(graph.train_idx)))
-    order = np.random.Generator(np.random.Philox(key=[seed, 0])).permutation(graph.train_idx)
+    seeds = np.concatenate([each.seeds for each in order.epoch(0)])
+    num_seeds = _slice_sizes(min(order.batch_size, len(seeds)))
     threads = tuple(sorted({1, cores}))
     sizes: dict[int, BatchSize] = {}
     seconds: dict[int, tuple[float, ...]] = {}
     for count in threads:
         each = sampler.sampler(graph, seed=seed, num_threads=count)
-        seconds[count] = _time_slices(each, order, num_seeds, sizes, _BUDGET_S / len(threads))
-    return Workload(
+        seconds[count] = _time_slices(each, seeds, num_seeds, sizes, _BUDGET_S / len(threads))
+    return replace(
+        unmeasured_workload(graph, model),
         num_seeds=num_seeds,
         sizes=tuple(sizes[count] for count in num_seeds),
         sample_threads=threads,
         sample_s=tuple(seconds[count] for count in threads),
-        layers=layer_shapes(model),
+    )
+
+
+def unmeasured_workload(graph: Graph, model: GNN) -> Workload:
+    """Return what is known of training ``model`` on ``graph`` before any slice is sampled."""
+    return Workload(
+        num_seeds=(),
+        sizes=(),
+        sample_threads=(),
+        sample_s=(),
+        layers=layer_costs(model),
         num_weights=sum(parameter.numel() for parameter in model.parameters()),
         num_vertices=graph.num_vertices,
         feature_bytes=FEATURE_DTYPES[graph.feature_dtype].itemsize,
-        fused=fused,
         uses_degrees=model.uses_degrees,
     )
 
@@ -217,7 +198,7 @@ def empty_cache() -> None:
 
 def _time_slices(
     sampler: Sampler,
-    order: NDArray[np.integer[Any]],
+    seeds: NDArray[np.integer[Any]],
     num_seeds: Sequence[int],
     sizes: dict[int, BatchSize],
     budget_s: float,
@@ -231,10 +212,10 @@ def _time_slices(
     begin = time.perf_counter()
     for step in range(_MAX_ROUNDS + 1):
         for count in num_seeds:
-            first = step * count % (len(order) - count + 1)
+            first = step * count % (len(seeds) - count + 1)
             empty_cache()
             start = time.perf_counter()
-            batch = sampler.sample(order[first : first + count], step)
+            batch = sampler.sample(seeds[first : first + count], step)
             times[count].append(time.perf_counter() - start)
             sizes.setdefault(count, BatchSize.of(batch))
         if step == 0:

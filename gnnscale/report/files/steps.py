@@ -161,7 +161,7 @@ def _line(record: StepRecord) -> str:
         "global_step": record.global_step,
         "epoch": record.epoch,
         "seconds": round(record.seconds, 6),
-        "loss": float(f"{record.step_loss:.7g}") if math.isfinite(record.step_loss) else None,
+        "loss": float(f"{record.loss:.7g}") if math.isfinite(record.loss) else None,
         "devices": [_device(each) for each in record.devices],
         "decision": record.decision,
     }

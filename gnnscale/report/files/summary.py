@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.files import write_whole
 from gnnscale.hardware import find_machine, installed
 from gnnscale.metrics import mteps, nvtps
-from gnnscale.plan import Device, Emulated
+from gnnscale.plan import Device
 from gnnscale.stages import STAGES
 
 if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
@@ -92,7 +93,7 @@ def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
     return {
         "name": device.name,
         "kind": device.kind,
-        "emulated": isinstance(device, Emulated),
+        "figures": device.figures,
         "batch_share": _mean(each.batch_share for each in epochs),
         "threads": None if last is None else last.threads,
         "stage_times_s": {
@@ -103,19 +104,21 @@ def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
         "topology_hit_rate": None,
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
-        "late_s": _sum(each.late_s for each in epochs),
-        "late_steps": _sum(each.late_steps for each in epochs),
+        "counters": _counters(epochs),
     }
+
+
+def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
+    """Figures that only this kind of device has, over the whole run."""
+    total: Counter[str] = Counter()
+    for each in epochs:
+        total.update(each.counters)
+    return dict(total)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ def _asset(name: str) -> str:
 
 def _header(summary: dict[str, Any]) -> str:
     status = escape(summary["status"])
-    emulated = any(device["emulated"] for device in summary["devices"])
+    emulated = any(device["figures"] == "emulated" for device in summary["devices"])
     error = f'<div class="error">{escape(summary["error"])}</div>' if summary["error"] else ""
     warning = (
         f'<div class="note">{badge("emulated")} Emulated devices compute on this machine\'s cores '
@@ -135,7 +135,7 @@ def _device(rank: int, device: dict[str, Any]) -> str:
         shown,
         *(ABSENT if value is None else f"{value:.3f}" for value in times),
         gib(device["host_to_device_bytes"]),
-        count(device["late_steps"]),
+        count(device["counters"].get("late_stages")),
     ]
     return (
         f'<tr><td class="left"><i class="{device_css(rank)}"></i>{escape(str(device["name"]))}</td>'

@@ -140,7 +140,7 @@ class RunReport:
             self._task,
             description=f"epoch {record.epoch}/{self._epochs}",
             completed=record.step,
-            figures=f"loss {record.loss:.4f}  {rate:.1f} M edges/s{memory}",
+            figures=f"loss {record.mean_loss:.4f}  {rate:.1f} M edges/s{memory}",
         )
 
     def _tell(self, record: StepRecord) -> None:
@@ -157,7 +157,8 @@ class RunReport:
             self._last_progress = now
             log.info(
                 f"epoch {record.epoch}/{self._epochs}  step {record.step}/{record.num_steps}"
-                f"  loss {record.loss:.4f}  {mteps(record.num_edges, record.seconds):.1f} M edges/s"
+                f"  loss {record.mean_loss:.4f}"
+                f"  {mteps(record.num_edges, record.seconds):.1f} M edges/s"
             )
 
     def _hide(self) -> None:

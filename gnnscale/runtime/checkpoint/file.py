@@ -49,6 +49,7 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "dataset.store",
     "device_plan",
     "runtime.checkpoint",
+    "runtime.checkpoint_interval_s",
     "runtime.drm",
     "runtime.patience",
     "runtime.prefetch",

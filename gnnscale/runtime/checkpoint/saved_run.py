@@ -93,7 +93,7 @@ class SavedRun:
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
 
     def check_progress(
-        self, file: Path, config: TrainConfig, options: Mapping[str, Any], *, num_train: int
+        self, file: Path, config: TrainConfig, options: Mapping[str, Any], *, steps_per_epoch: int
     ) -> None:
         """Refuse steps and a plan that a run of such a size cannot have.
 
@@ -101,13 +101,13 @@ class SavedRun:
             file: named in errors.
             config: the options of the run that resumes.
             options: the same as plain values.
-            num_train: training vertices.
+            steps_per_epoch: of the run that resumes.
 
         Raises:
             ConfigError: the steps are not those of the epochs, or the plan is not one of the batch
                 on these devices.
         """
-        if self.step != self.epoch * -(-num_train // config.batch_size):
+        if self.step != self.epoch * steps_per_epoch:
             raise _foreign(file, f"{self.step} steps in {self.epoch} epochs")
         plan = self.plan_under(options)
         if plan is None:

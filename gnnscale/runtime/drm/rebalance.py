@@ -41,7 +41,9 @@ class Decision:
     bottleneck: str | None = None
 
 
-def rebalance(plan: DevicePlan, stages: Sequence[StageTimes], damping: Damping) -> Decision:
+def rebalance(
+    plan: DevicePlan, stages: Sequence[StageTimes], damping: Damping, *, movable: bool = True
+) -> Decision:
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
     Algorithm 1 chooses the move. Where it chooses ``balance_thread``, work is moved instead if that
@@ -58,6 +60,7 @@ def rebalance(plan: DevicePlan, stages: Sequence[StageTimes], damping: Damping) 
         plan: the plan in effect.
         stages: each device's times under it, of a full mini-batch.
         damping: from the decision before.
+        movable: whether seeds may move between devices; threads may in any case.
     """
     pairs = zip(plan.shares, stages, strict=True)
     devices = [TaskTimes.of_device(share, times) for share, times in pairs]
@@ -78,7 +81,7 @@ def rebalance(plan: DevicePlan, stages: Sequence[StageTimes], damping: Damping) 
             bottleneck=choice.bottleneck,
             tabu_trades=[trade for trade, _ in damping.tabu_trades],
         )
-    promise = _promise_of_work(plan, damping)
+    promise = _promise_of_work(plan, damping) if movable else 0.0
     if found is not None and found[1] >= max(promise, damping.threshold):
         return _make_trade(plan, devices, damping, choice, found[0])
     if promise >= damping.threshold:
@@ -124,7 +127,7 @@ def _move_work(
         return Decision(plan=plan, damping=damping, bottleneck=choice.bottleneck)
     dropped = tuple(i for i, count in enumerate(split) if plan.split[i] and not count)
     damping = replace(damping, shift=shift, excluded_devices=damping.excluded_devices + dropped)
-    names = [share.device.name or share.device.kind for share in plan.shares]
+    names = [share.device.label for share in plan.shares]
     givers = ", ".join(name for name, change in zip(names, shift, strict=True) if change < 0)
     takers = ", ".join(name for name, change in zip(names, shift, strict=True) if change > 0)
     moved = sum(change for change in shift if change > 0)
@@ -190,6 +193,6 @@ def _reason(devices: Sequence[TaskTimes], choice: Choice) -> str:
 def _describe(plan: DevicePlan, trade: Trade) -> str:
     def name(lane: HostTask) -> str:
         device = plan.shares[lane.device].device
-        return f"{lane.task} of {device.name or device.kind}"
+        return f"{lane.task} of {device.label}"
 
     return f"{name(trade.giver)} to {name(trade.receiver)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.rebalance import rebalance
 from gnnscale.runtime.pipeline.schedule import Schedule
@@ -27,12 +26,9 @@ class Rebalancer:
     Every process does this with the same times and comes to the same plans.
     """
 
-    def __init__(
-        self, schedule: Schedule, plan: DevicePlan, *, first_step: int, lead_steps: int
-    ) -> None:
-        """Begin with ``plan``, which applies from ``first_step``."""
+    def __init__(self, schedule: Schedule, *, first_step: int, lead_steps: int) -> None:
+        """Begin with the schedule's plan, which applies from ``first_step``."""
         self._schedule = schedule
-        self._plan = plan
         self._lead_steps = lead_steps
         self._applies_from = first_step + _WARM_UP
         self._window: list[Sequence[StageTimes]] = []
@@ -46,22 +42,19 @@ class Rebalancer:
             stages: each device's times.
             full: whether it was a full mini-batch; the last of an epoch may not be.
         """
-        decision = None
         if full and step >= self._applies_from:
             self._window.append(stages)
+        plan, move = self._schedule.plan, None
         if len(self._window) == _WINDOW:
-            decision = self._decide(step)
-        self._schedule.commit_plan(step + 1 + self._lead_steps, self._plan)
-        return decision
-
-    def _decide(self, step: int) -> str | None:
-        decision = rebalance(self._plan, medians(self._window), self._damping)
-        self._window.clear()
-        self._damping = decision.damping
-        if decision.plan != self._plan:
-            self._plan = decision.plan
-            self._applies_from = step + self._lead_steps + 1
-        return decision.move
+            decision = rebalance(
+                plan, medians(self._window), self._damping, movable=self._schedule.movable
+            )
+            self._window.clear()
+            self._damping, move = decision.damping, decision.move
+            if decision.plan != plan:
+                plan, self._applies_from = decision.plan, step + self._lead_steps + 1
+        self._schedule.commit_plan(step + 1 + self._lead_steps, plan)
+        return move
 
 
 def medians(steps: Sequence[Sequence[StageTimes]]) -> tuple[StageTimes, ...]:

@@ -75,7 +75,7 @@ class TaskTimes:
         if share.prefetch == "one_stage":
             return cls(**{"load": prepare, train: stages.propagate})
         times = {
-            "sample_accel" if device.samples_on_device else "sample_cpu": stages.sample,
+            "sample_accel" if device.samples else "sample_cpu": stages.sample,
             train: stages.propagate,
         }
         if device.on_host:

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.errors import shown
+from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.metrics import score
 from gnnscale.model import GNN
@@ -31,7 +32,7 @@ from gnnscale.runtime.checkpoint.file import (
 from gnnscale.runtime.checkpoint.saved_run import check_weights
 from gnnscale.runtime.evaluation.inference import layerwise_inference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
-from gnnscale.sampler.seed_order import labelled
+from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Evaluation", "ceiling", "evaluate", "load_run", "measure", "predict"]
 
@@ -57,17 +58,22 @@ class Evaluation:
 
 @torch.no_grad()
 def predict(
-    model: GNN, graph: Graph, vertices: NDArray[np.integer[Any]], config: TrainConfig
+    model: GNN,
+    graph: Graph,
+    vertices: NDArray[np.integer[Any]],
+    config: TrainConfig,
+    *,
+    store: FeatureStore | None = None,
 ) -> NDArray[np.float32]:
     """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order.
 
     ``runtime.inference`` says whether over all neighbours or over sampled ones; the same weights
-    give the same answer every time.
+    give the same answer every time. Features are read from ``store``, by default the graph's own.
     """
     model.eval()
     if config.runtime.inference == "exact":
         logits = layerwise_inference(
-            model, graph, num_threads=config.num_threads, vertices=vertices
+            model, graph, num_threads=config.num_threads, vertices=vertices, store=store
         )
         return logits.numpy()
     sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
@@ -75,7 +81,7 @@ def predict(
         graph,
         model,
         num_threads=config.num_threads,
-        fused=config.runtime.fused,
+        store=store,
         compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
     parts = []
@@ -88,15 +94,20 @@ def predict(
 
 
 def measure(
-    model: GNN, graph: Graph, splits: Sequence[NDArray[np.integer[Any]]], config: TrainConfig
+    model: GNN,
+    graph: Graph,
+    splits: Sequence[NDArray[np.integer[Any]]],
+    config: TrainConfig,
+    *,
+    store: FeatureStore | None = None,
 ) -> list[float | None]:
     """Return the graph's metric on each of ``splits``; None where it is not defined."""
     if config.runtime.inference == "exact":
         # One pass: the layers below the last are mostly the same vertices for every split.
-        together = predict(model, graph, np.concatenate(splits), config)
+        together = predict(model, graph, np.concatenate(splits), config, store=store)
         logits = np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
     else:
-        logits = [predict(model, graph, vertices, config) for vertices in splits]
+        logits = [predict(model, graph, vertices, config, store=store) for vertices in splits]
     values = [
         score(graph.metric, rows, graph.labels[vertices])
         for rows, vertices in zip(logits, splits, strict=True)
@@ -151,7 +162,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if type(epoch) is not int:
         raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
     model.load_state_dict(check_weights(file, best.get("model"), model))
-    splits = [labelled(graph, split) for split in ("train", "valid", "test")]
+    splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
     train, valid, test = measure(model, graph, splits, run)
     return Evaluation(
         dataset=graph.name,

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.backend.loading import in_degrees
+from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
-from gnnscale.model.layer import Degrees, GraphLayer
-from gnnscale.ops import Rows
 from gnnscale.progress import track
-from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.sampler import NeighborSampler
+from gnnscale.stages import Traffic
 
 __all__ = ["Limits", "layerwise_inference"]
 
@@ -43,38 +43,15 @@ class Limits:
 _LIMITS = Limits()
 
 
-class _Rows:
-    """Rows that a layer reads: input features, or another layer's output in memory."""
-
-    def __init__(self, rows: Rows, limits: Limits) -> None:
-        self._rows = rows
-        self.chunk_edges = limits.chunk_edges
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def load(
-        self, layer: GraphLayer, batch: MiniBatch, degrees: Degrees, num_threads: int
-    ) -> torch.Tensor:
-        return layer.load(
-            self._rows,
-            batch.input_vertices,
-            batch.blocks[0],
-            degrees,
-            dtype=torch.float32,
-            num_threads=num_threads,
-        )
-
-
-class _FileRows:
+class _FileRows(FeatureStore):
     """A layer's output in an unlinked temporary file.
 
     Rows are read into a buffer, not mapped: the pages that random rows of a mapping touch would all
     count as this process's memory.
     """
 
-    def __init__(self, num_rows: int, width: int, limits: Limits) -> None:
-        self.chunk_edges = limits.file_chunk_edges
+    def __init__(self, num_rows: int, width: int) -> None:
+        self._num_rows = num_rows
         self._width = width
         self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
         try:
@@ -84,36 +61,40 @@ class _FileRows:
             self.close()
             raise
 
-    def close(self) -> None:
-        self._file.close()
+    @property
+    def num_rows(self) -> int:
+        return self._num_rows
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    @property
+    def row_bytes(self) -> int:
+        return 4 * self._width
 
     def append(self, h: torch.Tensor) -> None:
         self._file.write(h.numpy().data)
 
-    def load(
-        self, layer: GraphLayer, batch: MiniBatch, degrees: Degrees, num_threads: int
-    ) -> torch.Tensor:
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
         self._file.flush()
-        rows = ops.empty((len(batch.input_vertices), self._width), torch.float32)
-        fd = self._file.fileno()
-        ops.read_rows(fd, batch.input_vertices, out=rows, num_threads=num_threads)
-        return layer.load(
-            rows,
-            np.arange(len(rows), dtype=np.int32),
-            replace(batch.blocks[0], edge_vertices=None),
-            degrees,
-            dtype=torch.float32,
-            num_threads=num_threads,
-        )
+        rows = ops.empty((len(vertices), self._width), torch.float32)
+        ops.read_rows(self._file.fileno(), vertices, out=rows, num_threads=num_threads)
+        return rows.to(dtype), Traffic()
+
+    def close(self) -> None:
+        self._file.close()
 
 
-class _MemoryRows(_Rows):
+class _MemoryRows(HostFeatures):
     """A layer's output in memory."""
 
-    def __init__(self, num_rows: int, width: int, limits: Limits) -> None:
+    def __init__(self, num_rows: int, width: int) -> None:
         self.rows = np.empty((num_rows, width), dtype=np.float32)
         self._done = 0
-        super().__init__((self.rows, "float32"), limits)
+        super().__init__(self.rows, "float32")
 
     def append(self, h: torch.Tensor) -> None:
         self.rows[self._done : self._done + len(h)] = h.numpy()
@@ -137,6 +118,7 @@ def layerwise_inference(
     *,
     num_threads: int,
     vertices: NDArray[Any] | None = None,
+    store: FeatureStore | None = None,
     limits: Limits = _LIMITS,
 ) -> torch.Tensor:
     """Compute exact logits: every layer for all vertices before the next one.
@@ -149,6 +131,7 @@ def layerwise_inference(
         graph: the whole graph.
         num_threads: threads of the native kernels.
         vertices: distinct ids to predict, all by default.
+        store: where features are read, by default the graph's own.
         limits: of memory.
 
     Returns:
@@ -158,19 +141,19 @@ def layerwise_inference(
     degrees = in_degrees(graph) if model.uses_degrees else None
     everything = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     wanted = everything if vertices is None else np.asarray(vertices, dtype=graph.indices.dtype)
-    rows: _Rows | _FileRows = _Rows((graph.features, graph.feature_dtype), limits)
+    rows: FeatureStore = HostFeatures.of(graph) if store is None else store
     was_training = model.training
     model.eval()
     try:
         for index in range(len(model.layers) - 1):
             hidden = _infer_layer(model, index, rows, sampler, everything, degrees, graph, limits)
-            rows.close()
+            _close(rows)
             rows = hidden
         last = len(model.layers) - 1
         in_memory = replace(limits, hidden_bytes=sys.maxsize)
         logits = _infer_layer(model, last, rows, sampler, wanted, degrees, graph, in_memory)
     finally:
-        rows.close()
+        _close(rows)
         model.train(was_training)
     assert isinstance(logits, _MemoryRows)
     return torch.from_numpy(logits.rows)
@@ -179,7 +162,7 @@ def layerwise_inference(
 def _infer_layer(
     model: GNN,
     index: int,
-    rows: _Rows | _FileRows,
+    rows: FeatureStore,
     sampler: NeighborSampler,
     vertices: NDArray[Any],
     degrees: NDArray[np.float32] | None,
@@ -189,15 +172,30 @@ def _infer_layer(
     """Compute layer ``index`` for ``vertices`` from the rows of the layer before it."""
     out: _MemoryRows | _FileRows | None = None
     with track(f"inference, layer {index + 1}", total=len(vertices), unit="vertices") as advance:
-        for chunk in _chunks(graph, vertices, rows.chunk_edges, limits.chunk_vertices):
+        in_file = isinstance(rows, _FileRows)
+        num_edges = limits.file_chunk_edges if in_file else limits.chunk_edges
+        for chunk in _chunks(graph, vertices, num_edges, limits.chunk_vertices):
             batch = sampler.sample(chunk, 0)
             own = None if degrees is None else degrees[batch.input_vertices]
-            x = rows.load(model.layer(index), batch, own, sampler.num_threads)
+            x, _ = model.layer(index).load(
+                rows,
+                batch.input_vertices,
+                batch.blocks[0],
+                own,
+                dtype=torch.float32,
+                num_threads=sampler.num_threads,
+            )
             h = model.infer(index, x, batch.blocks[0]).float()
             if out is None:
                 fits = len(vertices) * h.shape[1] * 4 <= limits.hidden_bytes
-                out = (_MemoryRows if fits else _FileRows)(len(vertices), h.shape[1], limits)
+                out = (_MemoryRows if fits else _FileRows)(len(vertices), h.shape[1])
             out.append(h)
             advance(len(chunk))
     assert out is not None
     return out
+
+
+def _close(rows: FeatureStore) -> None:
+    """Close a layer's output; features stay open."""
+    if isinstance(rows, _FileRows):
+        rows.close()

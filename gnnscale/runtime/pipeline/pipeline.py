@@ -98,11 +98,15 @@ class Pipeline(Generic[T]):
             self._changed.notify_all()
             return item
 
-    def close(self) -> None:
-        """Stop the threads; each ends with the stage it is in."""
+    def stop(self) -> None:
+        """Let each thread end with the stage it is in."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop the threads, and wait for their end."""
+        self.stop()
         for thread in self._threads:
             thread.join()
 

@@ -1,62 +1,77 @@
-"""Which slice of which mini-batch a worker trains in which step."""
+"""The schedule: which slice of which mini-batch a worker trains, and under which plan."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.backend import DeviceBatch
+from gnnscale.backend import BatchOutcome, DeviceBatch
 from gnnscale.model import Inputs
 from gnnscale.plan import DevicePlan
-from gnnscale.sampler import MiniBatch
-from gnnscale.sampler.seed_order import num_batches, seed_batches
+from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
 from gnnscale.stages import StageTimes
 
 __all__ = ["BatchSlice", "Schedule"]
 
+#: Plans that are remembered; the trainer is never further behind the schedule.
+_MAX_PLANS = 8
+
 
 @dataclass(kw_only=True)
 class BatchSlice:
-    """One worker's part of one step, on its way through the pipeline.
+    """One worker's slice of one mini-batch, on its way through the stages.
 
     Attributes:
         step: the step's number in the run, from 0.
-        seeds: the worker's slice of the mini-batch, perhaps empty.
-        weight: the slice's part of the mini-batch's seeds.
-        batch, inputs, resident: what the stages made of it.
+        plan: the plan in force in this step.
+        counts: seeds of each device in this step.
+        seeds: this worker's seeds, perhaps none.
+        batch, inputs, device_batch, outcome: what the stages made of them.
         stages: seconds in each stage.
-        spans: ``(stage's number, start, end)`` on the performance counter's clock.
+        spans: ``(position in STAGES, start, end)`` on the performance counter's clock.
     """
 
     step: int
+    plan: DevicePlan
+    counts: tuple[int, ...]
     seeds: NDArray[np.integer[Any]]
-    weight: float
     batch: MiniBatch | None = None
     inputs: Inputs | None = None
-    resident: DeviceBatch | None = None
+    device_batch: DeviceBatch | None = None
+    outcome: BatchOutcome | None = None
     stages: StageTimes = field(default_factory=StageTimes)
     spans: list[tuple[int, float, float]] = field(default_factory=list)
+
+    @property
+    def num_seeds(self) -> int:
+        """Seeds of the mini-batch, over all devices."""
+        return sum(self.counts)
+
+    @property
+    def weight(self) -> float:
+        """The slice's part of the mini-batch's seeds."""
+        return len(self.seeds) / self.num_seeds
 
 
 class Schedule:
     """Hands out the worker's slices in the order of steps, over all epochs.
 
-    The global mini-batch of a step is fixed by seed and step. How it is split is decided while the
-    run goes on: a step is handed out once the plan that applies to it is settled.
+    It owns the plan. The seeds of a step are fixed by the seed order; how they are split may be
+    decided while the run goes on. A step is handed out once its plan is committed.
     """
 
     def __init__(
         self,
-        train_idx: NDArray[np.integer[Any]],
+        order: SeedOrder,
         plan: DevicePlan,
         *,
         rank: int,
-        seed: int,
         epochs: int,
         first_step: int,
         lead_steps: int | None,
@@ -64,65 +79,107 @@ class Schedule:
         """Begin with ``plan``.
 
         Args:
-            train_idx: ``[n]`` training vertices.
+            order: the seeds of every step.
             plan: applies from ``first_step`` on.
             rank: the worker's position in the plan.
-            seed: the run's seed.
             epochs: how many there are in all.
             first_step: the step to begin with, the first of an epoch.
             lead_steps: steps handed out before the first ``commit_plan``; None where the plan
                 never changes.
         """
-        self._train_idx = train_idx
+        self._order = order
         self._rank = rank
-        self._seed = seed
-        self._batch_size = plan.batch_size
-        self._last = epochs * self.steps_per_epoch
+        self._last = epochs * order.steps_per_epoch
+        self._first = first_step
         self._plans: list[tuple[int, DevicePlan]] = [(first_step, plan)]
         self._committed = self._last if lead_steps is None else first_step + lead_steps
-        self._first = first_step
+        self._handed_out = first_step
+        self._held = False
         self._closed = False
         self._changed = threading.Condition()
 
     @property
     def steps_per_epoch(self) -> int:
         """Steps of an epoch; the last may have fewer seeds."""
-        return num_batches(len(self._train_idx), self._batch_size)
+        return self._order.steps_per_epoch
+
+    @property
+    def movable(self) -> bool:
+        """Whether seeds may move between devices."""
+        return self._order.movable
+
+    @property
+    def plan(self) -> DevicePlan:
+        """The plan that was committed last."""
+        with self._changed:
+            return self._plans[-1][1]
 
     def plan_of(self, step: int) -> DevicePlan:
-        """Return the plan that applies to ``step``, which must be settled."""
+        """Return the plan that applies to ``step``, which must be committed."""
         with self._changed:
             return next(plan for first, plan in reversed(self._plans) if first <= step)
 
     def commit_plan(self, end: int, plan: DevicePlan) -> None:
-        """Let ``plan`` apply to all steps below ``end`` that were not settled before."""
+        """Let ``plan`` apply to all steps below ``end`` that were not committed before."""
         with self._changed:
             if plan != self._plans[-1][1]:
                 self._plans.append((self._committed, plan))
-                # The trainer is behind the steps being settled; older plans are of no more use.
-                del self._plans[:-8]
+                del self._plans[:-_MAX_PLANS]
             self._committed = max(self._committed, end)
             self._changed.notify_all()
 
+    def hold(self) -> int:
+        """Hand out no more steps until ``end_at``, and return how many were handed out."""
+        with self._changed:
+            self._held = True
+            return self._handed_out
+
+    def end_at(self, step: int) -> None:
+        """Hand out the steps below ``step``, and then no more."""
+        with self._changed:
+            self._last = min(self._last, step)
+            self._committed = max(self._committed, self._last)
+            self._held = False
+            self._changed.notify_all()
+
     def close(self) -> None:
-        """Let go whoever waits for a step to be settled."""
+        """Let go whoever waits for a step to be committed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def work(self) -> Iterator[BatchSlice]:
-        """Yield the worker's part of every step from the first on."""
+    def slices(self) -> Iterator[BatchSlice]:
+        """Yield the worker's slice of every step from the first on."""
         step = self._first
-        for epoch in range(self._first // self.steps_per_epoch, self._last // self.steps_per_epoch):
-            batches = seed_batches(self._train_idx, self._batch_size, seed=self._seed, epoch=epoch)
-            for seeds in batches:
+        while step < self._last:
+            for seeds in self._order.epoch(step // self.steps_per_epoch):
                 if not self._wait_for(step):
                     return
-                mine = seeds[self.plan_of(step).slices(len(seeds))[self._rank]]
-                yield BatchSlice(step=step, seeds=mine, weight=len(mine) / len(seeds))
+                yield self._slice(step, seeds)
                 step += 1
 
+    def _slice(self, step: int, seeds: StepSeeds) -> BatchSlice:
+        plan = self.plan_of(step)
+        counts = seeds.counts or plan.counts(len(seeds.seeds))
+        end = list(accumulate(counts))[self._rank]
+        return BatchSlice(
+            step=step,
+            plan=plan,
+            counts=counts,
+            seeds=seeds.seeds[end - counts[self._rank] : end],
+        )
+
     def _wait_for(self, step: int) -> bool:
+        """Wait until ``step`` is committed; False where it is not to be handed out."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or step < self._committed)
-            return not self._closed
+            self._changed.wait_for(
+                lambda: (
+                    self._closed
+                    or step >= self._last
+                    or (step < self._committed and not self._held)
+                )
+            )
+            if self._closed or step >= self._last:
+                return False
+            self._handed_out = step + 1
+            return True

@@ -1,4 +1,4 @@
-"""The four stages of training on one device (HyScale-GNN, section III-B), timed."""
+"""The stages of training on one device (HyScale-GNN, section III-B), timed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from threading import get_ident
 from gnnscale.backend import Backend
 from gnnscale.runtime.pipeline.pipeline import Pipeline, StageGroup
 from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.stages import STAGES
 
-__all__ = ["RUNNING", "Stages", "measured", "pipeline", "running"]
+__all__ = ["RUNNING", "Stages", "build_pipeline", "measured", "running"]
 
 #: What each thread of this process is in, by its identifier: a stage, ``validate`` or
 #: ``checkpoint``; a thread that is in none of them is missing.
@@ -20,48 +21,46 @@ RUNNING: dict[int, str] = {}
 
 
 class Stages:
-    """What becomes of a slice on a device, stage by stage; an empty slice passes untouched."""
+    """What becomes of a slice before it is propagated; an empty slice passes untouched."""
 
-    def __init__(self, backend: Backend) -> None:
-        """Run on ``backend``."""
+    def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
+        """Run on ``backend``, and trade rows by ``exchange``."""
         self._backend = backend
+        self._exchange = exchange
 
-    def sample(self, work: BatchSlice) -> None:
+    def sample(self, batch: BatchSlice) -> None:
         """Pick the neighbours of the slice's seeds."""
-        if len(work.seeds):
-            with measured(work, "sample"):
-                work.batch = self._backend.sample(work.seeds, work.step)
+        if len(batch.seeds):
+            with measured(batch, "sample"):
+                batch.batch = self._backend.sample(batch.seeds, batch.step)
 
-    def load(self, work: BatchSlice) -> None:
-        """Read their features from the host's memory."""
-        if work.batch is not None:
-            with measured(work, "load"):
-                work.inputs = self._backend.load(work.batch)
+    def load(self, batch: BatchSlice) -> None:
+        """Read their features."""
+        if batch.batch is not None:
+            with measured(batch, "load"):
+                batch.inputs = self._backend.load(batch.batch)
 
-    def transfer(self, work: BatchSlice) -> None:
+    def exchange(self, batch: BatchSlice) -> None:
+        """Trade rows with the other devices; a slice without seeds takes part."""
+        if self._exchange is not None:
+            with measured(batch, "exchange"):
+                batch.inputs = self._exchange.trade(batch.batch, batch.inputs)
+
+    def transfer(self, batch: BatchSlice) -> None:
         """Bring topology and features to the device."""
-        if work.batch is None or work.inputs is None:
+        if batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:
             # Handed over, not moved: no stage of its own.
-            work.resident = self._backend.transfer(work.batch, work.inputs)
+            batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
             return
-        with measured(work, "transfer"):
-            work.resident = self._backend.transfer(work.batch, work.inputs)
-
-    def propagate(self, work: BatchSlice) -> float:
-        """Compute the gradients, and return the slice's weighted loss."""
-        if work.resident is None:
-            return 0.0
-        with measured(work, "propagate"):
-            loss = self._backend.propagate(work.resident, work.weight)
-        work.inputs = work.resident = None
-        return loss
+        with measured(batch, "transfer"):
+            batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
 
 
 @contextmanager
-def measured(work: BatchSlice, stage: str) -> Iterator[None]:
-    """Add the time of the ``with`` block to the work's ``stage``."""
+def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
+    """Add the time of the ``with`` block to ``stage`` of the slice."""
     thread = get_ident()
     RUNNING[thread] = stage
     start = time.perf_counter()
@@ -70,8 +69,8 @@ def measured(work: BatchSlice, stage: str) -> Iterator[None]:
     finally:
         end = time.perf_counter()
         del RUNNING[thread]
-        setattr(work.stages, stage, getattr(work.stages, stage) + end - start)
-        work.spans.append((STAGES.index(stage), start, end))
+        setattr(batch.stages, stage, getattr(batch.stages, stage) + end - start)
+        batch.spans.append((STAGES.index(stage), start, end))
 
 
 @contextmanager
@@ -84,26 +83,29 @@ def running(name: str) -> Iterator[None]:
         del RUNNING[get_ident()]
 
 
-def pipeline(
+def build_pipeline(
     stages: Stages, source: Iterator[BatchSlice], *, prefetch: str, has_link: bool, limit: int
 ) -> Pipeline[BatchSlice]:
-    """Arrange the stages before propagation in lanes.
+    """Arrange the stages before propagation in groups, each of which has a thread.
 
     Args:
         stages: the stages.
         source: slices in the order of steps.
-        prefetch: one of ``PREFETCH``. ``two_stage`` loads and transfers in lanes of their own, so
+        prefetch: one of ``PREFETCH``. ``two_stage`` loads and transfers in groups of their own, so
             that while a batch propagates the next is on the link and the one after it is being
-            loaded (figure 7); without a link there is nothing to transfer, and no lane for it.
+            loaded (figure 7); without a link there is nothing to transfer, and no group for it.
         has_link: whether anything is transferred.
         limit: batches that may be on their way.
     """
-    ahead: list[Callable[[BatchSlice], None]] = [stages.sample, stages.load, stages.transfer]
+    ahead: list[Callable[[BatchSlice], None]] = [
+        stages.sample,
+        stages.load,
+        stages.exchange,
+        stages.transfer,
+    ]
     if prefetch == "none":
         return Pipeline(source, [], limit=limit, inline=ahead)
     if prefetch == "one_stage":
         return Pipeline(source, [ahead], limit=limit)
-    lanes: list[StageGroup[BatchSlice]] = [[stage] for stage in ahead]
-    if not has_link:
-        lanes = [[stages.sample], [stages.load, stages.transfer]]
-    return Pipeline(source, lanes, limit=limit)
+    groups: list[StageGroup[BatchSlice]] = [ahead[:1], ahead[1:3], ahead[3:]]
+    return Pipeline(source, groups if has_link else [ahead[:1], ahead[1:]], limit=limit)

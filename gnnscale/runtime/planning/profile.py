@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend import Backend
@@ -18,13 +17,14 @@ from gnnscale.plan import DevicePlan
 from gnnscale.plan.perf.equations import pipeline_seconds
 from gnnscale.runtime.drm.rebalancer import medians
 from gnnscale.runtime.pipeline.schedule import Schedule
-from gnnscale.runtime.pipeline.stages import Stages, measured, pipeline
-from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
+from gnnscale.runtime.step import TrainStep
+from gnnscale.sampler import SeedOrder, StepSeeds
 from gnnscale.stages import StageTimes
 
 __all__ = ["PlanProfile", "profile_plan"]
 
-#: Steps that do not count: memory is touched for the first time, and lanes fill.
+#: Steps that do not count: memory is touched for the first time, and stages fill.
 _WARM_UP = 3
 #: Seconds that the others are to take, and how many there are whatever they take.
 _BUDGET_S = 0.7
@@ -45,86 +45,96 @@ class PlanProfile:
     stages: StageTimes
     step_s: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PlanProfile:
-        """Rebuild one from plain values."""
+        """Rebuild a profile from plain values."""
         return cls(stages=StageTimes(**values["stages"]), step_s=values["step_s"])
 
 
 def profile_plan(
-    train_idx: NDArray[np.integer[Any]],
+    order: SeedOrder,
     plan: DevicePlan,
     *,
     rank: int,
-    seed: int,
     model: nn.Module,
     backend: Backend,
-    synchronizer: Synchronizer,
-    optimizer: torch.optim.Optimizer,
+    stages: Stages,
+    step: TrainStep,
 ) -> PlanProfile:
     """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
     Every worker does so at the same time, and all of them stop after the same step.
 
     Args:
-        train_idx: ``[n]`` training vertices, enough for a mini-batch.
+        order: the seeds of every step, with full mini-batches among them.
         plan: the plan.
         rank: the worker's position in it.
-        seed: fixes the mini-batches.
         model: the host's weights.
         backend: the device.
-        synchronizer: sums gradients over all workers.
-        optimizer: one of its own, whose state nobody needs afterwards.
+        stages: the stages before propagation.
+        step: propagation and update, with an optimizer whose state nobody needs afterwards.
     """
     share = plan.shares[rank]
     backend.set_threads(share.threads)
-    stages = Stages(backend)
-    # Full mini-batches alone: predictions are for these.
-    whole = len(train_idx) - len(train_idx) % plan.batch_size
     lead_steps = 1 + _DEPTH * any(each.prefetch != "none" for each in plan.shares)
     schedule = Schedule(
-        train_idx[:whole],
+        _FullSteps(order),
         plan,
         rank=rank,
-        seed=seed,
         epochs=_WARM_UP + _MAX_STEPS + _DEPTH + 1,
         first_step=0,
         lead_steps=lead_steps,
     )
-    works = pipeline(
+    batches = build_pipeline(
         stages,
-        schedule.work(),
+        schedule.slices(),
         prefetch=share.prefetch,
         has_link=not share.device.on_host,
         limit=_DEPTH,
     )
-    found, ends, last = [], [], None
+    found: list[tuple[StageTimes, float]] = []
+    ends: list[float] = []
+    done = False
     try:
-        with _restored(model):
-            for work in works:
-                loss = stages.propagate(work)
-                with measured(work, "sync"):
-                    step = synchronizer.synchronize(loss, work.stages, num_edges=0, num_vertices=0)
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    backend.weights_in()
-                if last is None:
-                    found.append((work.stages, _seconds(plan, step.stages)))
-                    ends.append(time.perf_counter())
-                    if _enough([seconds for _, seconds in found[_WARM_UP:]]):
-                        # The device's memory is free once all that is on its way is trained.
-                        last = work.step + lead_steps - 1
-                    else:
-                        schedule.commit_plan(work.step + 1 + lead_steps, plan)
-                if work.step == last:
-                    break
+        with _restored(model, backend):
+            for batch in batches:
+                step.propagate(batch)
+                totals = step.synchronize(batch)
+                step.update_weights(batch)
+                if done:
+                    continue
+                found.append((batch.stages, _seconds(plan, totals.stages)))
+                ends.append(time.perf_counter())
+                done = _enough([seconds for _, seconds in found[_WARM_UP:]])
+                if done:
+                    # The device's memory is free once all that is on its way is trained.
+                    schedule.end_at(batch.step + lead_steps)
+                else:
+                    schedule.commit_plan(batch.step + 1 + lead_steps, plan)
     finally:
         schedule.close()
-        works.close()
+        batches.close()
     return PlanProfile(
-        stages=medians([[stages] for stages, _ in found[_WARM_UP:]])[0],
+        stages=medians([[times] for times, _ in found[_WARM_UP:]])[0],
         step_s=float(np.median(np.diff(ends[_WARM_UP - 1 :]))),
     )
+
+
+class _FullSteps:
+    """The full mini-batches of an order; predictions are for these."""
+
+    def __init__(self, order: SeedOrder) -> None:
+        self._order = order
+        self.batch_size = order.batch_size
+        self.movable = order.movable
+        self.steps_per_epoch = sum(1 for _ in self.epoch(0))
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        return (each for each in self._order.epoch(epoch) if len(each.seeds) == self.batch_size)
 
 
 def _seconds(plan: DevicePlan, stages: Sequence[StageTimes]) -> float:
@@ -141,8 +151,8 @@ def _enough(seconds: Sequence[float]) -> bool:
 
 
 @contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
-    """Give the model back what the ``with`` block changes of it, and torch its random numbers."""
+def _restored(model: nn.Module, backend: Backend) -> Iterator[None]:
+    """Give model and device back what the ``with`` block changes, and torch its random numbers."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.get_rng_state()
     training = model.training
@@ -154,3 +164,4 @@ def _restored(model: nn.Module) -> Iterator[None]:
         model.train(training)
         model.zero_grad(set_to_none=True)
         torch.set_rng_state(generator)
+        backend.load_state()

@@ -11,6 +11,7 @@ from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
+from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.plan.perf.predict import Correction
@@ -19,6 +20,7 @@ from gnnscale.plan.planner import plan_devices, predict
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
+from gnnscale.sampler import SeedOrder
 
 __all__ = ["PlanSearch"]
 
@@ -55,9 +57,8 @@ class PlanSearch:
         graph: Graph,
         model: GNN,
         group: Group,
+        order: SeedOrder,
         known: Sequence[dict[str, Any]] | None,
-        *,
-        num_train: int,
     ) -> None:
         """Propose a plan by the rates of ``gnnscale doctor calibrate=true``, or a quick estimate.
 
@@ -66,36 +67,42 @@ class PlanSearch:
             graph: the graph.
             model: the model, for its sizes.
             group: the workers, which may be spread over several machines of the same kind.
+            order: the seeds of every step.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
-            num_train: vertices that are trained.
         """
         self._config = config
         self._group = group
         self._platform = this_machine()
-        self._workload = measure_workload(
+        self._devices = config.device_plan.parsed()
+        workload = measure_workload(
             graph,
             model,
             config.sampler,
-            batch_size=config.batch_size,
+            order,
             seed=config.seed,
-            fused=config.runtime.fused,
             cores=min(config.num_threads, usable_cores()),
+        )
+        self._workloads = [workload.on(device) for device in self._devices]
+        first = next(iter(order.epoch(0)))
+        #: Seeds of each device, where the user or the seed order fixes them.
+        self._split = config.device_plan.split or (
+            first.counts and apportion(first.counts, config.batch_size)
         )
         self._fixed = known is not None
         self._tried: list[_Tried] = []
         if known is None:
             self.plan, self.predicted = self._propose(None)
         else:
-            self.plan = DevicePlan.from_values(config.device_plan.parsed(), known)
+            self.plan = DevicePlan.from_values(self._devices, known)
             self.predicted = self._predict(None)
         # Without a full mini-batch there is nothing that a prediction could be held against.
-        self.converged = num_train < config.batch_size
+        self.converged = len(first.seeds) < config.batch_size
 
     def learn(self, rehearsed: Sequence[PlanProfile]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""
         step_s = max(each.step_s for each in rehearsed)
         stages = [each.stages for each in rehearsed]
-        correction = correct(self.plan, self._workload, self._platform, stages, step_s)
+        correction = correct(self.plan, self._workloads, self._platform, stages, step_s)
         self._tried.append(_Tried(plan=self.plan, step_s=step_s, correction=correction))
         best = min(self._tried, key=lambda each: each.step_s)
         if not self._fixed and len(self._tried) < _REHEARSALS:
@@ -110,12 +117,12 @@ class PlanSearch:
         config, group = self._config, self._group
         threads = min(config.num_threads, usable_cores())
         return plan_devices(
-            config.device_plan.parsed(),
+            self._devices,
             batch_size=config.batch_size,
             cores=threads * -(-group.size // group.local_size),
             prefetch=config.runtime.prefetch,
-            split=config.device_plan.split,
-            workload=self._workload,
+            split=self._split,
+            workloads=self._workloads,
             platform=self._platform,
             in_flight=config.runtime.prefetch_depth + 1,
             per_machine=group.local_size,
@@ -124,6 +131,6 @@ class PlanSearch:
 
     def _predict(self, correction: Correction | None) -> Prediction:
         """What is said of ``plan``, and what the rates alone say."""
-        by_rates = predict(self.plan, self._workload, self._platform)
-        found = predict(self.plan, self._workload, self._platform, correction=correction)
+        by_rates = predict(self.plan, self._workloads, self._platform)
+        found = predict(self.plan, self._workloads, self._platform, correction=correction)
         return found if correction is None else replace(found, by_rates_s=by_rates.step_s)

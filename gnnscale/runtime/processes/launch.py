@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.config import ConfigError
+from gnnscale.plan.device import process_group_backend
+from gnnscale.plan.registry import foreign_kinds
+from gnnscale.runtime.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes.begin import Surroundings
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
@@ -22,7 +25,7 @@ from gnnscale.runtime.processes.server import WorkerProcess, start_server, stop_
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["WorkerError", "distributed_backend", "launch"]
+__all__ = ["WorkerError", "launch"]
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +50,6 @@ class _Worker:
     failure: Failure | None = None
 
 
-def distributed_backend(config: TrainConfig) -> str:
-    """Return torch.distributed's backend: NCCL where all devices are CUDA, gloo otherwise."""
-    kinds = {device.kind for device in config.device_plan.parsed()}
-    return "nccl" if kinds == {"cuda"} else "gloo"
-
-
 def launch(
     config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
 ) -> TrainResult:
@@ -68,17 +65,19 @@ def launch(
 
     Raises:
         ConfigError: what ``train`` raises.
+        GraphError: the graph store cannot be made.
         WorkerError: a worker failed or died; the message says which and why.
     """
     workers: list[_Worker] = []
     server = start_server()
+    artefacts = make_artefacts(config)
     meeting = server.folder / f"meeting-{next(_MEETINGS)}"
     surroundings = pickle.dumps(Surroundings.of_this_process())
     try:
-        for task in _tasks(config, directory, options, meeting):
+        for task in _tasks(config, directory, options, meeting, artefacts):
             device = config.device_plan.parsed()[task.rank]
             process = server.start_worker()
-            workers.append(_Worker(name=device.name or device.kind, process=process))
+            workers.append(_Worker(name=device.label, process=process))
             # Where it is gone already, it is found so below.
             with suppress(BrokenPipeError):
                 process.connection.send_bytes(surroundings)
@@ -91,7 +90,11 @@ def launch(
 
 
 def _tasks(
-    config: TrainConfig, directory: Path, options: dict[str, Any], meeting: Path
+    config: TrainConfig,
+    directory: Path,
+    options: dict[str, Any],
+    meeting: Path,
+    artefacts: tuple[Artefact, ...],
 ) -> Iterator[WorkerTask]:
     """Yield a task for each device of the plan."""
     size = len(config.device_plan.parsed())
@@ -103,7 +106,9 @@ def _tasks(
             rank=rank,
             size=size,
             meeting=meeting if size > 1 else None,
-            backend=distributed_backend(config),
+            artefacts=artefacts,
+            kinds=foreign_kinds(),
+            backend=process_group_backend(config.device_plan.parsed()),
         )
 
 

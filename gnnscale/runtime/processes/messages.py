@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gnnscale.plan.registry import DeviceKind
+from gnnscale.runtime.artefacts import Artefact
 from gnnscale.runtime.settings import TrainConfig
 
 __all__ = ["OUT_OF_MEMORY", "Failure", "WorkerTask"]
@@ -27,6 +29,8 @@ class WorkerTask:
         size: number of workers.
         meeting: the file by which they find each other; None for a worker without others.
         backend: torch.distributed's.
+        artefacts: what the launching process has made for the run.
+        kinds: devices that the launching process has registered beside the built-in ones.
     """
 
     config: TrainConfig
@@ -36,6 +40,8 @@ class WorkerTask:
     size: int
     meeting: Path | None
     backend: str
+    artefacts: tuple[Artefact, ...]
+    kinds: tuple[DeviceKind, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

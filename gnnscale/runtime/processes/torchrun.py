@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.runtime.processes.launch import distributed_backend
+from gnnscale.plan.device import process_group_backend
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import join_torchrun
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
@@ -48,8 +48,8 @@ def train_rank0(
         ConfigError: what ``train`` raises, or another number of processes than devices.
         PeerLostError: another process is gone.
     """
-    num_devices = len(config.device_plan.parsed())
-    with join_torchrun(num_devices, backend=distributed_backend(config)) as group:
+    devices = config.device_plan.parsed()
+    with join_torchrun(len(devices), backend=process_group_backend(devices)) as group:
         return train(
             config,
             directory,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import GraphError
+from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
@@ -79,13 +80,14 @@ def work(task: WorkerTask, connection: Connection) -> None:
     """Train one device's part and report through ``connection``; the process ends with this.
 
     Messages are pairs of an event's name and its content: the methods of an observer (from the
-    worker that leads), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
+    worker of rank 0), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
     """
     _end_without_memory()
     if task.rank == 0:
         logging.getLogger().addHandler(_LogForwarder(connection))
         logging.getLogger().setLevel(logging.INFO)
     try:
+        register_kinds(task.kinds)
         with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
             result = train(
                 task.config,
@@ -93,6 +95,7 @@ def work(task: WorkerTask, connection: Connection) -> None:
                 _Forwarder(connection),
                 options=task.options,
                 group=group,
+                artefacts=task.artefacts,
             )
         connection.send(("done", result if group.is_rank0 else None))
         status = 0

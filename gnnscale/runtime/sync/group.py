@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,23 +40,25 @@ class Group:
         size: number of processes.
         local_rank: its number among those of the same machine.
         local_size: number of those.
+        connections: torch's process group; None for the default one.
     """
 
     rank: int
     size: int
     local_rank: int
     local_size: int
+    connections: Any = field(default=None, repr=False, compare=False)
 
     @property
     def is_rank0(self) -> bool:
-        """Whether this process validates, writes checkpoints and reports for all."""
+        """Whether this process plans, validates, writes checkpoints and reports for all."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> None:
         """Replace ``values`` by their sum over all processes; bit for bit the same in each."""
         if self.size > 1:
             with _peers():
-                dist.all_reduce(values)
+                dist.all_reduce(values, group=self.connections)
 
     def broadcast(self, content: bytes | None) -> bytes:
         """Return what rank 0 passes; the others pass None."""
@@ -65,11 +67,11 @@ class Group:
             return content
         with _peers():
             length = torch.tensor([len(content) if content is not None else 0])
-            dist.broadcast(length, 0)
+            dist.broadcast(length, 0, group=self.connections)
             buffer = torch.zeros(int(length), dtype=torch.uint8)
             if content:
                 buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            dist.broadcast(buffer, 0)
+            dist.broadcast(buffer, 0, group=self.connections)
         return buffer.numpy().tobytes()
 
     def gather(self, content: bytes) -> list[bytes]:
@@ -79,18 +81,67 @@ class Group:
         with _peers():
             lengths = torch.zeros(self.size, dtype=torch.int64)
             lengths[self.rank] = len(content)
-            dist.all_reduce(lengths)
+            dist.all_reduce(lengths, group=self.connections)
             mine = torch.zeros(int(lengths.max()), dtype=torch.uint8)
             if content:
                 mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             every = [torch.empty_like(mine) for _ in range(self.size)] if self.is_rank0 else None
-            dist.gather(mine, every, 0)
+            dist.gather(mine, every, 0, group=self.connections)
         pairs = zip(every or (), lengths.tolist(), strict=False)
         return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
 
     def broadcast_json(self, content: Any) -> Any:
         """As ``broadcast``, of plain values."""
         return json.loads(self.broadcast(json.dumps(content).encode() if self.is_rank0 else None))
+
+    def trade(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Give ``parts[r]`` to rank r, and return what each rank gives to this one.
+
+        Args:
+            parts: one tensor for each rank, of one dtype and with the same columns everywhere; the
+                number of rows may differ.
+
+        Returns:
+            The tensors for this rank, in the order of ranks.
+        """
+        if self.size == 1:
+            return list(parts)
+        with _peers():
+            rows = torch.zeros(self.size, self.size, dtype=torch.int64)
+            rows[self.rank] = torch.tensor([len(part) for part in parts])
+            dist.all_reduce(rows, group=self.connections)
+            columns = parts[self.rank].shape[1:]
+            given = [
+                torch.empty((int(count), *columns), dtype=parts[self.rank].dtype)
+                for count in rows[:, self.rank]
+            ]
+            given[self.rank] = parts[self.rank]
+            self._trade_with_peers(parts, given)
+        return given
+
+    def _trade_with_peers(self, parts: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        """Send and receive what is not empty, all at once."""
+        requests = []
+        for peer in (rank for rank in range(self.size) if rank != self.rank):
+            if given[peer].numel():
+                requests.append(dist.irecv(given[peer], peer, group=self.connections))
+            if parts[peer].numel():
+                sent = parts[peer].contiguous()
+                requests.append(dist.isend(sent, peer, group=self.connections))
+        for request in requests:
+            assert request is not None  # this process is part of the group
+            request.wait()
+
+    def with_own_connections(self) -> Group:
+        """Return the same processes over connections that nobody else uses.
+
+        Every process calls this at the same time.
+        """
+        if self.size == 1:
+            return self
+        with _peers():
+            connections = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
+        return replace(self, connections=connections)
 
     def barrier(self) -> None:
         """Wait until every process has come here."""

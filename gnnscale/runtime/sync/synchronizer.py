@@ -5,111 +5,155 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale.backend import Backend
+from gnnscale.backend import Backend, BatchOutcome
 from gnnscale.runtime.sync.group import Group
-from gnnscale.stages import STAGES, StageTimes
+from gnnscale.stages import STAGES, StageTimes, Traffic
 
 __all__ = ["StepTotals", "Synchronizer"]
 
-_HALF = 1 << 14
+#: float32 holds integers up to 2^24 exactly: two of them hold a count.
+_HALF = 1 << 24
+_NO_TRAFFIC = Traffic()
+_NUM_COUNTS = 2 + len(_NO_TRAFFIC.counts())
+_ROW = len(STAGES) + 2 * _NUM_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTotals:
-    """What every process knows after a step.
+    """What every worker knows after a step.
 
     Attributes:
         loss: mean over the mini-batch's seeds.
         num_edges, num_vertices: over all layers and devices.
         stages: each device's stage times; ``sync`` is that of the step before.
+        traffic: what each device moved.
     """
 
     loss: float
     num_edges: int
     num_vertices: int
     stages: tuple[StageTimes, ...]
+    traffic: tuple[Traffic, ...]
 
 
 class Synchronizer:
-    """Sums gradients in one flat bucket, which carries the loss and all stage times as well.
+    """Sums gradients in one flat bucket, and gathers what every device did.
 
     Each slice's loss is weighted with its part of the mini-batch before it is differentiated, so
     that the sum is the gradient of the mean over all seeds. As every process gets the same sums,
     each decides the same about the next steps, and nobody has to tell it.
+
+    A bucket in host memory carries the control data (loss, counts, stage times, traffic) as well,
+    so that a step takes one all-reduce. A bucket on devices, summed by their own collective
+    library, has the control data beside it in host memory.
     """
 
-    def __init__(self, model: nn.Module, backend: Backend, group: Group) -> None:
+    def __init__(
+        self, model: nn.Module, backend: Backend, group: Group, *, own_collective: bool = False
+    ) -> None:
         """Lay out the bucket.
 
         Args:
             model: the host's weights.
             backend: the device whose gradients this process brings.
             group: the processes that train together.
+            own_collective: whether the bucket lies on the device, where ``Device.collective`` of
+                all devices names the library that sums it.
         """
         self._model = model
         self._backend = backend
         self._group = group
         self._parameters = list(model.parameters())
         sizes = [parameter.numel() for parameter in self._parameters]
-        num_times = group.size * len(STAGES)
-        self._bucket = torch.zeros(sum(sizes) + 1 + 4 + num_times)
-        *views, self._loss, self._counts, self._times = torch.split(
-            self._bucket, [*sizes, 1, 4, num_times]
-        )
+        num_control = 1 + group.size * _ROW
+        if own_collective:
+            collective = backend.device.collective or "cpu"
+            self._bucket = torch.zeros(sum(sizes), device=collective.partition(":")[0])
+            self._control = torch.zeros(num_control)
+        else:
+            whole = torch.zeros(sum(sizes) + num_control)
+            self._bucket, self._control = whole[: sum(sizes)], whole[sum(sizes) :]
+            self._whole = whole
+        self._own_collective = own_collective
         self._gradients = [
             view.view(parameter.shape)
-            for view, parameter in zip(views, self._parameters, strict=True)
+            for view, parameter in zip(
+                torch.split(self._bucket, sizes), self._parameters, strict=True
+            )
         ]
 
-    def synchronize(
-        self, loss: float, stages: StageTimes, *, num_edges: int, num_vertices: int
-    ) -> StepTotals:
+    def synchronize(self, outcome: BatchOutcome | None, stages: StageTimes) -> StepTotals:
         """Bring this device's gradients, and leave the sum in ``parameter.grad``.
 
         Args:
-            loss: the slice's weighted loss.
+            outcome: what came of the slice, None for one without seeds.
             stages: its stage times.
-            num_edges: over the layers of the slice.
-            num_vertices: likewise.
         """
         self._backend.gradients_out(self._gradients)
+        totals = self._alone(outcome, stages) if self._group.size == 1 else None
+        if totals is None:
+            self._write_control(outcome, stages)
+            if self._own_collective:
+                self._group.sum(self._bucket)
+                self._group.sum(self._control)
+            else:
+                self._group.sum(self._whole)
+            totals = self._read_control()
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
-        if self._group.size == 1:
-            return StepTotals(
-                loss=loss, num_edges=num_edges, num_vertices=num_vertices, stages=(stages,)
-            )
-        self._loss[0] = loss
-        # float32 holds integers up to 2^24: two of them hold a count that is exact when summed.
-        for slot, count in enumerate((num_edges, num_vertices)):
-            self._counts[2 * slot], self._counts[2 * slot + 1] = divmod(count, _HALF)
-        self._times.zero_()
-        mine = self._times.view(self._group.size, -1)[self._group.rank]
-        for slot, stage in enumerate(STAGES):
-            mine[slot] = getattr(stages, stage)
-        self._group.sum(self._bucket)
-        counts = [int(value) for value in self._counts.tolist()]
-        return StepTotals(
-            loss=self._loss.item(),
-            num_edges=counts[0] * _HALF + counts[1],
-            num_vertices=counts[2] * _HALF + counts[3],
-            stages=_stage_times(self._times.tolist()),
-        )
+            parameter.grad = gradient.to(parameter.device)
+        return totals
 
     def average_buffers(self) -> None:
         """Make running statistics the mean over all devices; a normalisation sees its slice only.
 
         Integer counters are the same everywhere.
         """
-        for buffer in self._model.buffers():
-            if buffer.is_floating_point():
-                self._group.sum(buffer)
-                buffer /= self._group.size
+        self._backend.buffers_out()
+        averaged = [buffer for buffer in self._model.buffers() if buffer.is_floating_point()]
+        for buffer in averaged:
+            self._group.sum(buffer)
+            buffer /= self._group.size
+        if averaged:
+            self._backend.load_state()
+
+    def _alone(self, outcome: BatchOutcome | None, stages: StageTimes) -> StepTotals:
+        return StepTotals(
+            loss=outcome.loss if outcome else 0.0,
+            num_edges=outcome.num_edges if outcome else 0,
+            num_vertices=outcome.num_vertices if outcome else 0,
+            stages=(stages,),
+            traffic=(outcome.traffic if outcome else _NO_TRAFFIC,),
+        )
+
+    def _write_control(self, outcome: BatchOutcome | None, stages: StageTimes) -> None:
+        """Fill this device's row; the other rows are zeros, and so sums are exact."""
+        control: NDArray[np.float32] = self._control.numpy()
+        control[:] = 0
+        control[0] = outcome.loss if outcome else 0.0
+        row = control[1:].reshape(self._group.size, _ROW)[self._group.rank]
+        row[: len(STAGES)] = [getattr(stages, stage) for stage in STAGES]
+        if outcome is not None:
+            counts = [outcome.num_edges, outcome.num_vertices, *outcome.traffic.counts()]
+            row[len(STAGES) :] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
+
+    def _read_control(self) -> StepTotals:
+        control: NDArray[np.float32] = self._control.numpy()
+        rows = control[1:].reshape(self._group.size, _ROW)
+        halves = rows[:, len(STAGES) :].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
+        counts = halves[:, 0] * _HALF + halves[:, 1]
+        return StepTotals(
+            loss=float(control[0]),
+            num_edges=int(counts[:, 0].sum()),
+            num_vertices=int(counts[:, 1].sum()),
+            stages=tuple(_stage_times(row) for row in rows[:, : len(STAGES)].tolist()),
+            traffic=tuple(Traffic.from_counts(each) for each in counts[:, 2:].tolist()),
+        )
 
 
-def _stage_times(values: Sequence[float]) -> tuple[StageTimes, ...]:
-    rows = zip(*[iter(values)] * len(STAGES), strict=True)
-    return tuple(StageTimes(**dict(zip(STAGES, row, strict=True))) for row in rows)
+def _stage_times(seconds: Sequence[float]) -> StageTimes:
+    return StageTimes(**dict(zip(STAGES, seconds, strict=True)))

@@ -38,6 +38,15 @@ class EpochCounters:
         self.num_vertices += num_vertices
         self.loss += loss * num_seeds
 
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss over the seeds so far."""
+        return self.loss / self.num_seeds
+
     def elapsed(self) -> float:
         """Return the seconds since the epoch began."""
         return time.perf_counter() - self.start
+
+    def stop(self) -> None:
+        """End the epoch."""
+        self.seconds = self.elapsed()

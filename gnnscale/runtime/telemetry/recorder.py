@@ -1,16 +1,16 @@
-"""What a worker writes down of its steps, and what the leading worker makes of it."""
+"""What a worker records of its steps, and what rank 0 makes of all workers' records."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.backend import Backend
 from gnnscale.metrics import peak_rss_bytes
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
@@ -19,7 +19,7 @@ from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.counters import EpochCounters
 from gnnscale.runtime.telemetry.memory import pss_bytes
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
-from gnnscale.stages import SPAN, StageTimes
+from gnnscale.stages import SPAN, StageTimes, Traffic
 
 __all__ = ["StepRecorder"]
 
@@ -28,150 +28,159 @@ _TRACED_STEPS = 2000
 
 
 class StepRecorder:
-    """Times, shares, memory and spans of a run's steps.
+    """Times, shares, traffic, memory and spans of a run's steps.
 
     Attributes:
-        spans: of the epoch that ``end_epoch`` ended, from all devices, where the worker leads.
+        spans: of the epoch that ``end_epoch`` ended, from all devices; complete on rank 0.
     """
 
-    def __init__(self, plan: DevicePlan, group: Group, backend: Backend, *, start: float) -> None:
-        """Begin; ``start`` is when the run did, on the performance counter's clock."""
-        self.spans: NDArray[np.void] = np.empty(0, SPAN)
-        self._group = group
-        self._backend = backend
-        self._start = start
-        self._plan = plan
-        self._mine: list[tuple[int, int, int, float, float]] = []
-        self._traced = 0
-        self._sync = 0.0
-        self._slices: list[int] = []
-        self._begin_epoch()
-
-    def _begin_epoch(self) -> None:
-        self._totals = [StageTimes() for _ in self._plan.shares]
-        self._seeds = [0] * len(self._plan.shares)
-        self._moved = self._backend.host_to_device_bytes or 0
-        self._late = (self._backend.late_s or 0.0, self._backend.late_steps or 0)
-
-    def with_last_sync(self, stages: StageTimes) -> StageTimes:
-        """Return ``stages`` with the last step's synchronisation, the latest that is known."""
-        return replace(stages, sync=self._sync)
-
-    def add(
-        self, work: BatchSlice, plan: DevicePlan, stages: Sequence[StageTimes], num_seeds: int
-    ) -> None:
-        """Write a finished step down.
+    def __init__(self, group: Group, *, steps_per_epoch: int, start: float) -> None:
+        """Begin.
 
         Args:
-            work: this worker's part.
-            plan: the plan that applied to it.
-            stages: every device's times.
-            num_seeds: seeds of the mini-batch.
+            group: the workers of the run.
+            steps_per_epoch: steps of an epoch.
+            start: when the run began, on the performance counter's clock.
         """
-        self._plan = plan
-        self._sync = work.stages.sync
-        for total, times in zip(self._totals, stages, strict=True):
-            total.add(times)
-        self._slices = [part.stop - part.start for part in plan.slices(num_seeds)]
-        for device, count in enumerate(self._slices):
-            self._seeds[device] += count
+        self.spans: NDArray[np.void] = np.empty(0, SPAN)
+        self._group = group
+        self._steps_per_epoch = steps_per_epoch
+        self._start = start
+        self._traced = 0
+        self._mine: list[tuple[int, int, int, float, float]] = []
+        self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Forget the counts of the epoch before."""
+        size = self._group.size
+        self._counters = EpochCounters()
+        self._stages = [StageTimes() for _ in range(size)]
+        self._traffic = [Traffic()] * size
+        self._seeds = [0] * size
+        self._own_counters: Counter[str] = Counter()
+        self._plan: DevicePlan | None = None
+
+    def add(self, batch: BatchSlice, totals: StepTotals, decision: str | None) -> StepRecord:
+        """Record a finished step.
+
+        Args:
+            batch: this worker's slice.
+            totals: what all workers did.
+            decision: what dynamic resource management decided after it.
+        """
+        self._plan = batch.plan
+        self._counters.count(
+            num_seeds=batch.num_seeds,
+            num_edges=totals.num_edges,
+            num_vertices=totals.num_vertices,
+            loss=totals.loss,
+        )
+        for rank, (times, traffic) in enumerate(zip(totals.stages, totals.traffic, strict=True)):
+            self._stages[rank].add(times)
+            self._traffic[rank] += traffic
+            self._seeds[rank] += batch.counts[rank]
+        if batch.outcome is not None:
+            self._own_counters.update(batch.outcome.counters)
+        self._keep_spans(batch)
+        return self._step_record(batch, totals, decision)
+
+    def _keep_spans(self, batch: BatchSlice) -> None:
         if self._traced < _TRACED_STEPS:
             self._traced += 1
             self._mine += [
-                (self._group.rank, stage, work.step, start - self._start, end - self._start)
-                for stage, start, end in work.spans
+                (self._group.rank, stage, batch.step, start - self._start, end - self._start)
+                for stage, start, end in batch.spans
             ]
 
-    def step_record(
-        self,
-        traffic: EpochCounters,
-        step: StepTotals,
-        number: int,
-        *,
-        epoch: int,
-        num_steps: int,
-        decision: str | None,
+    def _step_record(
+        self, batch: BatchSlice, totals: StepTotals, decision: str | None
     ) -> StepRecord:
-        """Describe the step that was added last."""
-        parts = zip(self._plan.shares, self._slices, step.stages, strict=True)
+        parts = zip(batch.plan.shares, batch.counts, totals.stages, totals.traffic, strict=True)
         return StepRecord(
-            epoch=epoch,
-            step=traffic.num_batches,
-            num_steps=num_steps,
-            loss=traffic.loss / traffic.num_seeds,
-            num_edges=traffic.num_edges,
-            seconds=traffic.elapsed(),
-            global_step=number,
-            step_loss=step.loss,
+            epoch=batch.step // self._steps_per_epoch + 1,
+            step=self._counters.num_batches,
+            num_steps=self._steps_per_epoch,
+            mean_loss=self._counters.mean_loss,
+            num_edges=self._counters.num_edges,
+            seconds=self._counters.elapsed(),
+            global_step=batch.step,
+            loss=totals.loss,
             devices=tuple(
-                DeviceStep(num_seeds=count, threads=share.threads, stages=times)
-                for share, count, times in parts
+                DeviceStep(num_seeds=count, threads=share.threads, stages=times, traffic=traffic)
+                for share, count, times, traffic in parts
             ),
             decision=decision,
         )
 
-    def end_epoch(self) -> tuple[DeviceEpoch, ...]:
-        """Collect every worker's figures and spans; what it returns is whole where it leads."""
-        backend = self._backend
+    def end_epoch(self) -> None:
+        """End the epoch's clock, and gather every worker's figures and spans on rank 0."""
+        self._counters.stop()
         mine = {
-            "host_to_device_bytes": None
-            if backend.host_to_device_bytes is None
-            else backend.host_to_device_bytes - self._moved,
             "peak_rss_bytes": peak_rss_bytes(),
             "pss_bytes": pss_bytes(),
-            "late_s": None if backend.late_s is None else backend.late_s - self._late[0],
-            "late_steps": None
-            if backend.late_steps is None
-            else backend.late_steps - self._late[1],
+            "counters": dict(self._own_counters),
         }
-        figures = [json.loads(each) for each in self._group.gather(json.dumps(mine).encode())]
+        self._figures = [json.loads(each) for each in self._group.gather(_json(mine))]
         spans = self._group.gather(np.array(self._mine, SPAN).tobytes())
         self.spans = np.concatenate(
             [np.empty(0, SPAN), *(np.frombuffer(each, SPAN) for each in spans)]
         )
         self._mine = []
-        devices = tuple(self._device(i, each) for i, each in enumerate(figures))
-        self._begin_epoch()
-        return devices
-
-    def _device(self, position: int, figures: dict[str, Any]) -> DeviceEpoch:
-        share = self._plan.shares[position]
-        times: dict[str, float | None] = asdict(self._totals[position])
-        if share.device.on_host:
-            times["transfer"] = None
-        return DeviceEpoch(
-            name=share.device.name or share.device.kind,
-            kind=share.device.kind,
-            batch_share=self._seeds[position] / max(sum(self._seeds), 1),
-            threads=asdict(share.threads),
-            stage_times_s=times,
-            **figures,
-        )
 
     def epoch_record(
-        self,
-        traffic: EpochCounters,
-        devices: tuple[DeviceEpoch, ...],
-        *,
-        epoch: int,
-        lr: float,
-        valid_metric: float | None,
-        eval_time: float | None,
+        self, *, epoch: int, lr: float, valid_metric: float | None, eval_time_s: float | None
     ) -> EpochRecord:
-        """Describe the epoch that was ended last."""
+        """Describe the epoch that was ended last; on rank 0 only.
+
+        Args:
+            epoch: counted from 1.
+            lr: its learning rate.
+            valid_metric: None where it was not validated.
+            eval_time_s: seconds of validation.
+        """
+        assert self._plan is not None
+        devices = tuple(
+            self._device(rank, share.device, asdict(share.threads), figures)
+            for rank, (share, figures) in enumerate(
+                zip(self._plan.shares, self._figures, strict=True)
+            )
+        )
         return EpochRecord(
             epoch=epoch,
-            train_loss=traffic.loss / traffic.num_seeds,
+            train_loss=self._counters.mean_loss,
             valid_metric=valid_metric,
             lr=lr,
-            epoch_time_s=traffic.seconds,
-            eval_time_s=eval_time,
-            num_edges=traffic.num_edges,
-            num_vertices=traffic.num_vertices,
+            epoch_time_s=self._counters.seconds,
+            eval_time_s=eval_time_s,
+            num_edges=self._counters.num_edges,
+            num_vertices=self._counters.num_vertices,
             stage_times_s=_slowest(devices),
             peak_rss_bytes=max(device.peak_rss_bytes for device in devices),
             devices=devices,
         )
+
+    def _device(
+        self, rank: int, device: Any, threads: dict[str, int], figures: dict[str, Any]
+    ) -> DeviceEpoch:
+        times: dict[str, float | None] = asdict(self._stages[rank])
+        if device.on_host:
+            times["transfer"] = None
+        if not times["exchange"]:
+            times["exchange"] = None
+        return DeviceEpoch(
+            name=device.label,
+            kind=device.kind,
+            batch_share=self._seeds[rank] / max(sum(self._seeds), 1),
+            threads=threads,
+            stage_times_s=times,
+            traffic=self._traffic[rank],
+            host_to_device_bytes=None if device.on_host else self._traffic[rank].link_bytes,
+            **figures,
+        )
+
+
+def _json(values: Any) -> bytes:
+    return json.dumps(values).encode()
 
 
 def _slowest(devices: Sequence[DeviceEpoch]) -> dict[str, float | None]:

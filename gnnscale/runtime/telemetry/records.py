@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.stages import StageTimes
+from gnnscale.stages import StageTimes, Traffic
 
 __all__ = [
     "DeviceEpoch",
@@ -34,11 +34,13 @@ class DeviceStep:
         num_seeds: its slice of the mini-batch.
         threads: host threads of its stages.
         stages: seconds in each stage; 0 for one that it has not.
+        traffic: what its slice moved.
     """
 
     num_seeds: int
     threads: Threads
     stages: StageTimes
+    traffic: Traffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +51,11 @@ class StepRecord:
         epoch: the epoch it belongs to, from 1.
         step: its number in the epoch, from 1.
         num_steps: steps of an epoch.
-        loss: mean over the epoch's seeds so far.
+        mean_loss: running mean over the epoch's seeds so far.
         num_edges: edges traversed in the epoch so far.
         seconds: since the epoch began.
         global_step: its number in the run, from 0.
-        step_loss: mean over this step's seeds.
+        loss: mean over this step's seeds.
         devices: what each device did in it.
         decision: what dynamic resource management decided after it, None for nothing.
     """
@@ -61,11 +63,11 @@ class StepRecord:
     epoch: int
     step: int
     num_steps: int
-    loss: float
+    mean_loss: float
     num_edges: int
     seconds: float
     global_step: int
-    step_loss: float
+    loss: float
     devices: tuple[DeviceStep, ...]
     decision: str | None = None
 
@@ -80,12 +82,13 @@ class DeviceEpoch:
         batch_share: mean part of a mini-batch's seeds.
         threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
         stage_times_s: seconds in each stage, None for a stage that it has not.
+        traffic: what its slices moved.
         host_to_device_bytes: over its link, None without a link.
         peak_rss_bytes: largest resident set of its worker process so far.
         pss_bytes: proportional set of the process now: pages shared with other workers count once
             over all of them; None where the system does not tell.
-        late_s: emulated devices: seconds by which the host was slower than what it emulates.
-        late_steps: emulated devices: steps in which that happened.
+        counters: figures that only this kind of device has; for emulated ones ``late_s``, the
+            seconds by which the host was slower than what it emulates, and ``late_stages``.
     """
 
     name: str
@@ -93,11 +96,11 @@ class DeviceEpoch:
     batch_share: float
     threads: dict[str, int]
     stage_times_s: dict[str, float | None]
+    traffic: Traffic
     host_to_device_bytes: int | None
     peak_rss_bytes: int
     pss_bytes: int | None
-    late_s: float | None = None
-    late_steps: int | None = None
+    counters: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +195,7 @@ class TrainResult:
         Before a run was resumed it may have had another device in this place.
         """
         device = self.plan.shares[rank].device
-        mine = (device.name or device.kind, device.kind)
+        mine = (device.label, device.kind)
         places = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
         return {epoch: found for epoch, found in places if (found.name, found.kind) == mine}
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.graph import Graph
+from gnnscale.model.cost import LayerWork
 from gnnscale.plan.perf.equations import (
     BatchSize,
     load_seconds,
@@ -17,22 +18,15 @@ from gnnscale.plan.perf.equations import (
 from gnnscale.sampler import NeighborSampler
 from gnnscale.stages import StageTimes
 
-SIZE = BatchSize(vertices=(100, 20, 5), edges=(60, 10))
-WIDTHS = (8, 4, 2)
-#: Seconds of aggregation at 32 bytes per second and of update at 10 products per second.
-AGGREGATE = (60 * 8 * 4 / 32, 10 * 4 * 4 / 32)
-UPDATE = (20 * 8 * 4 / 10, 5 * 4 * 2 / 10)
+#: Two layers, forward and backward.
+LAYERS = (
+    (LayerWork(read_bytes=320, macs=50), LayerWork(macs=50, stream_bytes=32)),
+    (LayerWork(read_bytes=64, macs=10), LayerWork(read_bytes=64, macs=20)),
+)
 
 
-def trainer(size: BatchSize = SIZE, *, pipelined: bool = False, aggregated: bool = False) -> float:
-    return trainer_seconds(
-        size,
-        WIDTHS,
-        memory_bandwidth=32,
-        macs_per_s=10,
-        pipelined=pipelined,
-        aggregated=aggregated,
-    )
+def trainer(layers: tuple[tuple[LayerWork, LayerWork], ...] = LAYERS, *, pipelined: bool) -> float:
+    return trainer_seconds(layers, memory_bandwidth=32, macs_per_s=10, pipelined=pipelined)
 
 
 def test_sizes_of_a_batch(tiny_graph: Graph) -> None:
@@ -51,46 +45,34 @@ def test_equations_7_8_and_13() -> None:
 
 
 def test_trainer_without_overlap_is_the_sum() -> None:
-    assert AGGREGATE == (60, 5)
-    assert UPDATE == (64, 4)
-    # Forward 60 + 64 + 5 + 4; backward 64 + 5 + 4.
-    assert trainer() == 133 + 73
+    # Aggregation 10 + 1 + 2 + 2, update 5 + 5 + 1 + 2.
+    assert trainer(pipelined=False) == 15 + 13
 
 
 def test_trainer_with_overlap_is_the_maximum() -> None:
-    # Forward 64 + 5; backward 64 + 5.
-    assert trainer(pipelined=True) == 69 + 69
-
-
-def test_aggregation_on_the_host_is_left_out() -> None:
-    assert trainer(aggregated=True) == trainer() - 60
-    assert trainer(pipelined=True, aggregated=True) == trainer(pipelined=True)
+    assert trainer(pipelined=True) == 10 + 5 + 2 + 2
 
 
 @given(
-    vertices=st.lists(st.integers(0, 10**6), min_size=3, max_size=3),
-    edges=st.lists(st.integers(0, 10**6), min_size=2, max_size=2),
-    more=st.integers(0, 4),
-    flags=st.tuples(st.booleans(), st.booleans()),
+    amounts=st.lists(st.integers(0, 10**6), min_size=4, max_size=4),
+    more=st.integers(0, 3),
+    pipelined=st.booleans(),
 )
-def test_trainer_grows_with_its_batch(
-    vertices: list[int], edges: list[int], more: int, flags: tuple[bool, bool]
-) -> None:
-    larger = [*vertices, *edges]
-    larger[more] += 1000
-    small = BatchSize(vertices=tuple(vertices), edges=tuple(edges))
-    large = BatchSize(vertices=tuple(larger[:3]), edges=tuple(larger[3:]))
-    pipelined, aggregated = flags
-    before = trainer(small, pipelined=pipelined, aggregated=aggregated)
-    assert trainer(large, pipelined=pipelined, aggregated=aggregated) >= before
-    assert trainer(small, pipelined=True, aggregated=aggregated) <= trainer(
-        small, pipelined=False, aggregated=aggregated
-    )
+def test_trainer_grows_with_its_work(amounts: list[int], more: int, pipelined: bool) -> None:
+    def layers(values: list[int]) -> tuple[tuple[LayerWork, LayerWork], ...]:
+        read, macs, streamed, macs_back = values
+        forward = LayerWork(read_bytes=read, macs=macs)
+        return ((forward, LayerWork(stream_bytes=streamed, macs=macs_back)),)
+
+    larger = [value + 1000 * (i == more) for i, value in enumerate(amounts)]
+    before = trainer(layers(amounts), pipelined=pipelined)
+    assert trainer(layers(larger), pipelined=pipelined) >= before
+    assert trainer(layers(amounts), pipelined=True) <= trainer(layers(amounts), pipelined=False)
 
 
 @pytest.mark.parametrize(
     ("prefetch", "seconds"), [("none", 16), ("one_stage", 9), ("two_stage", 7)]
 )
 def test_stages_that_overlap_count_as_the_longest(prefetch: str, seconds: float) -> None:
-    stages = StageTimes(sample=2, load=3, transfer=4, propagate=6, sync=1)
+    stages = StageTimes(sample=2, load=2, exchange=1, transfer=4, propagate=6, sync=1)
     assert pipeline_seconds(stages, prefetch) == seconds

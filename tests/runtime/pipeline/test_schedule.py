@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from part_order import PartOrder
 
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
-from gnnscale.sampler.seed_order import seed_batches
+from gnnscale.sampler import ShuffledOrder
 
 
 def plan(*split: int) -> DevicePlan:
@@ -23,6 +24,10 @@ def plan(*split: int) -> DevicePlan:
     )
 
 
+def order_of(num_train: int, batch_size: int) -> ShuffledOrder:
+    return ShuffledOrder(np.arange(100, 100 + num_train), batch_size=batch_size, seed=5)
+
+
 def schedule(
     num_train: int,
     split: tuple[int, ...],
@@ -33,10 +38,9 @@ def schedule(
     lead_steps: int | None = None,
 ) -> Schedule:
     return Schedule(
-        np.arange(100, 100 + num_train),
+        order_of(num_train, sum(split)),
         plan(*split),
         rank=rank,
-        seed=5,
         epochs=epochs,
         first_step=first_step,
         lead_steps=lead_steps,
@@ -44,12 +48,8 @@ def schedule(
 
 
 def global_batches(num_train: int, batch_size: int, epochs: int) -> list[list[int]]:
-    train_idx = np.arange(100, 100 + num_train)
-    return [
-        batch.tolist()
-        for epoch in range(epochs)
-        for batch in seed_batches(train_idx, batch_size, seed=5, epoch=epoch)
-    ]
+    order = order_of(num_train, batch_size)
+    return [step.seeds.tolist() for epoch in range(epochs) for step in order.epoch(epoch)]
 
 
 splits = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any).map(tuple)
@@ -60,7 +60,7 @@ def test_slices_of_all_ranks_are_the_mini_batch(
     split: tuple[int, ...], num_train: int, epochs: int
 ) -> None:
     ranks = [
-        list(schedule(num_train, split, rank=rank, epochs=epochs).work())
+        list(schedule(num_train, split, rank=rank, epochs=epochs).slices())
         for rank in range(len(split))
     ]
     batches = global_batches(num_train, sum(split), epochs)
@@ -84,7 +84,7 @@ def test_slices_are_the_mini_batch_while_plans_change(
     schedules = [
         schedule(40, split, rank=rank, lead_steps=lead_steps) for rank in range(len(split))
     ]
-    sources = [each.work() for each in schedules]
+    sources = [each.slices() for each in schedules]
     for step, batch in enumerate(global_batches(40, total, 2)):
         works = [next(source) for source in sources]
         assert [seed for work in works for seed in work.seeds.tolist()] == batch
@@ -95,8 +95,8 @@ def test_slices_are_the_mini_batch_while_plans_change(
 
 
 def test_a_run_that_is_resumed_begins_with_its_epoch() -> None:
-    whole = list(schedule(20, (4, 4), epochs=3).work())
-    rest = list(schedule(20, (4, 4), epochs=3, first_step=3).work())
+    whole = list(schedule(20, (4, 4), epochs=3).slices())
+    rest = list(schedule(20, (4, 4), epochs=3, first_step=3).slices())
     assert [work.step for work in rest] == [3, 4, 5, 6, 7, 8]
     for left, right in zip(whole[3:], rest, strict=True):
         assert left.seeds.tolist() == right.seeds.tolist()
@@ -104,7 +104,7 @@ def test_a_run_that_is_resumed_begins_with_its_epoch() -> None:
 
 def test_a_plan_applies_from_the_step_it_is_settled_for() -> None:
     found = schedule(40, (4, 4), epochs=1, lead_steps=2)
-    works = found.work()
+    works = found.slices()
     sizes = [len(next(works).seeds) for _ in range(2)]
     found.commit_plan(3, plan(6, 2))  # steps 0 and 1 were settled before
     found.commit_plan(4, plan(1, 7))
@@ -133,7 +133,7 @@ def in_thread(works: Iterator[BatchSlice]) -> tuple[threading.Thread, list[int]]
 
 def test_steps_wait_until_they_are_settled() -> None:
     found = schedule(40, (4, 4), epochs=1, lead_steps=1)
-    thread, steps = in_thread(found.work())
+    thread, steps = in_thread(found.slices())
     for settled in (1, 3):
         found.commit_plan(settled, plan(4, 4))
         thread.join(0.05)
@@ -147,10 +147,36 @@ def test_steps_wait_until_they_are_settled() -> None:
 
 def test_closing_lets_go_whoever_waits() -> None:
     found = schedule(40, (4, 4), epochs=1, lead_steps=1)
-    thread, steps = in_thread(found.work())
+    thread, steps = in_thread(found.slices())
     thread.join(0.05)
     assert thread.is_alive()
     found.close()
     thread.join(5)
     assert not thread.is_alive()
     assert steps == [0]
+
+
+def test_steps_beyond_the_end_are_not_handed_out() -> None:
+    found = schedule(40, (4, 4), epochs=1, lead_steps=2)
+    slices = found.slices()
+    next(slices)
+    assert found.hold() == 1
+    thread, steps = in_thread(slices)
+    thread.join(0.05)
+    assert thread.is_alive()
+    found.end_at(3)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert steps == [1, 2]
+
+
+def test_seeds_that_may_not_move_stay_on_their_device() -> None:
+    order = PartOrder(np.arange(20), batch_size=6, num_devices=2, seed=0)
+    for rank in range(2):
+        found = Schedule(order, plan(1, 5), rank=rank, epochs=1, first_step=0, lead_steps=None)
+        assert not found.movable
+        slices = list(found.slices())
+        assert len(slices) == order.steps_per_epoch
+        assert all((each.seeds % 2 == rank).all() for each in slices)
+        assert sorted(np.concatenate([each.seeds for each in slices])) == list(range(rank, 20, 2))
+        assert all(each.counts == (3, 3) for each in slices[:-1])

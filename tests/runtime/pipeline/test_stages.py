@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import RUNNING, measured, running
 from gnnscale.stages import STAGES
@@ -14,7 +15,11 @@ GIVE_UP_S = 60
 
 
 def work() -> BatchSlice:
-    return BatchSlice(step=0, seeds=np.arange(4), weight=1.0)
+    share = DeviceShare(
+        device=Cpu(), num_seeds=4, threads=Threads(sample=1, load=1, propagate=1), prefetch="none"
+    )
+    plan = DevicePlan(shares=(share,))
+    return BatchSlice(step=0, plan=plan, counts=(4,), seeds=np.arange(4))
 
 
 def test_seconds_of_a_stage_are_added_up(clock: Any) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ import torch
 
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state import Run
+from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.step import TrainStep
 from gnnscale.runtime.sync.group import ALONE
+from gnnscale.sampler import ShuffledOrder
 from gnnscale.stages import StageTimes
 
 Settings = Callable[..., TrainConfig]
@@ -22,25 +23,24 @@ EMULATED = (
 )
 
 
-def rehearsed(run: Run, *, vertices: int = 360) -> PlanProfile:
+def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
+    order = ShuffledOrder(run.graph.train_idx[:vertices], batch_size=run.config.batch_size, seed=0)
+    optimizer = run.config.optimizer.build(run.model)
     return profile_plan(
-        run.train_idx[:vertices],
-        run.plan,
+        order,
+        run.first_plan,
         rank=0,
-        seed=0,
         model=run.model,
         backend=run.backend,
-        synchronizer=run.synchronizer,
-        optimizer=run.config.optimizer.build(run.model),
+        stages=run.stages,
+        step=TrainStep(run.model, run.backend, run.synchronizer, optimizer),
     )
 
 
 @pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
-def test_it_leaves_no_trace(
-    settings: Settings, observer: Any, tmp_path: Path, prefetch: str
-) -> None:
+def test_it_leaves_no_trace(settings: Settings, tmp_path: Path, prefetch: str) -> None:
     config = settings("model.norm=batch", f"runtime.prefetch={prefetch}", EMULATED)
-    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+    with TrainState.open(config, tmp_path, {}, ALONE) as run:
         torch.manual_seed(config.seed)
         fresh = config.model.build(
             num_features=run.graph.num_features, num_classes=run.graph.num_classes
@@ -58,10 +58,10 @@ def test_it_leaves_no_trace(
 
 
 def test_its_mini_batches_are_full(
-    settings: Settings, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings("runtime.prefetch=none", "batch_size=50")
-    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+    with TrainState.open(config, tmp_path, {}, ALONE) as run:
         seen = []
         sample = run.backend.sample
 
@@ -76,13 +76,13 @@ def test_its_mini_batches_are_full(
 
 
 @pytest.fixture
-def plain_run(settings: Settings, observer: Any, tmp_path: Path) -> Iterator[Run]:
-    with Run.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE, observer) as run:
+def plain_run(settings: Settings, tmp_path: Path) -> Iterator[TrainState]:
+    with TrainState.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE) as run:
         yield run
 
 
 def test_medians_leave_the_first_steps_out(
-    plain_run: Run, clock: Any, monkeypatch: pytest.MonkeyPatch
+    plain_run: TrainState, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = iter([0.2] * 3)
     sample = plain_run.backend.sample
@@ -101,7 +101,6 @@ def test_medians_leave_the_first_steps_out(
 @pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
 def test_slow_steps_are_few(
     settings: Settings,
-    observer: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -109,16 +108,16 @@ def test_slow_steps_are_few(
     steps: int,
 ) -> None:
     config = settings(f"runtime.prefetch={prefetch}")
-    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+    with TrainState.open(config, tmp_path, {}, ALONE) as run:
         clock = request.getfixturevalue("clock")
         trained = 0
         propagate = run.backend.propagate
 
-        def slow(resident: Any, weight: float) -> float:
+        def slow(resident: Any, weight: float) -> None:
             nonlocal trained
             trained += 1
             clock.advance(0.25)
-            return propagate(resident, weight)
+            propagate(resident, weight)
 
         monkeypatch.setattr(run.backend, "propagate", slow)
         assert rehearsed(run).step_s == pytest.approx(0.25)
@@ -126,12 +125,10 @@ def test_slow_steps_are_few(
         assert trained == steps
 
 
-def test_device_memory_is_free_afterwards(
-    settings: Settings, observer: Any, tmp_path: Path
-) -> None:
+def test_device_memory_is_free_afterwards(settings: Settings, tmp_path: Path) -> None:
     small = EMULATED.replace("memory_bytes:100000000", "memory_bytes:1000000")
     config = settings("runtime.prefetch=two_stage", small.replace("launch_s:2e-3", "launch_s:0.0"))
-    with Run.open(config, tmp_path, {}, ALONE, observer) as run:
+    with TrainState.open(config, tmp_path, {}, ALONE) as run:
         # A mini-batch takes over 10 kB: what any of these left behind would not fit.
         for _ in range(50):
             assert rehearsed(run).step_s > 0
@@ -139,4 +136,4 @@ def test_device_memory_is_free_afterwards(
 
 def test_it_travels_as_plain_values() -> None:
     mine = PlanProfile(stages=StageTimes(sample=1.0, sync=2.0), step_s=3.0)
-    assert PlanProfile.from_dict(json.loads(json.dumps(asdict(mine)))) == mine
+    assert PlanProfile.from_dict(json.loads(json.dumps(mine.to_dict()))) == mine

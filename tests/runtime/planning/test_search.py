@@ -19,7 +19,13 @@ Settings = Callable[..., TrainConfig]
 def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> PlanSearch:
     graph = config.dataset.open()
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    return PlanSearch(config, graph, model, ALONE, known, num_train=len(graph.train_idx))
+    order = config.seed_order.order(
+        graph.train_idx,
+        batch_size=config.batch_size,
+        num_devices=len(config.device_plan.devices),
+        seed=config.seed,
+    )
+    return PlanSearch(config, graph, model, ALONE, order, known)
 
 
 def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:

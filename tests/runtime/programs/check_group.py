@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from gnnscale.backend import CpuBackend
+from gnnscale.backend import BatchOutcome, CpuBackend, HostParts
 from gnnscale.plan import Cpu
 from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.sync.synchronizer import Synchronizer
-from gnnscale.stages import StageTimes
+from gnnscale.stages import Access, StageTimes, Traffic
 
 
 def check_exchanges(group: Group) -> None:
@@ -57,30 +58,39 @@ class Model(torch.nn.Module):
         self.register_buffer("count", torch.tensor(7))
 
 
-def check_synchronizer(group: Group) -> None:
+def check_synchronizer(group: Group, *, own_collective: bool) -> None:
     rank, size = group.rank, group.size
     model = Model()
-    backend = CpuBackend(Cpu(), None, model, None, None)  # type: ignore[arg-type]
-    synchronizer = Synchronizer(model, backend, group)
+    parts: Any = HostParts(graph=None, model=model, sampler=None, loader=None)  # type: ignore[arg-type]
+    backend = CpuBackend(Cpu(), parts)
+    synchronizer = Synchronizer(model, backend, group, own_collective=own_collective)
     # Counts that no float32 holds, and whose sum a single one would round.
     edges = [2**24 + 1 + rank, 2**35 + 12_345 + rank]
     for step in range(3):
         model.zero_grad()
+        outcome = None
         if step != 1:  # a device without seeds has no gradients; here, none has any
             model.first.grad = torch.full((2, 3), rank + 1.0)
+            outcome = BatchOutcome(
+                loss=0.125 * (rank + 1),
+                num_edges=edges[step // 2],
+                num_vertices=2**24 + rank,
+                traffic=Traffic(rows=Access(link_bytes=2**40 + rank), lists=Access(misses=rank)),
+            )
         if rank == 0 and step == 2:
             model.second.grad = torch.ones(4)
         times = StageTimes(sample=rank + 0.5, load=1.0, transfer=0.0, propagate=2.0, sync=0.25)
-        result = synchronizer.synchronize(
-            0.125 * (rank + 1), times, num_edges=edges[step % 2], num_vertices=2**24 + rank
-        )
+        result = synchronizer.synchronize(outcome, times)
         ranks = range(size)
-        assert result.loss == 0.125 * size * (size + 1) / 2
-        assert result.num_edges == sum(edges[step % 2] - rank + other for other in ranks)
-        assert result.num_vertices == sum(2**24 + other for other in ranks)
+        works = step != 1
+        assert result.loss == works * 0.125 * size * (size + 1) / 2
+        assert result.num_edges == works * sum(edges[step // 2] - rank + each for each in ranks)
+        assert result.num_vertices == works * sum(2**24 + other for other in ranks)
         assert [each.sample for each in result.stages] == [other + 0.5 for other in ranks]
         assert all(each.sync == 0.25 for each in result.stages)
-        expected = 0.0 if step == 1 else size * (size + 1) / 2
+        moved = [(each.rows.link_bytes, each.lists.misses) for each in result.traffic]
+        assert moved == [(works * (2**40 + other), works * other) for other in ranks]
+        expected = works * size * (size + 1) / 2
         assert model.first.grad is not None
         assert model.second.grad is not None
         assert torch.equal(model.first.grad, torch.full((2, 3), expected))
@@ -93,11 +103,26 @@ def check_synchronizer(group: Group) -> None:
     assert model.count.item() == 7
 
 
+def check_trades(group: Group) -> None:
+    """Rank r gives k rows to rank k, which tell who gives them; rank 0 so gets nothing."""
+    apart = group.with_own_connections()
+    rank, size = group.rank, group.size
+    for _ in range(2):
+        given = apart.trade([torch.full((peer, 2), float(rank)) for peer in range(size)])
+        assert [each.tolist() for each in given] == [[[peer, peer]] * rank for peer in range(size)]
+        # Others may sum meanwhile: these connections are their own.
+        values = torch.ones(3)
+        group.sum(values)
+        assert values.tolist() == [size] * 3
+
+
 def main() -> None:
     rank, size = map(int, sys.argv[1:3])
     with join(rank, size, Path(sys.argv[3]), backend="gloo") as group:
         check_exchanges(group)
-        check_synchronizer(group)
+        check_synchronizer(group, own_collective=False)
+        check_synchronizer(group, own_collective=True)
+        check_trades(group)
 
 
 main()

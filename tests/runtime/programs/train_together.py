@@ -2,7 +2,8 @@
 
 Usage: train_together.py RANK SIZE PORT FOLDER
 
-``FOLDER/runs.json`` has the overrides of each run, by name. The first process leaves losses and
+``FOLDER/runs.json`` has the overrides of each run, by name; ``seam.OPTION=MODULE:CLASS`` names a
+class of tests/seams. The first process leaves losses and
 splits of the steps in ``FOLDER/NAME.json``, the others their weights in ``FOLDER/NAME.RANK.pt``.
 """
 
@@ -13,12 +14,17 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "seams"))
+
+import copying_device  # noqa: F401
 
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
@@ -40,7 +46,7 @@ class Notes:
     def started(self, run: Any) -> None: ...
 
     def stepped(self, record: Any) -> None:
-        self.losses.append(record.step_loss)
+        self.losses.append(record.loss)
         self.splits.append([device.num_seeds for device in record.devices])
         self.threads = [device.threads.propagate for device in record.devices]
 
@@ -64,11 +70,19 @@ class Watched(Adam):
         return super().build(model)
 
 
+def chosen(seams: list[str]) -> dict[str, Any]:
+    """Return the options that ``seam.OPTION=MODULE:CLASS`` names, of modules in tests/seams."""
+    pairs = (each.removeprefix("seam.").split("=") for each in seams)
+    named = ((option, target.split(":")) for option, target in pairs)
+    return {option: getattr(import_module(module), cls)() for option, (module, cls) in named}
+
+
 def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> None:
-    options = compose("train", overrides)
+    seams = [each for each in overrides if each.startswith("seam.")]
+    options = compose("train", [each for each in overrides if each not in seams])
     plain: Any = OmegaConf.to_container(options, resolve=True)
     config = typed(options, TrainConfig)
-    config = replace(config, optimizer=Watched(**vars(config.optimizer)))
+    config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
     notes = Notes()
     train(config, folder / name, notes, options=plain, group=group)
     threads = group.broadcast_json(notes.threads)

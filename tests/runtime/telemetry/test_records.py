@@ -14,6 +14,7 @@ from gnnscale.runtime.telemetry.records import (
     best_epoch,
     waited,
 )
+from gnnscale.stages import Access, Traffic
 
 
 def history(*metrics: float | None) -> tuple[EpochRecord, ...]:
@@ -80,11 +81,11 @@ def test_records_survive_plain_values(devices: int) -> None:
         batch_share=0.5,
         threads={"sample": 1, "load": 2, "propagate": 0},
         stage_times_s={"sample": 1.0, "transfer": None},
+        traffic=Traffic(rows=Access(hits=3, link_bytes=17)),
         host_to_device_bytes=17,
         peak_rss_bytes=2**40,
         pss_bytes=None,
-        late_s=0.25,
-        late_steps=3,
+        counters={"late_s": 0.25},
     )
     before = record(1, 0.5, devices=(device,) * devices)
     assert json.loads(json.dumps(before.to_dict())) == before.to_dict() | {

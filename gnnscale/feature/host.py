@@ -1,0 +1,74 @@
+"""Features in the host's memory, or mapped from its disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.feature.aggregation import Aggregation, write_aggregated
+from gnnscale.feature.store import FeatureStore
+from gnnscale.graph import Graph
+from gnnscale.sampler import Block
+from gnnscale.stages import Traffic
+
+__all__ = ["HostFeatures"]
+
+
+class HostFeatures(FeatureStore):
+    """The matrix of all features, which stays where it is.
+
+    ``aggregate`` reads and aggregates in one pass (fused load-aggregate): the matrix of |V^0|
+    gathered rows never exists. That is exact, since input features need no gradient.
+
+    There is no cache, and so neither hits nor misses.
+    """
+
+    def __init__(self, features: NDArray[Any], dtype: str) -> None:
+        """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``."""
+        self._rows: tuple[NDArray[Any], str] = (features, dtype)
+
+    @classmethod
+    def of(cls, graph: Graph) -> HostFeatures:
+        """Return the store of a graph's own features."""
+        return cls(graph.features, graph.feature_dtype)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self._rows[0])
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return int(self._rows[0].shape[1])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored."""
+        return self.width * self._rows[0].itemsize
+
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, ``[n, width]``."""
+        out = ops.empty((len(vertices), self.width), dtype)
+        return ops.gather(self._rows, vertices, out=out, num_threads=num_threads), Traffic()
+
+    def aggregate(
+        self,
+        vertices: NDArray[Any],
+        block: Block,
+        aggregation: Aggregation,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, aggregated while they are read."""
+        out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
+        write_aggregated(
+            self._rows, block, aggregation, out=out, ids=vertices, num_threads=num_threads
+        )
+        return out, Traffic()

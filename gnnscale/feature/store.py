@@ -1,0 +1,102 @@
+"""The protocol of feature stores: rows, and rows aggregated over a block, with their traffic."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.feature.aggregation import Aggregation, write_aggregated
+from gnnscale.graph import Graph, GraphError
+from gnnscale.sampler import Block
+from gnnscale.stages import Traffic
+
+__all__ = ["FeatureStore", "check_store"]
+
+
+class FeatureStore(ABC):
+    """A row of features for every vertex. A cache is a store that wraps a store.
+
+    It may be called from several threads at once.
+    """
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """Number of rows, one for each vertex of the graph."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Features of a row, f^0."""
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored, f^0·S_feat of eq. 7."""
+
+    @abstractmethod
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``.
+
+        Args:
+            vertices: ``[n]`` int32 or int64 vertex ids.
+            dtype: float32 or bfloat16.
+            num_threads: threads to use; the result does not depend on it.
+
+        Returns:
+            ``[n, width]``, and what reading them moved.
+        """
+
+    def aggregate(
+        self,
+        vertices: NDArray[Any],
+        block: Block,
+        aggregation: Aggregation,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, aggregated over ``block``.
+
+        A store that cannot aggregate while it reads gathers first; the values are the same.
+
+        Args:
+            vertices: ``[num_src]`` vertex ids of the block's sources.
+            block: the first layer's block.
+            aggregation: its coefficients.
+            dtype: float32 or bfloat16.
+            num_threads: threads to use; the result does not depend on it.
+
+        Returns:
+            ``[num_dst, aggregation.width(width)]``, and what reading moved.
+        """
+        rows, traffic = self.gather(vertices, dtype=torch.float32, num_threads=num_threads)
+        out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
+        local = Block(
+            indptr=block.indptr,
+            indices=block.indices,
+            num_src=block.num_src,
+            importance=block.importance,
+        )
+        write_aggregated(rows, local, aggregation, out=out, ids=None, num_threads=num_threads)
+        return out, traffic
+
+
+def check_store(store: FeatureStore, graph: Graph) -> None:
+    """Refuse a store whose rows are not those of the graph.
+
+    Raises:
+        GraphError: it has another number of rows, or rows of another width.
+    """
+    if (store.num_rows, store.width) != (graph.num_vertices, graph.num_features):
+        raise GraphError(
+            f"{graph.name}: its feature store ({type(store).__name__}) has {store.num_rows:,} rows "
+            f"of {store.width:,} features, the graph has {graph.num_vertices:,} vertices with "
+            f"{graph.num_features:,}"
+        )

@@ -1,0 +1,111 @@
+"""What a layer asks of whatever computes it: the one cost model of host and accelerators.
+
+A layer states amounts: rows read, multiply-accumulates, bytes streamed. A device states rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+__all__ = ["BYTES_PER_FEATURE", "LayerCost", "LayerWork"]
+
+#: S_feat: hidden features, activations and gradients are float32.
+BYTES_PER_FEATURE = 4
+#: An attention layer runs about so many times the operations of another one.
+_ATTENTION_OPERATIONS = 4
+#: Passes over every projected row for the scores of a head: two products, and their sums.
+_SCORE_PASSES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWork:
+    """Amounts of work of one layer and one mini-batch, in one direction or in both.
+
+    Attributes:
+        read_bytes: bytes of the rows that edges read, the numerator of eq. 11.
+        macs: multiply-accumulates, the numerator of eq. 12.
+        stream_bytes: bytes of operands and results that are read and written in order.
+        attention: edges and vertices of attention, times heads.
+        operations: how many operations are launched, in layers.
+    """
+
+    read_bytes: float = 0.0
+    macs: float = 0.0
+    stream_bytes: float = 0.0
+    attention: float = 0.0
+    operations: float = 0.0
+
+    def __add__(self, other: LayerWork) -> LayerWork:
+        names = (field.name for field in fields(self))
+        return LayerWork(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCost:
+    """What layer l does to each row and edge of its block.
+
+    Attributes:
+        width_in: f^{l-1}.
+        width_out: f^l.
+        products: ``(inputs, outputs)`` of each matrix that a row is multiplied with. GraphSAGE's
+            has 2 f^{l-1} inputs, since it reads a vertex's own row beside the aggregated one.
+        attention: heads of attention, which comes after the products; 0 where neighbours are
+            aggregated before them.
+    """
+
+    width_in: int
+    width_out: int
+    products: tuple[tuple[int, int], ...]
+    attention: int = 0
+
+    @property
+    def aggregates_on_load(self) -> bool:
+        """Whether the rows may be aggregated while they are loaded; attention comes later."""
+        return not self.attention
+
+    @property
+    def loaded_width(self) -> int:
+        """Features of a row that was aggregated on load."""
+        return self.products[0][0]
+
+    def forward(
+        self, *, edges: float, targets: float, sources: float, aggregated: bool
+    ) -> LayerWork:
+        """Return the work of forward propagation.
+
+        Args:
+            edges: |E^l|.
+            targets: |V^l|.
+            sources: |V^{l-1}|.
+            aggregated: whether the rows were aggregated while they were loaded.
+        """
+        passes = [1] * len(self.products)
+        return self._work(edges, targets, sources, reads=0 if aggregated else 1, passes=passes)
+
+    def backward(self, *, edges: float, targets: float, sources: float, first: bool) -> LayerWork:
+        """Return the work of backward propagation.
+
+        Every product takes two: the gradient of its weights, and that of its input, which the
+        features of the ``first`` layer do not need.
+        """
+        passes = [2 - (first and number == 0) for number in range(len(self.products))]
+        reads = 2 if self.attention else 1 - first
+        return self._work(edges, targets, sources, reads=reads, passes=passes)
+
+    def _work(
+        self, edges: float, targets: float, sources: float, *, reads: int, passes: Sequence[int]
+    ) -> LayerWork:
+        """Work of one direction: ``reads`` passes over the edges, ``passes`` of each product."""
+        rows = sources if self.attention else targets
+        width = self.products[-1][1] if self.attention else self.width_in
+        products = list(zip(passes, self.products, strict=True))
+        scores = _SCORE_PASSES * width if self.attention else 0
+        streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
+        return LayerWork(
+            read_bytes=reads * (edges + targets) * width * BYTES_PER_FEATURE,
+            macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products),
+            stream_bytes=rows * (streamed + scores) * BYTES_PER_FEATURE,
+            attention=(edges + targets + sources) * self.attention / 2,
+            operations=(_ATTENTION_OPERATIONS if self.attention else 1) / 2,
+        )

@@ -1,0 +1,104 @@
+"""What the stages of a mini-batch ask for: the numerators of eq. 7, 8, 11 and 12."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
+from gnnscale.plan.perf.equations import ACTIVATION_BYTES, BatchSize
+from gnnscale.plan.perf.workload import Workload
+
+__all__ = [
+    "LoadWork",
+    "activation_bytes",
+    "load_work",
+    "propagation_work",
+    "transfer_bytes",
+]
+
+#: Activations and samples take the rest of the last-level cache.
+_FEATURES_IN_CACHE = 0.125
+#: Bytes of a cache line.
+_LINE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadWork:
+    """What loading a mini-batch asks of the host.
+
+    Attributes:
+        rows: rows of features that are read, repetitions included.
+        missed_rows: rows of them that come from memory.
+        cached_bytes: bytes that come from the cache.
+        memory_bytes: bytes that come from memory, the numerator of eq. 7 in whole cache lines.
+        lookups: degrees that are looked up.
+    """
+
+    rows: float
+    missed_rows: float
+    cached_bytes: float
+    memory_bytes: float
+    lookups: float
+
+
+def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
+    """Return what loading a mini-batch of ``size`` asks of a host with ``cache`` bytes of cache.
+
+    A vertex that several edges lead to comes from memory once, and then from the cache; so does a
+    part of all rows where the features nearly fit in it, beside what else a step works on.
+    """
+    row_bytes = workload.widths[0] * workload.feature_bytes
+    if row_bytes % _LINE:
+        # The ends of the row share cache lines with other rows.
+        row_bytes += _LINE
+    distinct = size.vertices[0]
+    rows = size.edges[0] + size.vertices[1] if workload.aggregates_on_load else distinct
+    kept = _FEATURES_IN_CACHE * cache
+    missing = max(0.0, 1 - kept / max(workload.feature_matrix_bytes, 1))
+    from_memory = min(distinct, rows) * missing
+    return LoadWork(
+        rows=rows,
+        missed_rows=from_memory,
+        cached_bytes=(rows - from_memory) * row_bytes,
+        memory_bytes=from_memory * row_bytes,
+        lookups=distinct + size.edges[0] if workload.uses_degrees else 0.0,
+    )
+
+
+def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
+    """Return the bytes of rows and of topology that cross the link, the numerator of eq. 8.
+
+    Where the host aggregates the first layer, |V^1| rows of the first product's width take the
+    place of |V^0|·f^0, and its block is not sent.
+    """
+    first = workload.layers[0]
+    if workload.aggregates_on_load:
+        rows, sent = size.vertices[1] * first.loaded_width, range(1, len(size.edges))
+    else:
+        rows, sent = size.vertices[0] * first.width_in, range(len(size.edges))
+    topology = sum(8 * (size.vertices[layer + 1] + 1) + 4 * size.edges[layer] for layer in sent)
+    return rows * BYTES_PER_FEATURE, topology
+
+
+def activation_bytes(workload: Workload, size: BatchSize) -> float:
+    """Return the bytes of hidden rows and their gradients while a mini-batch is propagated."""
+    hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
+    return sum(ACTIVATION_BYTES * count * width for count, width in hidden)
+
+
+def propagation_work(
+    workload: Workload, size: BatchSize
+) -> tuple[tuple[LayerWork, LayerWork], ...]:
+    """Return each layer's work, forward and backward, for a mini-batch of ``size``."""
+    work = []
+    for index, layer in enumerate(workload.layers):
+        sources, targets, edges = size.vertices[index], size.vertices[index + 1], size.edges[index]
+        first = index == 0
+        aggregated = first and workload.aggregates_on_load
+        work.append(
+            (
+                layer.forward(edges=edges, targets=targets, sources=sources, aggregated=aggregated),
+                layer.backward(edges=edges, targets=targets, sources=sources, first=first),
+            )
+        )
+    return tuple(work)

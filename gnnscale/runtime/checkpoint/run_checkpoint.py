@@ -1,0 +1,167 @@
+"""The checkpoint of a run: what rank 0 writes after an epoch, and what all workers resume from."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnnscale.graph import Graph
+from gnnscale.model import GNN
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.checkpoint.file import (
+    BEST,
+    LAST,
+    check_same_run,
+    has_checkpoint,
+    max_bytes,
+    read_checkpoint,
+    save_checkpoint,
+)
+from gnnscale.runtime.checkpoint.saved_run import SavedRun, optimizer_state, restore_optimizer
+from gnnscale.runtime.pipeline.stages import running
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch
+
+__all__ = ["RunCheckpoint", "graph_identity"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class RunCheckpoint:
+    """Where a run keeps its checkpoints, by what they recognise it, and when they were written.
+
+    Attributes:
+        directory: the run directory.
+        config: the run's options.
+        options: the same as plain values.
+        graph: the graph that is trained on.
+        saved_at: when the last one was begun, on the performance counter's clock.
+        saved_best: the epoch whose weights are on disk as the best.
+    """
+
+    directory: Path
+    config: TrainConfig
+    options: Mapping[str, Any]
+    graph: Graph
+    saved_at: float = -math.inf
+    saved_best: int | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last one is long enough ago."""
+        interval = self.config.runtime.checkpoint_interval_s
+        return time.perf_counter() - self.saved_at >= interval
+
+    @running("checkpoint")
+    def save(
+        self,
+        *,
+        model: GNN,
+        optimizer: torch.optim.Optimizer,
+        step: int,
+        history: list[EpochRecord],
+        best_weights: Mapping[str, Tensor],
+        plan: DevicePlan,
+    ) -> None:
+        """Write the best weights where they are new, then everything that the run needs to go on.
+
+        Args:
+            model: the host's weights.
+            optimizer: with its state.
+            step: steps done.
+            history: records of the epochs done.
+            best_weights: those of the best epoch.
+            plan: applies to the next step.
+        """
+        self.saved_at = time.perf_counter()
+        best = best_epoch(history)
+        if best != self.saved_best:
+            save_checkpoint(self.directory / BEST, {"epoch": best, "model": dict(best_weights)})
+            self.saved_best = best
+        save_checkpoint(
+            self.directory / LAST,
+            {
+                "epoch": len(history),
+                "step": step,
+                "model": model.state_dict(),
+                "best_model": dict(best_weights),
+                "optimizer": optimizer_state(optimizer),
+                "torch_rng": torch.get_rng_state(),
+                "history": [record.to_dict() for record in history],
+                "plan": plan.to_values(),
+                "config": dict(self.options),
+                "graph": graph_identity(self.graph),
+            },
+        )
+
+    def resume(
+        self,
+        group: Group,
+        model: GNN,
+        optimizer: torch.optim.Optimizer,
+        *,
+        steps_per_epoch: int,
+    ) -> SavedRun | None:
+        """Restore model, optimizer and random numbers from what rank 0 reads.
+
+        Returns:
+            The rest of the checkpoint, or None where the run stopped before its first.
+
+        Raises:
+            ConfigError: the checkpoint is damaged, or not one of this run.
+        """
+        file = self.directory / LAST
+        content = b""
+        if group.is_rank0 and has_checkpoint(file):
+            content = read_checkpoint(file, limit=max_bytes(model))
+            self._checked(file, content, model, optimizer, steps_per_epoch)
+        content = group.broadcast(content if group.is_rank0 else None)
+        if not content:
+            if group.is_rank0:
+                log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
+            return None
+        saved = self._checked(file, content, model, optimizer, steps_per_epoch)
+        model.load_state_dict(saved.model)
+        restore_optimizer(optimizer, saved.optimizer)
+        torch.set_rng_state(saved.torch_rng)
+        if group.is_rank0:
+            log.info(f"{file}: resuming after epoch {saved.epoch} of {self.config.epochs}")
+        return saved
+
+    def _checked(
+        self,
+        file: Path,
+        content: bytes,
+        model: GNN,
+        optimizer: torch.optim.Optimizer,
+        steps_per_epoch: int,
+    ) -> SavedRun:
+        """Read a checkpoint, and make sure that it is one of this run."""
+        saved = SavedRun.load(file, content)
+        check_same_run(file, saved, config=self.options, graph=graph_identity(self.graph))
+        saved.check_tensors(file, model, optimizer, self.config.optimizer.state_names)
+        saved.check_progress(file, self.config, self.options, steps_per_epoch=steps_per_epoch)
+        return saved
+
+
+def graph_identity(graph: Graph) -> dict[str, Any]:
+    """Return by what a checkpoint recognises its graph: name, sizes and content hash."""
+    return {
+        "name": graph.name,
+        "num_vertices": graph.num_vertices,
+        "num_edges": graph.num_edges,
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "num_train": len(graph.train_idx),
+        "content": graph.content,
+    }

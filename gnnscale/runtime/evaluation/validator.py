@@ -1,0 +1,69 @@
+"""Validation and test of a run, on rank 0, while the other workers wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gnnscale.feature import FeatureStore
+from gnnscale.graph import Graph
+from gnnscale.hardware import usable_cores
+from gnnscale.model import GNN
+from gnnscale.runtime.evaluation.evaluate import measure
+from gnnscale.runtime.pipeline.stages import running
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.sampler.seed_order import labelled_vertices
+
+__all__ = ["Validator"]
+
+
+class Validator:
+    """Measures a model on the validation and on the test vertices."""
+
+    def __init__(self, config: TrainConfig, graph: Graph, model: GNN, store: FeatureStore) -> None:
+        """Measure ``model`` on ``graph``.
+
+        Args:
+            config: the run's options.
+            graph: the graph.
+            model: the host's weights.
+            store: where features are read.
+        """
+        self._config = config
+        self._graph = graph
+        self._model = model
+        self._store = store
+        self._valid_idx = labelled_vertices(graph, "valid")
+
+    def is_due(self, epoch: int) -> bool:
+        """Return whether ``epoch``, from 1, is validated."""
+        return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
+
+    @running("validate")
+    def validate(self) -> tuple[float | None, float]:
+        """Return the validation metric, None where it is not defined, and the seconds it took."""
+        start = time.perf_counter()
+        with self._all_threads():
+            metric = measure(
+                self._model, self._graph, [self._valid_idx], self._config, store=self._store
+            )[0]
+        return metric, time.perf_counter() - start
+
+    def test(self) -> float | None:
+        """Return the test metric, None where it is not defined."""
+        vertices = labelled_vertices(self._graph, "test")
+        with self._all_threads():
+            return measure(self._model, self._graph, [vertices], self._config, store=self._store)[0]
+
+    @contextmanager
+    def _all_threads(self) -> Iterator[None]:
+        """Let one process use all threads."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(min(self._config.num_threads, usable_cores()))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -1,0 +1,82 @@
+"""One training step of one worker, behind the stages that run ahead of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from gnnscale.backend import Backend
+from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.pipeline.stages import measured
+from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
+from gnnscale.stages import STAGES
+
+__all__ = ["TrainStep"]
+
+
+class TrainStep:
+    """Propagation, synchronisation and update: what a run and a rehearsal do with a slice."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        backend: Backend,
+        synchronizer: Synchronizer,
+        optimizer: torch.optim.Optimizer,
+        *,
+        clip_norm: float | None = None,
+    ) -> None:
+        """Train ``model`` on ``backend``.
+
+        Args:
+            model: the host's weights.
+            backend: the device.
+            synchronizer: sums gradients over all workers.
+            optimizer: updates the host's weights.
+            clip_norm: scale gradients down to this global L2 norm; None leaves them.
+        """
+        self._model = model
+        self._backend = backend
+        self._synchronizer = synchronizer
+        self._optimizer = optimizer
+        self._clip_norm = clip_norm
+        self._last_sync_s = 0.0
+
+    def propagate(self, batch: BatchSlice) -> None:
+        """Compute the gradients of the slice; a device may still be at it afterwards."""
+        if batch.device_batch is not None:
+            with measured(batch, "propagate"):
+                self._backend.propagate(batch.device_batch, batch.weight)
+
+    def synchronize(self, batch: BatchSlice) -> StepTotals:
+        """Sum the gradients of all workers, and return what all of them did in the step."""
+        self._finish(batch)
+        # Nobody knows yet how long this synchronisation takes; the last one is told.
+        stages = replace(batch.stages, sync=self._last_sync_s)
+        with measured(batch, "sync"):
+            return self._synchronizer.synchronize(batch.outcome, stages)
+
+    def update_weights(self, batch: BatchSlice) -> None:
+        """Apply the gradients to the weights."""
+        with measured(batch, "sync"):
+            if self._clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+            self._backend.update_weights()
+        self._last_sync_s = batch.stages.sync
+
+    def _finish(self, batch: BatchSlice) -> None:
+        """Wait for the device; what its own clock says takes the place of the host's."""
+        if batch.device_batch is None:
+            return
+        start = time.perf_counter()
+        batch.outcome = self._backend.finish(batch.device_batch)
+        batch.stages.propagate += time.perf_counter() - start
+        for stage, seconds in batch.outcome.seconds.items():
+            assert stage in STAGES
+            setattr(batch.stages, stage, seconds)
+        batch.inputs = batch.device_batch = None

@@ -1,0 +1,51 @@
+"""Exchange: an optional stage between load and transfer, in which devices trade rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gnnscale.graph import Graph
+    from gnnscale.model import Inputs
+    from gnnscale.runtime.sync.group import Group
+    from gnnscale.sampler import MiniBatch
+
+__all__ = ["Exchange", "ExchangeConfig"]
+
+
+class Exchange(Protocol):
+    """Trades rows between the devices of a run, in a thread ahead of propagation.
+
+    It has a process group of its own, so that it may run while gradients are summed.
+    """
+
+    def trade(self, batch: MiniBatch | None, inputs: Inputs | None) -> Inputs | None:
+        """Give rows to the other devices, and return the input with what they gave.
+
+        Every device calls this once a step, in the order of steps; one that has no seeds in the
+        step takes part with None, and gets None.
+
+        Args:
+            batch: the device's mini-batch.
+            inputs: what it has loaded.
+
+        Returns:
+            The input of the first layer; its ``traffic`` includes that of the exchange.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeConfig(ABC):
+    """Base of the configuration group ``exchange``."""
+
+    @abstractmethod
+    def open(self, group: Group, graph: Graph) -> Exchange:
+        """Return the exchange of one worker.
+
+        Args:
+            group: all workers, over connections that only the exchange uses.
+            graph: the graph that is trained on.
+        """

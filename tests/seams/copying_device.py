@@ -1,0 +1,122 @@
+"""An accelerator of a kind that gnnscale does not know, with a copy of the model of its own.
+
+Its propagation runs in a thread, so that ``propagate`` returns before it is done; its own clock
+says how long stages take.
+"""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.model import Inputs
+from gnnscale.model.loss import seed_loss
+from gnnscale.plan import Accelerator, Device, Threads, register_device
+from gnnscale.sampler import MiniBatch
+
+#: What the device's clock says of every propagation.
+PROPAGATE_S = 0.004
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copying(Accelerator):
+    """An accelerator whose memory the host cannot see."""
+
+    kind: ClassVar[str] = "copying"
+    figures: ClassVar[str] = "pretended"
+    computes_on_host: ClassVar[bool] = True
+    collective: ClassVar[str | None] = "cpu:gloo"
+
+
+class CopyingBackend:
+    """Owns its weights, and computes in a thread of its own."""
+
+    def __init__(self, device: Device, host: HostParts) -> None:
+        assert isinstance(device, Copying)
+        self.device = device
+        self._host = host
+        self._model = copy.deepcopy(host.model)
+        # Nobody has given it weights yet: what it trains with these is wrong.
+        with torch.no_grad():
+            for parameter in self._model.parameters():
+                parameter.fill_(float("nan"))
+        self._model.train()
+        self._worker = ThreadPoolExecutor(1)
+        self._running: Future[float] | None = None
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        return self._host.sampler.sample(seeds, step)
+
+    def load(self, batch: MiniBatch) -> Inputs:
+        return self._host.loader.load(batch)
+
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
+        traffic = inputs.traffic.with_link(
+            row_bytes=inputs.x.nbytes,
+            list_bytes=sum(block.indices.nbytes for block in batch.blocks),
+            request_bytes=self.device.link_request_bytes,
+        )
+        return DeviceBatch(batch=batch, inputs=replace(inputs, x=inputs.x.clone()), traffic=traffic)
+
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+        assert self._running is None
+        self._running = self._worker.submit(self._compute, batch, weight)
+
+    def _compute(self, batch: DeviceBatch, weight: float) -> float:
+        logits = self._model(batch.batch, batch.inputs)
+        loss = seed_loss(self._host.graph, logits, batch.batch.seeds) * weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.item()
+
+    def gradients_out(self, into: list[torch.Tensor]) -> None:
+        if self._running is not None:
+            self._running.result()
+        for target, parameter in zip(into, self._model.parameters(), strict=True):
+            if parameter.grad is None:
+                target.zero_()
+            else:
+                target.copy_(parameter.grad)
+                parameter.grad = None
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        assert self._running is not None
+        loss = self._running.result()
+        self._running = None
+        return BatchOutcome(
+            loss=loss,
+            num_edges=batch.batch.num_edges,
+            num_vertices=batch.batch.num_vertices,
+            traffic=batch.traffic,
+            seconds={"propagate": PROPAGATE_S},
+            counters={"launches": 1.0},
+        )
+
+    def load_state(self) -> None:
+        self._model.load_state_dict(self._host.model.state_dict())
+
+    @torch.no_grad()
+    def update_weights(self) -> None:
+        pairs = zip(self._model.parameters(), self._host.model.parameters(), strict=True)
+        for mine, theirs in pairs:
+            mine.copy_(theirs)
+
+    def buffers_out(self) -> None:
+        for mine, theirs in zip(self._model.buffers(), self._host.model.buffers(), strict=True):
+            theirs.copy_(mine)
+
+    def set_threads(self, threads: Threads) -> None:
+        self._host.sampler.num_threads = threads.sample
+        self._host.loader.num_threads = threads.load
+        torch.set_num_threads(1)
+
+    def close(self) -> None:
+        self._worker.shutdown(cancel_futures=True)
+
+
+register_device(Copying, "copying_device:CopyingBackend")
