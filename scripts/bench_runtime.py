@@ -198,18 +198,18 @@ def device(
     return "{" + ",".join(f"{key}:{value}" for key, value in options.items()) + "}"
 
 
-def eq_6(steps: list[dict[str, Any]], stage: int) -> float:
+def eq_6(steps: list[dict[str, Any]], stage: str) -> float:
     """Mean seconds of a stage on the device that was slowest in it; propagation as in eq. 9.
 
     There, the slowest trainer and the synchronisation, without what others wait for the slowest.
     """
     times = [[device["stage_s"] for device in step["devices"]] for step in steps]
-    full = [each for each in times if all(t[stage] is not None for t in each)]
+    full = [each for each in times if all(stage in t for t in each)]
     longest = [max(t[stage] for t in each) for each in full]
-    if stage == 3:
-        synced = [each for each in full if all(t[4] is not None for t in each)]
+    if stage == "propagate":
+        synced = [each for each in full if all("sync" in t for t in each)]
         return statistics.fmean(longest) + statistics.fmean(
-            min(t[4] for t in each) for each in synced
+            min(t["sync"] for t in each) for each in synced
         )
     return statistics.fmean(longest)
 
@@ -235,8 +235,9 @@ def prefetch(seconds: float, devices: tuple[int, ...]) -> dict[str, Any]:
                 for i, each in enumerate(step_seconds(steps))
                 if 5 <= i % per_epoch < per_epoch - 1
             ]
-            slowest = max(eq_6(steps[5:], stage) for stage in range(4))
-            late = max(d["late_steps"] or 0 for e in epochs for d in e["devices"])
+            stages = ("sample", "load", "transfer", "propagate")
+            slowest = max(eq_6(steps[5:], stage) for stage in stages)
+            late = max(d["counters"]["late_stages"] for e in epochs for d in e["devices"])
             found[f"{count} {mode}"] = {
                 "step_s": statistics.median(inner),
                 "mean_step_s": statistics.fmean(inner),
@@ -253,7 +254,7 @@ def prefetch(seconds: float, devices: tuple[int, ...]) -> dict[str, Any]:
                 f"{none / each['mean_step_s']:.2f}x",
                 f"{seconds / each['mean_step_s']:.1%}",
                 f"{each['slowest_stage_s'] / each['mean_step_s']:.1%}",
-                f"{each['late_stages']}",
+                f"{each['late_stages']:.0f}",
             ]
         )
     show(

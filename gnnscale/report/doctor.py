@@ -15,7 +15,7 @@ from gnnscale import ops
 from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.hardware import Machine, cuda_devices, find_machine, installed
 from gnnscale.plan.platform import Processor
-from gnnscale.report.terminal.live import gib
+from gnnscale.report.figures import gib
 
 __all__ = [
     "DoctorConfig",

@@ -12,12 +12,14 @@ from rich.table import Table
 
 from gnnscale.metrics import mteps
 from gnnscale.plan import DevicePlan
+from gnnscale.report.devices import device_label, least_real, present_stages
 from gnnscale.report.figures import milliseconds, signed_percent
 from gnnscale.report.files.steps import Steps
+from gnnscale.report.terminal.tables import fits
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.stages import STAGES, StageTimes
 
-__all__ = ["compare", "device_label", "prediction_basis", "print_prediction"]
+__all__ = ["compare", "prediction_basis", "print_prediction"]
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
@@ -29,17 +31,19 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     such step they are None. Every ``error`` is ``predicted / measured - 1``.
 
     Returns:
-        ``source``, ``step_s``, ``measured_step_s``, ``error``, ``by_rates_step_s`` and
-        ``by_rates_error`` (without the rehearsal, None where there was none), ``mteps``
-        (HyScale-GNN eq. 5), ``num_steps`` and ``devices``, each with ``name``, ``kind`` and, by
-        stage and per step, ``stage_times_s``, ``measured_stage_times_s`` and ``error``.
+        ``source``, ``figures`` (the kind of the measured ones), ``step_s``, ``measured_step_s``,
+        ``error``, ``by_rates_step_s`` and ``by_rates_error`` (without the rehearsal, None where
+        there was none), ``mteps`` (HyScale-GNN eq. 5), ``num_steps`` and ``devices``, each with
+        ``name``, ``kind``, ``figures`` and, by stage and per step, ``stage_times_s``,
+        ``measured_stage_times_s`` and ``error``.
     """
     if run.predicted is None:
         return None
-    chosen = _under(run.plan, steps)
+    chosen = _ran_under(run.plan, steps)
     step_s = _step_seconds(steps, chosen)
     return {
         "source": run.predicted.source,
+        "figures": least_real(share.device.figures for share in run.plan.shares),
         "step_s": run.predicted.step_s,
         "measured_step_s": step_s,
         "error": _error(run.predicted.step_s, step_s),
@@ -49,8 +53,9 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
         "num_steps": int(chosen.sum()),
         "devices": [
             {
-                "name": share.device.name,
+                "name": share.device.label,
                 "kind": share.device.kind,
+                "figures": share.device.figures,
                 **_stages(predicted, steps.stages[chosen, rank]),
             }
             for rank, (share, predicted) in enumerate(
@@ -61,22 +66,33 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
 
 
 def print_prediction(predicted: dict[str, Any], console: Console) -> None:
-    """Print the stage times that ``compare`` returned as a table, in milliseconds a step."""
+    """Print the stage times that ``compare`` returned as a table, in milliseconds a step.
+
+    A row of measured times is called by the kind of its figures. Stages that no device has are
+    left out.
+    """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
-    table.add_column("")
-    for stage in STAGES:
+    table.add_column("", no_wrap=True)
+    stages = present_stages(
+        device[times]
+        for device in predicted["devices"]
+        for times in ("stage_times_s", "measured_stage_times_s")
+    )
+    for stage in stages:
         table.add_column(stage, justify="right", no_wrap=True)
     for device in predicted["devices"]:
-        label = device_label(device["name"], device["kind"])
+        label = device_label(device["name"], device["kind"], device["figures"])
         rows = (
             (label, "predicted", device["stage_times_s"], milliseconds),
-            ("", "measured", device["measured_stage_times_s"], milliseconds),
+            ("", device["figures"], device["measured_stage_times_s"], milliseconds),
             ("", "error", device["error"], signed_percent),
         )
         for name, what, values, form in rows:
-            cells = (form(values[stage]) for stage in STAGES)
+            cells = (form(values[stage]) for stage in stages)
             table.add_row(name, what, *cells, end_section=what == "error")
+    if not fits(table, console):
+        table.padding = (0, 0, 0, 1)
     console.print(table)
     console.print(_verdict(predicted), highlight=False, soft_wrap=True)
 
@@ -96,15 +112,11 @@ def _verdict(predicted: dict[str, Any]) -> str:
     if predicted["measured_step_s"] is None:
         return said + "no two full mini-batches in a row ran under the first plan"
     error = signed_percent(predicted["error"])
-    return said + f"{seen} ms measured over {predicted['num_steps']} steps, error {error}"
+    seen = f"{seen} ms {predicted['figures']} over {predicted['num_steps']} steps"
+    return f"{said}{seen}, error {error}"
 
 
-def device_label(name: str | None, kind: str) -> str:
-    """Return a device's name, with its kind where the name does not tell it."""
-    return str(name) if kind in str(name) else f"{name} ({kind})"
-
-
-def _under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
+def _ran_under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
     """Which steps ran a full mini-batch with the split and the threads of ``plan``."""
     threads = [
         (each.threads.sample, each.threads.load, each.threads.propagate) for each in plan.shares
@@ -122,7 +134,7 @@ def _step_seconds(steps: Steps, chosen: NDArray[np.bool_]) -> float | None:
 
 
 def _stages(predicted: StageTimes, measured: NDArray[np.float64]) -> dict[str, Any]:
-    """One device's stages; ``measured`` is ``[steps, 5]``."""
+    """One device's stages; ``measured`` is ``[steps, len(STAGES)]``."""
     expected = {name: getattr(predicted, name) or None for name in STAGES}
     medians = {name: _median(measured[:, i]) for i, name in enumerate(STAGES)}
     return {

@@ -25,8 +25,12 @@ _STYLE = (
 
 
 def describe(scaling: Scaling) -> dict[str, Any]:
-    """Return plain values, fit for JSON; seconds, and million edges per second."""
+    """Return plain values, fit for JSON; seconds, and million edges per second.
+
+    A stage that a device has not is None.
+    """
     return {
+        "figures": "simulated",
         "graph": scaling.graph,
         "model": scaling.model,
         "platform": scaling.platform,
@@ -40,12 +44,12 @@ def describe(scaling: Scaling) -> dict[str, Any]:
                 "bottleneck": result.bottleneck,
                 "devices": [
                     {
-                        "name": share.device.name,
+                        "name": share.device.label,
                         "kind": share.device.kind,
                         "num_seeds": share.num_seeds,
                         "threads": asdict(share.threads),
                         "prefetch": share.prefetch,
-                        "stage_times_s": asdict(stages),
+                        "stage_times_s": {k: v or None for k, v in asdict(stages).items()},
                     }
                     for share, stages in zip(
                         result.plan.shares, result.predicted.devices, strict=True
@@ -80,15 +84,15 @@ def _row(scaling: Scaling, result: Simulated) -> list[str]:
 
 
 def draw(scaling: Scaling) -> str:
-    """Return the scaling curve as a whole SVG file, with the ideal one dashed (figure 9)."""
+    """Return the scaling curve as an SVG file, with the ideal one dashed (figure 9)."""
     first = max(scaling.results[0].num_accelerators, 1)
     results = sorted(scaling.results, key=lambda result: result.num_accelerators)
     points = [(each.num_accelerators, scaling.speedup(each)) for each in results]
     ideal = [(count, max(count, 1) / first) for count, _ in points]
-    most = max(value for _, value in (*points, *ideal))
+    highest = max(value for _, value in (*points, *ideal))
     plot = Plot(
-        x=Axis(title="accelerators", low=0, high=points[-1][0] + 0.5, whole=True),
-        y=Axis(title="speed-up", low=0, high=1.05 * most),
+        x=Axis(title="accelerators", low=0, high=points[-1][0] + 0.5, integer=True),
+        y=Axis(title="speed-up", low=0, high=1.05 * highest),
         top=34,
         height=300,
     )

@@ -20,12 +20,13 @@ from rich.table import Table
 from gnnscale.config import ConfigError
 from gnnscale.files import write_whole
 from gnnscale.options_file import load_yaml, read_regular
+from gnnscale.report.devices import MEASURED
 from gnnscale.report.files.summary import SUMMARY_FILE, write_json
 from gnnscale.report.page.bars import Bar, bar_chart
 
 __all__ = ["SweepReport", "collect", "over_seeds"]
 
-_FIGURES = (
+_COLUMNS = (
     *("status", "epochs", "best_epoch", "valid_metric", "test_metric"),
     *("epoch_time_s", "mteps", "speed_up"),
 )
@@ -67,8 +68,8 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     Each has ``job`` (its number), ``options`` (those overrides that differ between jobs),
     ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median. Where
     the sweep varies how runs are executed, ``speed_up`` is the first job's ``epoch_time_s`` over
-    this one's; it is None otherwise, and where either job has no such time. ``emulated`` tells
-    whether a device was.
+    this one's; it is None otherwise, and where either job has no such time. ``figures`` is the
+    kind of a job's figures, None where it has none.
     """
     found = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
@@ -85,11 +86,9 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 "job": number,
                 "options": {name: options.get(name) for name in varied},
                 "directory": str(file.parent.resolve()),
-                **{name: summary.get(name) for name in (*_FIGURES, "metric", "error")},
+                **{name: summary.get(name) for name in (*_COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
-                "emulated": any(
-                    each["figures"] == "emulated" for each in summary.get("devices", ())
-                ),
+                "figures": summary.get("figures"),
             }
         )
     if _compares_times(varied):
@@ -117,10 +116,9 @@ def _summary(file: Path) -> dict[str, Any]:
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         mean = (summary.get("epoch_time_s") or {}).get("median")
-        emulated = [each["figures"] == "emulated" for each in summary.get("devices", ())]
-        figures = [summary.get(name) for name in (*_FIGURES[1:5], "mteps")]
+        figures = [summary.get(name) for name in (*_COLUMNS[1:5], "mteps")]
         plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
-        if plain and all(type(each) is bool for each in emulated):
+        if plain and isinstance(summary.get("figures"), (str, type(None))):
             return dict(summary)
     except (
         OSError,
@@ -172,8 +170,8 @@ def _plot(jobs: Sequence[dict[str, Any]]) -> str:
         note = str(job["status"]) if seconds is None else f"{seconds:.3g} s"
         if job["speed_up"] is not None:
             note += f", {job['speed_up']:.2f}×"
-        if job["emulated"]:
-            note += ", emulated"
+        if job["figures"] not in (None, MEASURED):
+            note += f", {job['figures']}"
         label = " ".join(f"{name}={value}" for name, value in job["options"].items())
         bars.append(Bar(label=label or f"job {job['job']}", value=seconds, note=note))
     return bar_chart("Time per epoch, median", bars, unit="seconds: less is better")
@@ -183,9 +181,9 @@ def _csv(jobs: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     options = list(jobs[0]["options"])
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["job", *options, *_FIGURES, "metric", "directory", "error"])
+    writer.writerow(["job", *options, *_COLUMNS, "metric", "figures", "directory", "error"])
     for job in jobs:
-        figures = [job[name] for name in (*_FIGURES, "metric", "directory", "error")]
+        figures = [job[name] for name in (*_COLUMNS, "metric", "figures", "directory", "error")]
         writer.writerow([job["job"], *job["options"].values(), *figures])
     return text.getvalue()
 
@@ -204,12 +202,13 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
     for heading in ("job", *options, *figures):
         table.add_column(escape(heading), justify="left" if heading == "status" else "right")
     for job in jobs:
-        values = [job[name] for name in _FIGURES if compared or name != "speed_up"]
+        values = [job[name] for name in _COLUMNS if compared or name != "speed_up"]
         table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
     console.print(table)
-    emulated = ", ".join(str(job["job"]) for job in jobs if job["emulated"])
-    if emulated:
-        console.print(f"jobs with emulated devices: {emulated}", highlight=False)
+    for kind in dict.fromkeys(job["figures"] for job in jobs):
+        if kind not in (None, MEASURED):
+            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
+            console.print(f"jobs with {kind} figures: {numbers}", highlight=False, markup=False)
     for group in seeds:
         mean, std = group["test_metric"]["mean"], group["test_metric"]["std"]
         spread = "" if std is None else f" ± {std:.4f}"

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rich.console import Console
 
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
 from gnnscale.runtime.telemetry.records import TrainResult as Result
-from gnnscale.stages import SPAN, STAGES, StageTimes
+from gnnscale.stages import SPAN, STAGES, Access, StageTimes, Traffic
 
 BATCH = 1024
+#: Seconds of a seed in each stage, by rank; synchronisation takes the same for any slice.
+PER_SEED = (
+    {"sample": 4e-6, "load": 5e-6, "propagate": 30e-6},
+    {"sample": 4e-6, "load": 6e-6, "transfer": 9e-6, "propagate": 10e-6},
+)
+SYNC_S = 3e-4
 
 
 def hybrid_plan(num_seeds: int = 800) -> DevicePlan:
@@ -78,7 +88,23 @@ class MadeUpRun:
         observer.close()
 
 
-def make_up(*, num_epochs: int = 3, steps_per_epoch: int = 30, rank_count: int = 2) -> MadeUpRun:
+def make_up(
+    *,
+    num_epochs: int = 3,
+    steps_per_epoch: int = 30,
+    rank_count: int = 2,
+    cached: bool = False,
+    exchange: bool = False,
+) -> MadeUpRun:
+    """Make up a run.
+
+    Args:
+        num_epochs: how many epochs.
+        steps_per_epoch: how many steps each.
+        rank_count: 2 for the processor and the accelerator, 1 for the processor alone.
+        cached: whether the accelerator has a cache, which answers three rows of four.
+        exchange: whether devices trade rows.
+    """
     random = np.random.default_rng(3)
     plan = hybrid_plan() if rank_count == 2 else cpu_plan()
     records, spans, epochs = [], [], []
@@ -86,32 +112,43 @@ def make_up(*, num_epochs: int = 3, steps_per_epoch: int = 30, rank_count: int =
     split = plan.split
     for epoch in range(1, num_epochs + 1):
         begin, sums = clock, [StageTimes() for _ in plan.shares]
+        moved = [Traffic()] * rank_count
         for step in range(1, steps_per_epoch + 1):
             number = (epoch - 1) * steps_per_epoch + step - 1
             last = step == steps_per_epoch
-            devices = tuple(_work(plan, split, last, random))
+            sizes = [size // 3 if last else size for size in split]
+            devices = tuple(
+                DeviceStep(
+                    num_seeds=sizes[rank],
+                    threads=share.threads,
+                    stages=_stages(PER_SEED[rank], sizes[rank], random, exchange=exchange),
+                    traffic=_traffic(share, sizes[rank], cached=cached),
+                )
+                for rank, share in enumerate(plan.shares)
+            )
             decision, split_after = (None, split) if rank_count == 1 else _move(number, split)
             duration = max(_pipeline_seconds(device) for device in devices)
             for rank, device in enumerate(devices):
                 spans += _spans(rank, number, clock, device)
                 sums[rank].add(device.stages)
+                moved[rank] += device.traffic
             clock += duration
             records.append(
                 StepRecord(
                     epoch=epoch,
                     step=step,
                     num_steps=steps_per_epoch,
-                    loss=2.0 / (1 + number / 20),
+                    mean_loss=2.0 / (1 + number / 20),
                     num_edges=step * 200_000,
                     seconds=clock - begin,
                     global_step=number,
-                    step_loss=2.0 / (1 + number / 20) + float(random.normal(0, 0.05)),
+                    loss=2.0 / (1 + number / 20) + float(random.normal(0, 0.05)),
                     devices=devices,
                     decision=decision,
                 )
             )
             split = split_after
-        epochs.append(_epoch(epoch, clock - begin, sums, plan, split))
+        epochs.append(_epoch(epoch, clock - begin, sums, moved, plan, split))
         clock += 0.08
     started = Result(
         dataset="planted_partition",
@@ -131,17 +168,25 @@ def make_up(*, num_epochs: int = 3, steps_per_epoch: int = 30, rank_count: int =
     )
 
 
-def _work(
-    plan: DevicePlan, split: tuple[int, ...], last: bool, random: np.random.Generator
-) -> Iterator[DeviceStep]:
-    per_seed = ((4e-6, 5e-6, 0.0, 30e-6, 3e-4), (4e-6, 6e-6, 9e-6, 10e-6, 3e-4))
-    for rank, share in enumerate(plan.shares):
-        num_seeds = split[rank] // 3 if last else split[rank]
-        noise = random.normal(1, 0.05, size=5)
-        times = [rate * num_seeds * float(n) for rate, n in zip(per_seed[rank], noise, strict=True)]
-        times[4] = per_seed[rank][4] * float(noise[4])
-        stages = StageTimes(**dict(zip(STAGES, times, strict=True)))
-        yield DeviceStep(num_seeds=num_seeds, threads=share.threads, stages=stages)
+def _stages(
+    per_seed: dict[str, float], num_seeds: int, random: np.random.Generator, *, exchange: bool
+) -> StageTimes:
+    if exchange:
+        per_seed = {**per_seed, "exchange": 2e-6}
+    noise = dict(zip(STAGES, random.normal(1, 0.05, size=len(STAGES)).tolist(), strict=True))
+    times = {stage: rate * num_seeds * noise[stage] for stage, rate in per_seed.items()}
+    return StageTimes(**times, sync=SYNC_S * noise["sync"])
+
+
+def _traffic(share: DeviceShare, num_seeds: int, *, cached: bool) -> Traffic:
+    """Four rows of 100 bytes and a list of 10 for each seed."""
+    if not isinstance(share.device, Emulated):
+        return Traffic()
+    rows = Access(hits=3 * num_seeds, misses=num_seeds) if cached else Access()
+    row_bytes = (100 if cached else 400) * num_seeds
+    return Traffic(rows=rows).with_link(
+        row_bytes=row_bytes, list_bytes=10 * num_seeds, request_bytes=10
+    )
 
 
 def _move(number: int, split: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
@@ -175,26 +220,32 @@ def _spans(
 
 
 def _epoch(
-    epoch: int, seconds: float, sums: list[StageTimes], plan: DevicePlan, split: tuple[int, ...]
+    epoch: int,
+    seconds: float,
+    sums: list[StageTimes],
+    moved: list[Traffic],
+    plan: DevicePlan,
+    split: tuple[int, ...],
 ) -> EpochRecord:
     devices = []
     for rank, (share, times) in enumerate(zip(plan.shares, sums, strict=True)):
         emulated = isinstance(share.device, Emulated)
         stages: dict[str, Any] = asdict(times)
-        if not emulated:
-            stages["transfer"] = None
+        absent = {"exchange": not times.exchange, "transfer": not emulated}
+        stages |= {stage: None for stage, is_absent in absent.items() if is_absent}
         devices.append(
             DeviceEpoch(
                 name=str(share.device.name),
                 kind=share.device.kind,
+                figures=share.device.figures,
                 batch_share=split[rank] / BATCH,
                 threads=asdict(share.threads),
                 stage_times_s=stages,
-                host_to_device_bytes=150_000_000 if emulated else None,
+                host_to_device_bytes=moved[rank].link_bytes if emulated else None,
                 peak_rss_bytes=(900 + 40 * epoch + 100 * rank) << 20,
                 pss_bytes=(500 + 20 * epoch + 50 * rank) << 20,
-                late_s=0.001 if emulated else None,
-                late_steps=2 if emulated else None,
+                traffic=moved[rank],
+                counters={"late_s": 0.001, "late_stages": 2.0} if emulated else {},
             )
         )
     return EpochRecord(
@@ -232,5 +283,29 @@ def hybrid_run() -> MadeUpRun:
 
 
 @pytest.fixture(scope="session")
+def cached_run() -> MadeUpRun:
+    return make_up(cached=True)
+
+
+@pytest.fixture(scope="session")
+def exchange_run() -> MadeUpRun:
+    return make_up(exchange=True)
+
+
+@pytest.fixture(scope="session")
 def cpu_run() -> MadeUpRun:
     return make_up(rank_count=1)
+
+
+@pytest.fixture(scope="session")
+def write_run() -> Callable[..., tuple[str, dict[str, Any]]]:
+    """Writes a run's files into a directory, and returns its page and its summary."""
+
+    def write(directory: Path, run: MadeUpRun, **options: Any) -> tuple[str, dict[str, Any]]:
+        console = Console(file=io.StringIO())
+        report = RunReport(directory, epochs=3, options=options or {"seed": 0}, console=console)
+        run.tell(report)
+        summary = write_outcome(report, run.result, status="completed")
+        return (directory / "report.html").read_text(), summary
+
+    return write

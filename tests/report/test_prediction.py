@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from rich.console import Console
 
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.report.files.steps import StepLog, Steps, read_steps
-from gnnscale.report.prediction import compare, device_label, print_prediction
-from gnnscale.stages import StageTimes
+from gnnscale.report.prediction import compare, print_prediction
+from gnnscale.stages import STAGES, StageTimes
 
 
 def read(directory: Path, steps: Any) -> Steps:
@@ -39,6 +40,8 @@ def test_medians_are_over_full_mini_batches_under_the_first_plan(
     assert cpu["stage_times_s"]["transfer"] is None
     assert cpu["error"]["transfer"] is None
     assert (emulated["name"], emulated["kind"]) == ("emulated:1", "emulated")
+    assert (cpu["figures"], emulated["figures"]) == ("measured", "emulated")
+    assert compared["figures"] == "emulated"
     times = np.diff([step.seconds for step in before])
     assert compared["measured_step_s"] == pytest.approx(float(np.median(times)), abs=2e-6)
     assert compared["error"] == pytest.approx(0.0268 / float(np.median(times)) - 1, rel=1e-3)
@@ -84,18 +87,40 @@ def test_the_table_tells_both_times_and_the_error(tmp_path: Path, hybrid_run: An
     screen = io.StringIO()
     print_prediction(compared, Console(file=screen, width=80))
     lines = screen.getvalue().splitlines()
-    assert max(len(line) for line in lines) <= 100
+    # The table fits; the sentence under it is one line.
+    assert max(len(line) for line in lines[:-1]) <= 80
+    assert "exchange" not in screen.getvalue()
+    assert "transfer" not in screen.getvalue()
     emulated = next(i for i, line in enumerate(lines) if "emulated:1" in line)
     rows = [[cell.strip() for cell in lines[emulated + i].split("│")[1:-1]] for i in range(3)]
-    assert rows[0] == ["emulated:1", "predicted", "2.00", "5.00", "–", "1,500", "0.10"]
-    assert rows[1] == ["", "measured", "2.00", "4.00", "–", "1,500", "0.10"]
-    assert rows[2] == ["", "error", "+0 %", "+25 %", "–", "+0 %", "+0 %"]
+    assert rows[0] == ["emulated:1", "predicted", "2.00", "5.00", "1,500", "0.10"]
+    assert rows[1] == ["", "emulated", "2.00", "4.00", "1,500", "0.10"]
+    assert rows[2] == ["", "error", "+0 %", "+25 %", "+0 %", "+0 %"]
     assert lines[-1] == (
-        "step: 110 ms predicted with the rates of this_machine, 100 ms measured over 8 steps, "
+        "step: 110 ms predicted with the rates of this_machine, 100 ms emulated over 8 steps, "
         "error +10 %"
     )
 
 
-def test_a_label_always_tells_the_kind() -> None:
-    assert device_label("emulated:1", "emulated") == "emulated:1"
-    assert device_label("U250", "emulated") == "U250 (emulated)"
+def test_a_run_on_real_hardware_is_called_measured(tmp_path: Path, cpu_run: Any) -> None:
+    log = StepLog(tmp_path / "steps.jsonl")
+    for step in cpu_run.steps:
+        log.add(step)
+    log.flush()
+    compared = compare(cpu_run.result, read_steps(tmp_path / "steps.jsonl", num_devices=1))
+    assert compared is not None
+    screen = io.StringIO()
+    print_prediction(compared, Console(file=screen, width=80))
+    shown = screen.getvalue()
+    assert "emulated" not in shown
+    assert " ms measured over 87 steps" in shown
+
+
+def test_an_exchange_has_a_column_where_there_is_one(tmp_path: Path, exchange_run: Any) -> None:
+    compared = compare(exchange_run.result, read(tmp_path, exchange_run.steps))
+    assert compared is not None
+    screen = io.StringIO()
+    print_prediction(compared, Console(file=screen, width=80))
+    assert "…" not in screen.getvalue()
+    heading = next(line for line in screen.getvalue().splitlines() if "sample" in line)
+    assert re.findall(r"\w+", heading) == ["device", *STAGES]

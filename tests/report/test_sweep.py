@@ -20,7 +20,7 @@ def job(directory: Path, number: int, overrides: list[str], **summary: object) -
 
 
 def completed(
-    test_metric: float, seconds: float = 1.5, *, emulated: bool = False
+    test_metric: float, seconds: float = 1.5, *, figures: str = "measured"
 ) -> dict[str, object]:
     return {
         "status": "completed",
@@ -31,7 +31,7 @@ def completed(
         "metric": "accuracy",
         "epoch_time_s": {"mean": 2.0, "median": seconds},
         "mteps": 6.5,
-        "devices": [{"emulated": emulated}],
+        "figures": figures,
     }
 
 
@@ -98,7 +98,9 @@ def ablation(directory: Path) -> None:
     ):
         summary = {"status": "failed", "error": "no memory"}
         if seconds:
-            summary = completed(0.5, seconds, emulated=name != "baseline")
+            summary = completed(
+                0.5, seconds, figures="measured" if name == "baseline" else "emulated"
+            )
         job(directory, number, [f"experiment={name}"], **summary)
 
 
@@ -115,7 +117,7 @@ def test_an_ablation_tells_speed_up_against_its_first_job(
     assert "MTEPS" in heading
     row = next(line for line in shown.splitlines() if "hybrid_drm" in line)
     assert "1.5000" in row
-    assert "jobs with emulated devices: 1, 2\n" in shown
+    assert "jobs with emulated figures: 1, 2\n" in shown
     assert "2.0000" in row
 
 
@@ -157,8 +159,9 @@ def test_what_else_lies_in_the_folder_of_a_sweep(
     monkeypatch.setenv("SECRET", "told")
     job(tmp_path, 0, ["seed=0", "~experiment", "name=${oc.env:SECRET}"], **completed(0.5))
     job(tmp_path, 1, ["seed=1", "name=x"], **completed(0.5))
-    job(tmp_path, 2, ["seed=2"], status="completed", devices=5, epoch_time_s=[1])
+    job(tmp_path, 2, ["seed=2"], status="completed", epoch_time_s=[1])
     job(tmp_path, 3, ["seed=3"], **(completed(0.5) | {"test_metric": "0.5"}))
+    job(tmp_path, 4, ["seed=4"], **(completed(0.5) | {"figures": ["measured"]}))
     (tmp_path / "1" / "summary.json").write_text("[" * 100_000)
     for number, text in enumerate(("- !!python/name:os.system", "5", "[1", "hydra: 3")):
         folder = tmp_path / f"other{number}"
@@ -167,8 +170,8 @@ def test_what_else_lies_in_the_folder_of_a_sweep(
         for name in ("overrides.yaml", "hydra.yaml"):
             (folder / ".hydra" / name).write_text(text)
     jobs = collect(tmp_path)
-    assert [each["job"] for each in jobs] == [0, 1, 2, 3]
-    assert [each["status"] for each in jobs] == ["completed", "failed", "failed", "failed"]
+    assert [each["job"] for each in jobs] == [0, 1, 2, 3, 4]
+    assert [each["status"] for each in jobs] == ["completed", *["failed"] * 4]
     # Text that OmegaConf would evaluate stays as it was typed.
     assert jobs[0]["options"]["name"] == "${oc.env:SECRET}"
 

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from gnnscale.files import write_whole
 from gnnscale.hardware import find_machine, installed
 from gnnscale.metrics import mteps, nvtps
 from gnnscale.plan import Device
-from gnnscale.stages import STAGES
+from gnnscale.report.devices import least_real
+from gnnscale.stages import STAGES, Traffic
 
 if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
     from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
@@ -43,7 +45,8 @@ def summarise(
     """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
 
     ``train_loss`` is that of the last epoch, ``valid_metric`` and ``test_metric`` those of
-    ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs.
+    ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is the kind of the
+    run's figures, ``measured`` where those of all its devices are.
 
     Args:
         run: what is known of the run.
@@ -60,6 +63,7 @@ def summarise(
         "dataset": run.dataset,
         "model": run.model,
         "seed": run.seed,
+        "figures": least_real(share.device.figures for share in run.plan.shares),
         "epochs": len(epochs),
         "stopped_early": run.stopped_early,
         "best_epoch": run.best_epoch,
@@ -87,11 +91,11 @@ def summarise(
 
 
 def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
-    """One device: means of an epoch, and its memory and its lateness over the whole run."""
+    """One device: means of an epoch; hit rates, memory and counters are of the whole run."""
     last = epochs[-1] if epochs else None
     sent = _mean(each.host_to_device_bytes for each in epochs)
     return {
-        "name": device.name,
+        "name": device.label,
         "kind": device.kind,
         "figures": device.figures,
         "batch_share": _mean(each.batch_share for each in epochs),
@@ -100,11 +104,29 @@ def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
             name: _mean(each.stage_times_s[name] for each in epochs) for name in STAGES
         },
         "host_to_device_bytes": None if sent is None else round(sent),
-        "feature_hit_rate": None,
-        "topology_hit_rate": None,
+        "traffic": _mean_traffic(epochs),
+        **_hit_rates(sum((each.traffic for each in epochs), Traffic())),
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
         "counters": _counters(epochs),
+    }
+
+
+def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | None:
+    """Counts of rows and of lists, mean of an epoch; None without an epoch."""
+    if not epochs:
+        return None
+    total = asdict(sum((each.traffic for each in epochs), Traffic()))
+    return {
+        part: {name: round(count / len(epochs)) for name, count in counts.items()}
+        for part, counts in total.items()
+    }
+
+
+def _hit_rates(traffic: Traffic) -> dict[str, float | None]:
+    return {
+        "feature_hit_rate": traffic.rows.hit_rate,
+        "topology_hit_rate": traffic.lists.hit_rate,
     }
 
 
@@ -138,8 +160,10 @@ def append_metrics(directory: Path, epoch: EpochRecord) -> None:
 
 
 def _line(epoch: EpochRecord) -> str:
+    devices = [{**asdict(each), **_hit_rates(each.traffic)} for each in epoch.devices]
     figures = {
         **epoch.to_dict(),
+        "devices": devices,
         "mteps": mteps(epoch.num_edges, epoch.epoch_time_s),
         "nvtps": nvtps(epoch.num_vertices, epoch.epoch_time_s),
     }

@@ -1,6 +1,7 @@
 """``trace.json``: the stages of the first steps, to be opened in Perfetto or ``chrome://tracing``.
 
-The format is Chrome's trace events: a process for each worker, and in it a thread for each stage.
+The format is Chrome's trace events: a process for each worker, and in it a thread for each stage
+that it has.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from gnnscale.files import write_whole
 from gnnscale.plan import DevicePlan
+from gnnscale.report.devices import device_label
 from gnnscale.stages import SPAN, STAGES
 
 __all__ = ["TRACE_FILE", "Spans", "write_trace"]
@@ -61,21 +63,22 @@ def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
         plan: names the workers, by rank.
         spans: ``[num_spans]`` of ``SPAN``.
     """
-    events = [*_names(plan), *_events(spans)]
+    events = [*_names(plan, spans), *_events(spans)]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     write_whole(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
 
 
-def _names(plan: DevicePlan) -> Iterator[dict[str, Any]]:
+def _names(plan: DevicePlan, spans: NDArray[np.void]) -> Iterator[dict[str, Any]]:
     """Metadata events; ids count from 1, as 0 means the idle process to Perfetto."""
     for rank, share in enumerate(plan.shares):
         process = {"ph": "M", "pid": rank + 1}
-        name = f"{share.device.name} ({share.device.kind})"
+        device = share.device
+        name = device_label(device.label, device.kind, device.figures)
         yield {**process, "name": "process_name", "args": {"name": name}}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": rank}}
-        for stage, stage_name in enumerate(STAGES):
+        for stage in np.unique(spans["stage"][spans["device"] == rank]).tolist():
             thread = {**process, "tid": stage + 1}
-            yield {**thread, "name": "thread_name", "args": {"name": stage_name}}
+            yield {**thread, "name": "thread_name", "args": {"name": STAGES[stage]}}
             yield {**thread, "name": "thread_sort_index", "args": {"sort_index": stage}}
 
 

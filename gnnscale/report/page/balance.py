@@ -40,7 +40,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
             shown.number,
             shown.threads[:, rank, used].astype(np.float64),
             x=steps_axis(shown),
-            y=Axis(title="host threads", low=0, high=highest, whole=True),
+            y=Axis(title="host threads", low=0, high=highest, integer=True),
             marks=decision_marks(shown),
         )
         note = f'<p class="soft">{_TURNS[share.prefetch]}</p>'
@@ -54,7 +54,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _shares(plan: DevicePlan, steps: Steps) -> str:
-    labels = [(device_css(i), str(s.device.name)) for i, s in enumerate(plan.shares)]
+    labels = [(device_css(i), s.device.label) for i, s in enumerate(plan.shares)]
     batch = np.maximum(steps.num_seeds.sum(axis=1, keepdims=True), 1)
     marks = decision_marks(steps)
     chart = stacked_chart(
@@ -96,7 +96,7 @@ def _decisions(steps: Steps) -> str:
 def steps_axis(steps: Steps) -> Axis:
     """Return the axis of a plot over steps."""
     low, high = float(steps.number[0]), float(steps.number[-1])
-    return Axis(title="step", low=low, high=high + 1, whole=True)
+    return Axis(title="step", low=low, high=high + 1, integer=True)
 
 
 def decision_marks(steps: Steps) -> list[Mark]:

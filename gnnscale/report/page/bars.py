@@ -23,7 +23,7 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
-    """Return a whole SVG file of horizontal bars, with colours for light and for dark."""
+    """Return an SVG file of horizontal bars, with colours for light and for dark."""
     left = 16 + 7.2 * max((len(bar.label) for bar in bars), default=0)
     width, height = left + 620, 46 + 26 * len(bars)
     longest = max((bar.value or 0.0 for bar in bars), default=0.0) or 1.0

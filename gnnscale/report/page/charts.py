@@ -135,7 +135,7 @@ def _curve(plot: Plot, curve: Curve) -> list[str]:
 
 
 def _figures(values: NDArray[np.float64], parts: Sequence[slice]) -> NDArray[np.float64]:
-    """Least, middle and greatest of each part, ``[3, len(parts)]``; NaN where it has none."""
+    """Min, median and max of each part, ``[3, len(parts)]``; NaN where it has none."""
     figures = np.full((3, len(parts)), np.nan)
     for i, part in enumerate(parts):
         known = values[part][np.isfinite(values[part])]

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from gnnscale.report.figures import ABSENT, count, gib, percent
+from gnnscale.report.devices import MEASURED
+from gnnscale.report.figures import ABSENT, count, gib
 from gnnscale.report.files.steps import Steps
 from gnnscale.report.page import sections
 from gnnscale.report.page.balance import shares_and_threads
-from gnnscale.report.page.cards import badge, device_css
+from gnnscale.report.page.cards import badge
+from gnnscale.report.page.devices import devices, traffic
 from gnnscale.runtime.telemetry.records import TrainResult
-from gnnscale.stages import STAGES
 
 __all__ = ["REPORT_FILE", "render"]
 
@@ -44,9 +45,10 @@ def render(
         options: the run's options as plain values.
     """
     parts = {
-        "Devices": _devices(summary),
+        "Devices": devices(summary),
         "Loss and metric": sections.learning(run.history, steps, summary),
         "Stage times": sections.stage_times(run.plan, steps),
+        "Traffic": traffic(run.plan, steps, summary),
         "Batch shares and threads": shares_and_threads(run.plan, steps),
         "Predicted and measured": sections.prediction(summary["predicted"]),
         "Pipeline": sections.pipeline(run.plan, steps, spans),
@@ -71,20 +73,18 @@ def _asset(name: str) -> str:
 
 def _header(summary: dict[str, Any]) -> str:
     status = escape(summary["status"])
-    emulated = any(device["figures"] == "emulated" for device in summary["devices"])
+    figures = summary["figures"]
     error = f'<div class="error">{escape(summary["error"])}</div>' if summary["error"] else ""
     warning = (
-        f'<div class="note">{badge("emulated")} Emulated devices compute on this machine\'s cores '
-        "and take the time that their metadata say; figures of this run are not those of real "
-        "hardware.</div>"
+        f'<div class="note">{badge(figures)} Devices with this mark are not real hardware, and '
+        "so the figures of this run are not those of real hardware.</div>"
     )
-    mark = badge("emulated") if emulated else ""
     return (
         f'<div class="head"><h1>{escape(summary["dataset"])} · {escape(summary["model"])}</h1>'
-        f'<span class="status {status}">{status}</span>{mark}</div>'
+        f'<span class="status {status}">{status}</span>{badge(figures)}</div>'
         f'<p class="soft">gnnscale {escape(str(summary["versions"]["gnnscale"]))}, '
         f"seed {summary['seed']}, {escape(summary['processor'])}</p>"
-        f"{error}{warning if emulated else ''}{_tiles(summary)}"
+        f"{error}{'' if figures == MEASURED else warning}{_tiles(summary)}"
     )
 
 
@@ -112,36 +112,6 @@ def _tiles(summary: dict[str, Any]) -> str:
 
 def _score(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.4f}"
-
-
-def _devices(summary: dict[str, Any]) -> str:
-    stages = "".join(f"<th>{name} s</th>" for name in STAGES)
-    rows = "".join(_device(rank, device) for rank, device in enumerate(summary["devices"]))
-    return (
-        '<div class="card wide"><table><tr><th class="left">device</th><th class="left">kind</th>'
-        f"<th>share</th><th>threads</th>{stages}<th>over its link</th><th>late steps</th></tr>"
-        f'{rows}</table><p class="soft">Means of an epoch; threads of sample / load / propagate at '
-        "the end. Late steps: those in which the host was slower than the device it emulates."
-        "</p></div>"
-    )
-
-
-def _device(rank: int, device: dict[str, Any]) -> str:
-    threads = device["threads"]
-    shown = ABSENT if threads is None else " / ".join(str(value) for value in threads.values())
-    times = (device["stage_times_s"][name] for name in STAGES)
-    cells = [
-        percent(device["batch_share"]),
-        shown,
-        *(ABSENT if value is None else f"{value:.3f}" for value in times),
-        gib(device["host_to_device_bytes"]),
-        count(device["counters"].get("late_stages")),
-    ]
-    return (
-        f'<tr><td class="left"><i class="{device_css(rank)}"></i>{escape(str(device["name"]))}</td>'
-        f'<td class="left">{badge(device["kind"]) or escape(device["kind"])}</td>'
-        f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-    )
 
 
 def _options(options: Mapping[str, Any], summary: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
     best = summary["best_epoch"]
     chart = line_chart(
         [curve],
-        x=Axis(title="epoch", low=float(x[0]), high=float(x[-1]), whole=True),
+        x=Axis(title="epoch", low=float(x[0]), high=float(x[-1]), integer=True),
         y=Axis(title=name, low=low, high=min(high, 1.0) if y.max() <= 1 else high),
         marks=[Mark(x=best, label=f"best epoch, {best}")],
     )
@@ -108,7 +108,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     longest = max(times, default=0.0) or 1e-3
     cards = [
         card(
-            f"{escape(str(device['name']))}{badge(device['kind'])}",
+            f"{escape(device['name'])}{badge(device['figures'])}",
             prediction_chart(device, longest=longest),
         )
         for device in predicted["devices"]
@@ -116,7 +116,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     step = (
         f"A step: <b>{milliseconds(predicted['step_s'])} ms</b> predicted "
         f"{escape(prediction_basis(predicted))}, "
-        f"<b>{milliseconds(predicted['measured_step_s'])} ms</b> measured, "
+        f"<b>{milliseconds(predicted['measured_step_s'])} ms</b> {escape(predicted['figures'])}, "
         f"error <b>{signed_percent(predicted['error'])}</b>. Medians over "
         f"{predicted['num_steps']:,} full mini-batches under the plan that the run began with."
     )
@@ -129,14 +129,14 @@ def prediction(predicted: dict[str, Any] | None) -> str:
 
 
 def memory(run: TrainResult) -> str:
-    """DeviceBatch and proportional set of every worker over the epochs that it trained."""
+    """Memory of every worker over the epochs that it trained: resident and proportional set."""
     workers = [run.epochs_of(rank) for rank in range(len(run.plan.shares))]
     if not all(workers):
         return nothing("No epoch was finished.")
     curves, rows, key = [], [], []
     for rank, found in enumerate(workers):
         device = list(found.values())[-1]
-        name, css = f"{device.name}", device_css(rank)
+        name, css = device.name, device_css(rank)
         x = np.array(list(found), dtype=np.float64)
         rss = np.array([each.peak_rss_bytes for each in found.values()]) / 2**30
         pss = np.array([_nan(each.pss_bytes) for each in found.values()]) / 2**30
@@ -145,7 +145,7 @@ def memory(run: TrainResult) -> str:
         if np.isfinite(pss).any():
             curves.append(Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
         rows.append(
-            f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.kind)}</td>'
+            f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.figures)}</td>'
             f"<td>{gib(device.peak_rss_bytes)}</td><td>{gib(device.pss_bytes)}</td></tr>"
         )
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
@@ -155,7 +155,7 @@ def memory(run: TrainResult) -> str:
             title="epoch",
             low=min(float(curve.x[0]) for curve in curves),
             high=max(float(curve.x[-1]) for curve in curves),
-            whole=True,
+            integer=True,
         ),
         y=Axis(title="GiB", low=0, high=high or 1.0),
     )
@@ -181,8 +181,8 @@ def pipeline(plan: DevicePlan, steps: Steps, spans: NDArray[np.void]) -> str:
     present = [STAGES[i] for i in np.unique(shown["stage"]).tolist()]
     key = legend([(f"s-{name}", name) for name in present])
     note = (
-        '<p class="soft">Numbers are steps; shades alternate from step to step. The first '
-        "steps of the run, whole, are in trace.json, which Perfetto opens.</p>"
+        '<p class="soft">Numbers are steps; shades alternate from step to step. The full '
+        "timeline of the first steps is in trace.json, which Perfetto opens.</p>"
     )
     return f'<div class="card wide">{key}{timeline(plan, shown)}{note}</div>'
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Axis", "Plot", "bins", "number", "path", "text", "ticks"]
 
-#: A curve has at most so many points: three for each bin, its least, middle and greatest.
+#: A curve has at most so many points: three for each bin, its min, median and max.
 MAX_POINTS = 1000
 #: What is drawn may stand out of the axes by so many pixels: half a dot or half a line.
 _MARGIN = 4
@@ -26,13 +26,13 @@ class Axis:
         title: quantity and unit.
         low: value at its beginning.
         high: value at its end.
-        whole: whether only whole numbers make sense.
+        integer: whether only whole numbers make sense.
     """
 
     title: str
     low: float
     high: float
-    whole: bool = False
+    integer: bool = False
 
     def __post_init__(self) -> None:
         if not self.high > self.low:
@@ -116,11 +116,11 @@ class Plot:
         """Grid, ticks and titles."""
         right, floor = self.width - self.right, self.height - self.bottom
         parts = []
-        for value, label in ticks(self.y.low, self.y.high, 6, whole=self.y.whole):
+        for value, label in ticks(self.y.low, self.y.high, 6, integer=self.y.integer):
             at = self.down(value)
             parts.append(f'<path class="grid" d="M{self.left:g} {number(at)}H{right:g}"/>')
             parts.append(text(self.left - 6, at + 4, label, anchor="end"))
-        for value, label in ticks(self.x.low, self.x.high, 7, whole=self.x.whole):
+        for value, label in ticks(self.x.low, self.x.high, 7, integer=self.x.integer):
             at = self.across(value)
             parts.append(f'<path class="axis" d="M{number(at)} {floor:g}v4"/>')
             parts.append(text(at, floor + 16, label, anchor="middle"))
@@ -134,12 +134,14 @@ class Plot:
         return parts
 
 
-def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[tuple[float, str]]:
-    """Return round values from ``low`` to ``high``, ``most`` and one at the most, with labels."""
-    raw = (high - low) / most
+def ticks(
+    low: float, high: float, max_steps: int, *, integer: bool = False
+) -> list[tuple[float, str]]:
+    """Return round values from ``low`` to ``high`` with labels, ``max_steps`` + 1 at most."""
+    raw = (high - low) / max_steps
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw * (1 - 1e-9))
-    if whole:
+    if integer:
         step = max(1.0, step)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     first = math.ceil(low / step - 1e-9)
@@ -174,8 +176,8 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
     """Return the parts of a curve that become one place in the plot each.
 
-    A curve short enough keeps each of its points. Otherwise a part gives three figures, its least,
-    middle and greatest, which count as points each.
+    A curve short enough keeps each of its points. Otherwise a part gives three figures, its min,
+    median and max, which count as points each.
     """
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.plan import DevicePlan
+from gnnscale.report.devices import device_label
 from gnnscale.report.page.svg import number, text, ticks
-from gnnscale.report.prediction import device_label
 from gnnscale.stages import STAGES
 
 __all__ = ["excerpt", "timeline"]
@@ -68,8 +68,9 @@ def timeline(plan: DevicePlan, spans: NDArray[np.void]) -> str:
     parts: list[str] = []
     top = 0.0
     for rank, share in enumerate(plan.shares):
+        device = share.device
         mine = spans[spans["device"] == rank]
-        label = device_label(share.device.name, share.device.kind)
+        label = device_label(device.label, device.kind, device.figures)
         parts.append(text(_LEFT, top + 16, label, css="strong"))
         top += _HEADING
         for stage in np.unique(mine["stage"]).tolist():

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from gnnscale.files import write_whole
-from gnnscale.metrics import mteps, peak_rss_bytes
+from gnnscale.metrics import mteps
 from gnnscale.plan import DevicePlan
+from gnnscale.report.devices import MEASURED
 from gnnscale.report.figures import gib
 from gnnscale.report.files.steps import STEPS_FILE, StepLog
 from gnnscale.report.files.summary import append_metrics, write_metrics
@@ -25,7 +26,7 @@ from gnnscale.report.files.trace import TRACE_FILE, Spans
 from gnnscale.report.terminal.panel import LivePanel, epoch_bar
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 
-__all__ = ["RunReport", "epoch_line", "gib"]
+__all__ = ["RunReport", "epoch_line"]
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class RunReport:
         self._last_line = 0.0
         self._last_progress = 0.0
         self._last_decision = 0.0
-        self._num_untold = 0
+        self._num_not_logged = 0
 
     def started(self, run: TrainResult) -> None:
         """Write the run's options, and the epochs it resumes behind."""
@@ -88,7 +89,7 @@ class RunReport:
         if self._console.is_terminal:
             self._draw(record)
         else:
-            self._tell(record)
+            self._log(record)
 
     def traced(self, spans: NDArray[np.void]) -> None:
         """Keep the spans for ``trace.json``."""
@@ -123,36 +124,36 @@ class RunReport:
         """Move the bar, which appears when an epoch, or a run on several devices, takes longer."""
         assert self.run is not None
         plan = self.run.plan
-        several = _worth_a_line_each(plan)
-        seconds = time.monotonic() - self._start if several else record.seconds
+        each_device = _shows_each_device(plan)
+        seconds = time.monotonic() - self._start if each_device else record.seconds
         if self._bar is None and seconds < _SHOW_AFTER_S:
             return
         if self._bar is None:
-            self._bar = LivePanel(plan, self._console) if several else epoch_bar(self._console)
+            self._bar = LivePanel(plan, self._console) if each_device else epoch_bar(self._console)
             self._task = self._bar.add_task("", total=record.num_steps, figures="")
             self._bar.start()
         rate = mteps(record.num_edges, record.seconds)
-        # Elsewhere the workers have the memory, not this process.
-        memory = "" if several else f"  {gib(peak_rss_bytes())}"
         if isinstance(self._bar, LivePanel):
             self._bar.take(record)
         self._bar.update(
             self._task,
             description=f"epoch {record.epoch}/{self._epochs}",
             completed=record.step,
-            figures=f"loss {record.mean_loss:.4f}  {rate:.1f} M edges/s{memory}",
+            figures=f"loss {record.mean_loss:.4f}  {rate:.1f} M edges/s",
         )
 
-    def _tell(self, record: StepRecord) -> None:
+    def _log(self, record: StepRecord) -> None:
         """Log a decision, and every now and then how far a long epoch is."""
         now = time.monotonic()
         if record.decision is not None:
             if now - self._last_decision < _SHOW_AFTER_S:
-                self._num_untold += 1
+                self._num_not_logged += 1
             else:
-                untold = f" ({self._num_untold} before it not shown)" if self._num_untold else ""
-                log.info(f"step {record.global_step}: DRM: {record.decision}{untold}")
-                self._last_decision, self._num_untold = now, 0
+                more = (
+                    f" ({self._num_not_logged} before it not shown)" if self._num_not_logged else ""
+                )
+                log.info(f"step {record.global_step}: DRM: {record.decision}{more}")
+                self._last_decision, self._num_not_logged = now, 0
         if now - self._last_progress >= _PROGRESS_EVERY_S:
             self._last_progress = now
             log.info(
@@ -178,6 +179,7 @@ def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
     )
 
 
-def _worth_a_line_each(plan: DevicePlan) -> bool:
-    """Whether the devices are shown one by one: not for processor cores alone in one process."""
-    return len(plan.shares) > 1 or plan.shares[0].device.kind != "cpu"
+def _shows_each_device(plan: DevicePlan) -> bool:
+    """Whether devices get a line each: not where there is only the host itself."""
+    device = plan.shares[0].device
+    return len(plan.shares) > 1 or not device.on_host or device.figures != MEASURED

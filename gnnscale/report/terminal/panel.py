@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gnnscale.plan import DevicePlan, DeviceShare
+from gnnscale.report.devices import MEASURED, kind_label
 from gnnscale.report.figures import ABSENT, milliseconds, percent
+from gnnscale.report.terminal.tables import fits
 from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
 from gnnscale.stages import STAGES
 
@@ -21,8 +23,8 @@ __all__ = ["LivePanel", "epoch_bar"]
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.
 _NUM_STEPS = 16
 _SHARE_BAR = 10
-#: Narrower terminals get stage times in one column, and narrower still, none.
-_WIDE, _NARROW = 112, 78
+#: Narrower terminals get no stage times.
+_NARROW = 78
 
 
 class LivePanel(Progress):
@@ -36,6 +38,7 @@ class LivePanel(Progress):
     def __init__(self, plan: DevicePlan, console: Console) -> None:
         self._plan = plan
         self._steps: deque[tuple[DeviceStep, ...]] = deque(maxlen=_NUM_STEPS)
+        self._stages: tuple[str, ...] = ()
         self._decision: str | None = None
         # Four times a second is enough for the eye, and leaves the cores to the training.
         super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
@@ -43,6 +46,11 @@ class LivePanel(Progress):
     def take(self, record: StepRecord) -> None:
         """Remember what the devices did in a step."""
         self._steps.append(record.devices)
+        self._stages = tuple(
+            name
+            for name in STAGES
+            if name in self._stages or any(getattr(each.stages, name) for each in record.devices)
+        )
         if record.decision is not None:
             self._decision = f"step {record.global_step}: {record.decision}"
 
@@ -55,22 +63,25 @@ class LivePanel(Progress):
             yield Text(f"DRM  {self._decision}", style="cyan", no_wrap=True, overflow="ellipsis")
 
     def _devices(self) -> Table:
-        width = self.console.width
-        if width >= _WIDE:
-            headings = [f"{stage} ms" for stage in STAGES]
-        else:
-            headings = ["ms sample/load/…/sync"] if width >= _NARROW else []
+        """A line for each device, with as much of its stage times as fits."""
+        separate = self._table([f"{stage} ms" for stage in self._stages], gap=2)
+        if fits(separate, self.console):
+            return separate
+        return self._table(
+            [_combined(self._stages)] if self.console.width >= _NARROW else [], gap=1
+        )
+
+    def _table(self, headings: list[str], *, gap: int) -> Table:
         steps = list(self._steps)
-        gap = 2 if width >= _WIDE else 1
         table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", pad_edge=False)
         table.add_column("device", no_wrap=True)
-        table.add_column("kind", no_wrap=True, min_width=len("emulated"))
+        table.add_column("kind", no_wrap=True)
         for heading in ("share", "seeds", "threads", *headings):
             table.add_column(heading, no_wrap=True, justify="right")
         batch = sum(device.num_seeds for device in steps[-1])
         for rank, share in enumerate(self._plan.shares):
             mine = [step[rank] for step in steps]
-            times = _stages(mine)
+            times = _stage_times(mine, self._stages)
             shown = times if len(headings) == len(times) else ["/".join(times)]
             table.add_row(*_cells(share, mine, batch), *(shown if headings else ()))
         return table
@@ -91,23 +102,31 @@ def _columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn, ...]:
 
 
 def _cells(share: DeviceShare, steps: list[DeviceStep], batch: int) -> tuple[Text | str, ...]:
-    last = steps[-1]
+    last, device = steps[-1], share.device
+    style = "" if device.figures == MEASURED else "yellow"
     part = last.num_seeds / batch if batch else 0.0
     filled = round(part * _SHARE_BAR)
     bar = Text("█" * filled, style="green") + Text("░" * (_SHARE_BAR - filled), style="dim")
     threads = last.threads
     return (
-        str(share.device.name),
-        Text(share.device.kind, style="yellow" if share.device.kind == "emulated" else ""),
+        device.label,
+        Text(kind_label(device.kind, device.figures), style=style),
         bar + Text(f" {percent(part):>5}"),
         f"{last.num_seeds:,}",
         f"{threads.sample}/{threads.load}/{threads.propagate}",
     )
 
 
-def _stages(steps: list[DeviceStep]) -> list[str]:
+def _stage_times(steps: list[DeviceStep], stages: tuple[str, ...]) -> list[str]:
+    """Medians in milliseconds."""
     shown = []
-    for name in STAGES:
+    for name in stages:
         median = statistics.median(getattr(step.stages, name) for step in steps)
         shown.append(milliseconds(median) if median else ABSENT)
     return shown
+
+
+def _combined(stages: tuple[str, ...]) -> str:
+    """The heading of all stage times in one column."""
+    names = stages if len(stages) < 4 else (*stages[:2], "…", stages[-1])
+    return f"ms {'/'.join(names)}"

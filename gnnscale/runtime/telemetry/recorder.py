@@ -170,6 +170,7 @@ class StepRecorder:
         return DeviceEpoch(
             name=device.label,
             kind=device.kind,
+            figures=device.figures,
             batch_share=self._seeds[rank] / max(sum(self._seeds), 1),
             threads=threads,
             stage_times_s=times,

@@ -79,6 +79,7 @@ class DeviceEpoch:
     Attributes:
         name: as in the device plan.
         kind: as in the device plan: ``cpu``, ``emulated``.
+        figures: the kind of its figures, ``Device.figures``.
         batch_share: mean part of a mini-batch's seeds.
         threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
         stage_times_s: seconds in each stage, None for a stage that it has not.
@@ -93,6 +94,7 @@ class DeviceEpoch:
 
     name: str
     kind: str
+    figures: str
     batch_share: float
     threads: dict[str, int]
     stage_times_s: dict[str, float | None]

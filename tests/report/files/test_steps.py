@@ -12,6 +12,7 @@ import pytest
 
 from gnnscale.report.files.steps import StepLog, read_steps
 from gnnscale.report.files.summary import write_json
+from gnnscale.stages import STAGES
 
 
 def write(file: Path, steps: Any) -> None:
@@ -19,6 +20,12 @@ def write(file: Path, steps: Any) -> None:
     for step in steps:
         log.add(step)
     log.flush()
+
+
+def device(**changes: Any) -> dict[str, Any]:
+    """One device's entry in a line."""
+    threads = {"sample": 1, "load": 1, "propagate": 1}
+    return {"seeds": 1, "threads": threads, "stage_s": {"load": 0.1}, **changes}
 
 
 def numbers(file: Path) -> list[int]:
@@ -34,30 +41,56 @@ def test_what_is_written_is_read(tmp_path: Path, hybrid_run: Any) -> None:
     assert steps.epoch.tolist() == [1] * 30 + [2] * 30 + [3] * 30
     assert steps.num_seeds[0].tolist() == [800, 224]
     assert steps.threads[5].tolist() == [[1, 1, 2], [1, 1, 0]]
-    np.testing.assert_allclose(steps.loss, [s.step_loss for s in hybrid_run.steps], rtol=1e-6)
+    np.testing.assert_allclose(steps.loss, [s.loss for s in hybrid_run.steps], rtol=1e-6)
     expected = [s.devices[1].stages.transfer for s in hybrid_run.steps]
-    np.testing.assert_allclose(steps.stages[:, 1, 2], expected, atol=1e-6)
+    transfer = STAGES.index("transfer")
+    np.testing.assert_allclose(steps.stages[:, 1, transfer], expected, atol=1e-6)
     # A processor transfers nothing.
-    assert np.isnan(steps.stages[:, 0, 2]).all()
+    assert np.isnan(steps.stages[:, 0, transfer]).all()
+    # 400 bytes of rows and 10 of lists for each seed.
+    np.testing.assert_array_equal(steps.link_bytes[:, 1], 410 * steps.num_seeds[:, 1])
+    assert not steps.link_bytes[:, 0].any()
+    assert steps.first(10).link_bytes.shape == (10, 2)
     assert [number for number, _ in steps.decisions] == [8, 16, 24]
     assert [each[0] for each in steps.first(10).decisions] == [8]
 
 
 def test_a_line_by_hand(tmp_path: Path, hybrid_run: Any) -> None:
-    step = replace(hybrid_run.steps[8], step_loss=0.25, seconds=1.5)
+    step = replace(hybrid_run.steps[8], loss=0.25, seconds=1.5)
     write(tmp_path / "steps.jsonl", [step])
     line = json.loads((tmp_path / "steps.jsonl").read_text())
     assert line["global_step"] == 8
     assert (line["epoch"], line["loss"], line["seconds"]) == (1, 0.25, 1.5)
     assert line["decision"].endswith("300 seeds from cpu:0 to emulated:1")
     cpu = line["devices"][0]
-    assert (cpu["seeds"], cpu["threads"]) == (800, [1, 1, 2])
-    assert len(cpu["stage_s"]) == 5
-    assert cpu["stage_s"][2] is None
+    assert (cpu["seeds"], cpu["threads"]) == (800, {"sample": 1, "load": 1, "propagate": 2})
+    assert list(cpu["stage_s"]) == ["sample", "load", "propagate", "sync"]
+    assert cpu["stage_s"]["load"] == pytest.approx(step.devices[0].stages.load, abs=1e-6)
+    assert "traffic" not in cpu
+    assert line["devices"][1]["traffic"] == {
+        "rows": {"link_bytes": 224 * 400, "link_requests": 224 * 40},
+        "lists": {"link_bytes": 224 * 10, "link_requests": 224},
+    }
+
+
+def test_hits_and_misses_of_a_cache_are_written(tmp_path: Path, cached_run: Any) -> None:
+    write(tmp_path / "steps.jsonl", cached_run.steps[:1])
+    line = json.loads((tmp_path / "steps.jsonl").read_text())
+    rows = {"hits": 672, "misses": 224, "link_bytes": 22400, "link_requests": 2240}
+    assert line["devices"][1]["traffic"]["rows"] == rows
+    steps = read_steps(tmp_path / "steps.jsonl", num_devices=2)
+    assert steps.link_bytes.tolist() == [[0, 224 * 110]]
+
+
+def test_a_decision_is_text_whatever_it_holds(tmp_path: Path, hybrid_run: Any) -> None:
+    decision = 'a "b" \\ \n ü'
+    write(tmp_path / "steps.jsonl", [replace(hybrid_run.steps[0], decision=decision)])
+    steps = read_steps(tmp_path / "steps.jsonl", num_devices=2)
+    assert steps.decisions == ((0, decision),)
 
 
 def test_a_loss_that_is_no_number_is_null(tmp_path: Path, hybrid_run: Any) -> None:
-    write(tmp_path / "steps.jsonl", [replace(hybrid_run.steps[0], step_loss=math.nan)])
+    write(tmp_path / "steps.jsonl", [replace(hybrid_run.steps[0], loss=math.nan)])
     assert json.loads((tmp_path / "steps.jsonl").read_text())["loss"] is None
     assert np.isnan(read_steps(tmp_path / "steps.jsonl", num_devices=2).loss).all()
 
@@ -121,10 +154,22 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, hybrid_run: Any) -> N
         {"decision": 5},
         {"devices": {}},
         {"devices": [5, 5]},
-        {"devices": [{"seeds": 1, "threads": [1, 1], "stage_s": [None] * 5}] * 2},
-        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": [None] * 4}] * 2},
-        {"devices": [{"seeds": -1, "threads": [1, 1, 1], "stage_s": [None] * 5}] * 2},
-        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": ["x"] * 5}] * 2},
+        {"devices": [{"seeds": 1, "threads": [1, 1, 1], "stage_s": [0.1] * 5}] * 2},
+        {"devices": [device(seeds=-1)] * 2},
+        {"devices": [device(threads=[1, 1, 1])] * 2},
+        {"devices": [device(threads={"sample": 1, "load": 1})] * 2},
+        {"devices": [device(threads={"sample": 1, "load": 1, "sync": 1})] * 2},
+        {"devices": [device(stage_s=None)] * 2},
+        {"devices": [device(stage_s={"load": None})] * 2},
+        {"devices": [device(stage_s={"load": "x"})] * 2},
+        {"devices": [device(stage_s={"loading": 0.1})] * 2},
+        {"devices": [device(traffic=None)] * 2},
+        {"devices": [device(traffic={"pages": {}})] * 2},
+        {"devices": [device(traffic={"rows": 5})] * 2},
+        {"devices": [device(traffic={"rows": {"touches": 1}})] * 2},
+        {"devices": [device(traffic={"rows": {"hits": 0.5}})] * 2},
+        {"devices": [device(traffic={"rows": {"link_bytes": -1}})] * 2},
+        {"devices": [device(traffic={"rows": {"link_bytes": 2**62}})] * 2},
     ],
 )
 def test_lines_that_are_no_steps_are_left_out(
@@ -137,6 +182,15 @@ def test_lines_that_are_no_steps_are_left_out(
     assert read_steps(file, num_devices=2).number.tolist() == [1]
     write(file, [hybrid_run.steps[2]])
     assert numbers(file) == [1, 2]
+
+
+def test_the_lines_that_others_are_damaged_from_are_steps(tmp_path: Path, hybrid_run: Any) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:1])
+    line = json.loads(file.read_text())
+    most = {"rows": {"link_bytes": 2**62 - 1}, "lists": {"link_bytes": 2**62 - 1}}
+    file.write_text(json.dumps(line | {"devices": [device(), device(traffic=most)]}) + "\n")
+    assert read_steps(file, num_devices=2).link_bytes.tolist() == [[0, 2**63 - 2]]
 
 
 def test_bytes_that_are_no_lines_are_left_out(tmp_path: Path, hybrid_run: Any) -> None:

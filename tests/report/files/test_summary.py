@@ -10,7 +10,7 @@ import pytest
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import append_metrics, summarise, write_json, write_metrics
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
-from gnnscale.stages import STAGES
+from gnnscale.stages import Access, Traffic
 
 
 def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
@@ -23,19 +23,26 @@ def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
         eval_time_s=None,
         num_edges=2_000_000,
         num_vertices=300,
-        stage_times_s={"sample": seconds, "load": 1.0, "transfer": None, "propagate": 2, "sync": 0},
+        stage_times_s=stage_times(seconds),
         peak_rss_bytes=1000 * number,
         devices=(cpu(seconds),),
     )
+
+
+def stage_times(seconds: float) -> dict[str, float | None]:
+    times = {"sample": seconds, "load": 1.0, "propagate": 2, "sync": 0}
+    return {**times, "exchange": None, "transfer": None}
 
 
 def cpu(seconds: float, **changes: Any) -> DeviceEpoch:
     values: dict[str, Any] = {
         "name": "cpu:0",
         "kind": "cpu",
+        "figures": "measured",
         "batch_share": 1.0,
         "threads": {"sample": 2, "load": 2, "propagate": 2},
-        "stage_times_s": dict(zip(STAGES, (seconds, 1.0, None, 2, 0), strict=True)),
+        "stage_times_s": stage_times(seconds),
+        "traffic": Traffic(),
         "host_to_device_bytes": None,
         "peak_rss_bytes": round(seconds * 100),
         "pss_bytes": 50,
@@ -74,7 +81,7 @@ def test_summary_by_hand() -> None:
     assert summary["peak_rss_bytes"] == 3000
     (device,) = summary["devices"]
     assert (device["name"], device["kind"], device["batch_share"]) == ("cpu:0", "cpu", 1.0)
-    assert device["emulated"] is False
+    assert (summary["figures"], device["figures"]) == ("measured", "measured")
     assert device["threads"] == {"sample": 2, "load": 2, "propagate": 2}
     assert device["stage_times_s"]["sample"] == pytest.approx(8 / 3)
     assert device["stage_times_s"]["propagate"] == 2
@@ -106,8 +113,10 @@ def test_absent_figures_are_null() -> None:
     assert summary["predicted"] is None
     assert summary["ceiling"] is None
     (device,) = summary["devices"]
-    absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate", "late_s")
-    assert all(device[name] is None for name in (*absent, "late_steps"))
+    absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate")
+    assert all(device[name] is None for name in absent)
+    assert device["counters"] == {}
+    assert device["stage_times_s"]["exchange"] is None
     assert device["stage_times_s"]["transfer"] is None
 
 
@@ -121,6 +130,7 @@ def test_a_run_without_an_epoch_has_a_summary() -> None:
     (device,) = summary["devices"]
     assert (device["name"], device["kind"]) == ("cpu:0", "cpu")
     assert device["batch_share"] is None
+    assert device["traffic"] is None
     assert set(device["stage_times_s"].values()) == {None}
 
 
@@ -128,14 +138,55 @@ def test_devices_are_told_apart(hybrid_run: Any) -> None:
     summary = summarise(hybrid_run.result, status="completed", predicted={"step_s": 0.1})
     assert summary["predicted"] == {"step_s": 0.1}
     processor, accelerator = summary["devices"]
-    assert (processor["kind"], processor["emulated"]) == ("cpu", False)
-    assert (accelerator["kind"], accelerator["emulated"]) == ("emulated", True)
-    assert accelerator["host_to_device_bytes"] == 150_000_000
+    assert (processor["kind"], processor["figures"]) == ("cpu", "measured")
+    assert (accelerator["kind"], accelerator["figures"]) == ("emulated", "emulated")
+    assert summary["figures"] == "emulated"
+    moved = accelerator["traffic"]
+    link_bytes = moved["rows"]["link_bytes"] + moved["lists"]["link_bytes"]
+    assert accelerator["host_to_device_bytes"] == pytest.approx(link_bytes, abs=1)
     # Of the three epochs.
-    assert accelerator["late_steps"] == 6
+    assert accelerator["counters"] == {"late_s": pytest.approx(0.003), "late_stages": 6}
     epochs = [each.devices[1].stage_times_s["transfer"] for each in hybrid_run.epochs]
     assert accelerator["stage_times_s"]["transfer"] == pytest.approx(sum(epochs) / 3)
     json.dumps(summary, allow_nan=False)
+
+
+def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
+    cold = Traffic(
+        rows=Access(misses=100, link_bytes=4000, link_requests=100),
+        lists=Access(hits=1, peer_hits=2, misses=1, peer_bytes=64),
+    )
+    warm = Traffic(rows=Access(hits=60, misses=40, link_bytes=1600, link_requests=41))
+    epochs = [
+        replace(epoch(number, 0.5, 1.0), devices=(cpu(1.0, traffic=traffic),))
+        for number, traffic in enumerate((cold, warm), 1)
+    ]
+    (device,) = summarise(result(*epochs), status="completed")["devices"]
+    assert device["traffic"]["rows"] == {
+        **{"hits": 30, "peer_hits": 0, "misses": 70},
+        **{"link_bytes": 2800, "link_requests": 70, "peer_bytes": 0},
+    }
+    assert device["traffic"]["lists"]["peer_bytes"] == 32
+    assert device["feature_hit_rate"] == pytest.approx(60 / 200)
+    assert device["topology_hit_rate"] == pytest.approx(3 / 4)
+
+
+def test_a_cache_that_never_hits_has_a_rate_of_0() -> None:
+    cold = replace(epoch(1, 0.5, 1.0), devices=(cpu(1.0, traffic=Traffic(rows=Access(misses=9))),))
+    (device,) = summarise(result(cold), status="completed")["devices"]
+    assert device["feature_hit_rate"] == 0
+    assert device["topology_hit_rate"] is None
+
+
+def test_metrics_tell_the_kind_of_figures_and_hit_rates(tmp_path: Path, cached_run: Any) -> None:
+    write_metrics(tmp_path, cached_run.epochs[:1])
+    processor, accelerator = json.loads((tmp_path / "metrics.jsonl").read_text())["devices"]
+    assert (processor["figures"], accelerator["figures"]) == ("measured", "emulated")
+    assert (processor["feature_hit_rate"], accelerator["feature_hit_rate"]) == (None, 0.75)
+    assert accelerator["topology_hit_rate"] is None
+    rows = accelerator["traffic"]["rows"]
+    assert rows["hits"] == 3 * rows["misses"] > 0
+    assert accelerator["counters"] == {"late_s": 0.001, "late_stages": 2}
 
 
 def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:

@@ -18,6 +18,11 @@ def trace(file: Path, run: Any, spans: Any) -> list[dict[str, Any]]:
     return content["traceEvents"]
 
 
+def threads(events: list[dict[str, Any]], pid: int) -> list[str]:
+    found = [e for e in events if e["name"] == "thread_name" and e["pid"] == pid]
+    return [each["args"]["name"] for each in found]
+
+
 def test_every_event_has_what_the_format_asks_for(tmp_path: Path, hybrid_run: Any) -> None:
     events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
     for event in events:
@@ -38,22 +43,27 @@ def test_a_process_for_each_worker_and_a_thread_for_each_stage(
     events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
     processes = [e for e in events if e["name"] == "process_name"]
     assert [(e["pid"], e["args"]["name"]) for e in processes] == [
-        (1, "cpu:0 (cpu)"),
-        (2, "emulated:1 (emulated)"),
+        (1, "cpu:0"),
+        (2, "emulated:1"),
     ]
-    threads = [e for e in events if e["name"] == "thread_name" and e["pid"] == 2]
-    assert [e["args"]["name"] for e in threads] == list(STAGES)
+    assert threads(events, 1) == ["sample", "load", "propagate", "sync"]
+    assert threads(events, 2) == ["sample", "load", "transfer", "propagate", "sync"]
     order = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
-    assert order == [0, 1, 2, 3, 4] * 2
+    assert order == [0, 1, 4, 5, *(0, 1, 3, 4, 5)]
+
+
+def test_an_exchange_has_a_thread_where_there_is_one(tmp_path: Path, exchange_run: Any) -> None:
+    events = trace(tmp_path / "trace.json", exchange_run, exchange_run.spans)
+    assert threads(events, 2) == list(STAGES)
 
 
 def test_times_are_microseconds(tmp_path: Path, hybrid_run: Any) -> None:
-    span = np.array([(1, 3, 7, 0.5, 0.502)], dtype=SPAN)
+    span = np.array([(1, STAGES.index("propagate"), 7, 0.5, 0.502)], dtype=SPAN)
     event = trace(tmp_path / "trace.json", hybrid_run, span)[-1]
     assert event == {
         "ph": "X",
         "pid": 2,
-        "tid": 4,
+        "tid": 5,
         "name": "propagate",
         "ts": pytest.approx(500_000),
         "dur": pytest.approx(2_000),

@@ -1,0 +1,145 @@
+"""The sections of ``report.html`` that tell devices apart: their figures, and what they moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from gnnscale.plan import DevicePlan
+from gnnscale.report.figures import ABSENT, count, gib, percent
+from gnnscale.report.files.steps import Steps
+from gnnscale.report.page.balance import decision_marks, steps_axis
+from gnnscale.report.page.cards import badge, card, device_css, grid, nothing, table
+from gnnscale.report.page.charts import Curve, legend, line_chart
+from gnnscale.report.page.svg import Axis
+from gnnscale.stages import STAGES
+
+__all__ = ["devices", "traffic"]
+
+
+def devices(summary: Mapping[str, Any]) -> str:
+    """What each device did in an epoch; figures that no device has are left out."""
+    found = summary["devices"]
+    labels = {
+        "device": [_name(rank, each) for rank, each in enumerate(found)],
+        "kind": [_kind(each) for each in found],
+    }
+    figures = {
+        "share": [percent(each["batch_share"]) for each in found],
+        "threads": [_threads(each["threads"]) for each in found],
+        **{
+            f"{name} s": [_seconds(each["stage_times_s"][name]) for each in found]
+            for name in STAGES
+        },
+        "feature hits": [percent(each["feature_hit_rate"]) for each in found],
+        "topology hits": [percent(each["topology_hit_rate"]) for each in found],
+        "over its link": [gib(_link(each, "link_bytes")) for each in found],
+        "requests": [count(_link(each, "link_requests")) for each in found],
+    }
+    note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
+    return f'<div class="card wide">{table(labels, figures)}{note}</div>{_counters(found)}'
+
+
+def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
+    """What crossed links and what caches answered: over the steps, and in an epoch."""
+    rows = [
+        (_name(rank, each), what, each["traffic"][part], each[rate])
+        for rank, each in enumerate(summary["devices"])
+        for part, what, rate in (
+            ("rows", "features", "feature_hit_rate"),
+            ("lists", "topology", "topology_hit_rate"),
+        )
+        if each["traffic"] is not None and any(each["traffic"][part].values())
+    ]
+    cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
+    if rows:
+        cards.append(card("Figures", _traffic_table(rows)))
+    return grid(cards) or nothing("No device has a link or a cache.")
+
+
+def _link_chart(plan: DevicePlan, steps: Steps) -> str:
+    sent = steps.link_bytes / 2**20
+    curves = [
+        Curve(
+            label=share.device.label,
+            css=device_css(rank),
+            x=steps.number.astype(np.float64),
+            y=sent[:, rank],
+        )
+        for rank, share in enumerate(plan.shares)
+        if sent[:, rank].any()
+    ]
+    chart = line_chart(
+        curves,
+        x=steps_axis(steps),
+        y=Axis(title="MiB per step", low=0, high=1.05 * float(sent.max())),
+        marks=decision_marks(steps),
+    )
+    key = legend([(each.css, each.label) for each in curves])
+    return card("Over the link between host and device", key + chart)
+
+
+def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) -> str:
+    """Counts of an epoch; ``rows`` are device, what was read, its counts and its hit rate."""
+
+    def asked(name: str) -> list[str]:
+        return [ABSENT if rate is None else count(counts[name]) for _, _, counts, rate in rows]
+
+    def moved(name: str, form: Any) -> list[str]:
+        return [form(counts[name] or None) for _, _, counts, _ in rows]
+
+    figures = {
+        "hits": asked("hits"),
+        "peer hits": asked("peer_hits"),
+        "misses": asked("misses"),
+        "hit rate": [percent(rate) for *_, rate in rows],
+        "over the link": moved("link_bytes", gib),
+        "requests": moved("link_requests", count),
+        "from peers": moved("peer_bytes", gib),
+    }
+    labels = {"device": [row[0] for row in rows], "what": [row[1] for row in rows]}
+    has_cache = any(rate is not None for *_, rate in rows)
+    hits = " Hits were found in the device's own cache, peer hits in that of another."
+    note = f'<p class="soft">Means of an epoch.{hits if has_cache else ""}</p>'
+    return f'<div class="wide">{table(labels, figures)}</div>{note}'
+
+
+def _counters(found: list[dict[str, Any]]) -> str:
+    """Figures that only some kinds of device have, whatever they are called."""
+    rows = [
+        (_name(rank, each), escape(name), count(value))
+        for rank, each in enumerate(found)
+        for name, value in each["counters"].items()
+    ]
+    if not rows:
+        return ""
+    names, counters, values = (list(column) for column in zip(*rows, strict=True))
+    shown = table({"device": names, "counter": counters}, {"whole run": values})
+    return f'<div class="card wide">{shown}</div>'
+
+
+def _name(rank: int, device: dict[str, Any]) -> str:
+    return f'<i class="{device_css(rank)}"></i>{escape(device["name"])}'
+
+
+def _kind(device: dict[str, Any]) -> str:
+    """The kind, and the mark of its figures; one word where both are called the same."""
+    kind, figures = device["kind"], device["figures"]
+    return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
+
+
+def _threads(threads: dict[str, int] | None) -> str:
+    return ABSENT if threads is None else " / ".join(str(value) for value in threads.values())
+
+
+def _seconds(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.3f}"
+
+
+def _link(device: dict[str, Any], name: str) -> int | None:
+    """Bytes or requests over the link in an epoch; None where nothing crossed it."""
+    parts = device["traffic"]
+    return None if parts is None else sum(counts[name] for counts in parts.values()) or None

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale.report.files.steps import StepLog, Steps, read_steps
+from gnnscale.report.files.summary import summarise
+from gnnscale.report.page.devices import devices, traffic
+
+
+def rows(html: str) -> list[list[str]]:
+    """The text of each cell of each row of all tables."""
+    return [
+        [
+            re.sub("<[^>]*>", "", cell).strip()
+            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)
+        ]
+        for row in re.findall("<tr>(.*?)</tr>", html)
+    ]
+
+
+def steps_of(directory: Path, run: Any) -> Steps:
+    log = StepLog(directory / "steps.jsonl")
+    for step in run.steps:
+        log.add(step)
+    log.flush()
+    return read_steps(directory / "steps.jsonl", num_devices=len(run.started.plan.shares))
+
+
+def column(found: list[list[str]], heading: str) -> list[str]:
+    return [row[found[0].index(heading)] for row in found[1:]]
+
+
+def test_devices_by_hand(cached_run: Any) -> None:
+    summary = summarise(cached_run.result, status="completed")
+    found = rows(devices(summary))[:3]
+    assert column(found, "device") == ["cpu:0", "emulated:1"]
+    assert column(found, "kind") == ["cpu", "emulated"]
+    assert column(found, "feature hits") == ["–", "75 %"]
+    assert "topology hits" not in found[0]
+    assert "exchange s" not in found[0]
+    seeds = sum(step.devices[1].num_seeds for step in cached_run.steps) / 3
+    # Ten requests of 10 bytes for the row that missed, and one for the list.
+    assert column(found, "requests") == ["–", f"{11 * seeds:,.0f}"]
+    assert column(found, "over its link") == ["–", f"{110 * seeds / 2**20:.1f} MiB"]
+
+
+def test_counters_are_shown_by_their_own_names(hybrid_run: Any, cpu_run: Any) -> None:
+    found = rows(devices(summarise(hybrid_run.result, status="completed")))
+    assert found[-3:] == [
+        ["device", "counter", "whole run"],
+        ["emulated:1", "late_s", "0.003"],
+        ["emulated:1", "late_stages", "6"],
+    ]
+    assert "counter" not in devices(summarise(cpu_run.result, status="completed"))
+
+
+def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path) -> None:
+    summary = summarise(hybrid_run.started, status="failed")
+    assert rows(devices(summary)) == [
+        *(["device", "kind"], ["cpu:0", "cpu"], ["emulated:1", "emulated"]),
+    ]
+    empty = read_steps(tmp_path / "steps.jsonl", num_devices=2)
+    assert "No device has" in traffic(hybrid_run.started.plan, empty, summary)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_traffic_by_hand(tmp_path: Path, make_run: Any, cached: bool) -> None:
+    run = make_run(num_epochs=1, cached=cached)
+    summary = summarise(run.result, status="completed")
+    shown = traffic(run.started.plan, steps_of(tmp_path, run), summary)
+    assert re.findall('data-label="(.*?)"', shown) == ["emulated:1"]
+    found = rows(shown)
+    seeds = sum(step.devices[1].num_seeds for step in run.steps)
+    assert column(found, "what") == ["features", "topology"]
+    assert column(found, "requests") == [f"{(10 if cached else 40) * seeds:,}", f"{seeds:,}"]
+    assert "from peers" not in found[0]
+    if cached:
+        assert column(found, "hits") == [f"{3 * seeds:,}", "–"]
+        assert column(found, "misses") == [f"{seeds:,}", "–"]
+        assert column(found, "hit rate") == ["75 %", "–"]
+    assert ("hit rate" in found[0]) == cached
+    assert ("peer hits in" in shown) == cached

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from gnnscale.plan import Accelerator, DevicePlan
+from gnnscale.stages import STAGES
+
+SECTIONS = [
+    *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),
+    *("Predicted and measured", "Pipeline", "Memory", "Options"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsimDevice(Accelerator):
+    """An accelerator whose figures come from a simulation of its own source."""
+
+    kind: ClassVar[str] = "board"
+    figures: ClassVar[str] = "csim"
+
+
+def section(page: str, name: str) -> str:
+    return page.split(f"<h2>{name}</h2>")[1].split("<h2>")[0]
+
+
+class Nesting(HTMLParser):
+    """Checks that what is opened is closed, and collects the headings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.headings: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
+def test_the_page_is_well_formed(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+    page, _ = write_run(tmp_path, hybrid_run)
+    nesting = Nesting()
+    nesting.feed(page)
+    assert nesting.open == []
+    assert nesting.headings == SECTIONS
+
+
+def test_the_page_needs_no_network(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+    page, _ = write_run(tmp_path, hybrid_run)
+    assert "default-src 'none'" in page
+    assert re.findall(r"""(?:src|href)\s*=|url\(|@import""", page) == []
+
+
+def test_emulated_devices_are_marked_wherever_they_are_named(
+    tmp_path: Path, hybrid_run: Any, cpu_run: Any, write_run: Any
+) -> None:
+    page, _ = write_run(tmp_path, hybrid_run)
+    for name in ("Devices", "Stage times", "Batch shares and threads", "Memory"):
+        assert 'class="badge">emulated' in section(page, name)
+    (tmp_path / "cpu").mkdir()
+    page, _ = write_run(tmp_path / "cpu", cpu_run)
+    assert 'class="badge"' not in page
+
+
+def test_the_mark_is_the_word_for_the_kind_of_figures(
+    tmp_path: Path, hybrid_run: Any, write_run: Any
+) -> None:
+    plan = hybrid_run.started.plan
+    shares = tuple(
+        replace(share, device=CsimDevice(**vars(share.device))) if rank else share
+        for rank, share in enumerate(plan.shares)
+    )
+    run = replace(hybrid_run, started=replace(hybrid_run.started, plan=DevicePlan(shares=shares)))
+    page, summary = write_run(tmp_path, run)
+    assert summary["figures"] == "csim"
+    assert set(re.findall('class="badge">(.*?)<', page)) == {"csim"}
+    assert '<td class="left">board <span class="badge">csim</span></td>' in page
+
+
+def test_stages_that_no_device_has_are_hidden(
+    tmp_path: Path, hybrid_run: Any, cpu_run: Any, exchange_run: Any, write_run: Any
+) -> None:
+    def body(run: Any, name: str) -> str:
+        (tmp_path / name).mkdir()
+        page, _ = write_run(tmp_path / name, run)
+        return str(page.split("</style>", 1)[1].split("<script>")[0])
+
+    hybrid, exchange = body(hybrid_run, "hybrid"), body(exchange_run, "exchange")
+    assert "exchange" not in hybrid
+    assert "<th>transfer s</th>" in hybrid
+    for name in ("Devices", "Stage times", "Predicted and measured", "Pipeline"):
+        assert "exchange" in section(exchange, name)
+    assert "transfer" not in body(cpu_run, "cpu")
+
+
+def test_each_stage_has_a_colour() -> None:
+    css = (resources.files("gnnscale.report.page") / "page.css").read_text()
+    for stage in STAGES:
+        assert css.count(f"--{stage}:") == 2
+        assert f".s-{stage} {{ --c: var(--{stage}); }}" in css
+
+
+def test_traffic_is_shown_where_there_is_any(
+    tmp_path: Path, cached_run: Any, cpu_run: Any, write_run: Any
+) -> None:
+    page, _ = write_run(tmp_path, cached_run)
+    assert "<td>75 %</td>" in section(page, "Devices")
+    traffic = section(page, "Traffic")
+    assert "Over the link between host and device" in traffic
+    assert "<th>misses</th><th>hit rate</th>" in traffic
+    (tmp_path / "cpu").mkdir()
+    page, _ = write_run(tmp_path / "cpu", cpu_run)
+    assert "No device has a link or a cache." in section(page, "Traffic")
+    assert "requests" not in section(page, "Devices")
+
+
+def test_names_cannot_run_code(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+    evil = "<script>alert(1)</script>"
+    steps = tuple(replace(step, decision=evil) for step in hybrid_run.steps)
+    last = hybrid_run.epochs[-1]
+    counting = replace(last.devices[1], counters={evil: 1.0})
+    epochs = (replace(last, epoch=1, devices=(last.devices[0], counting)),)
+    started = replace(hybrid_run.started, dataset=evil)
+    run = replace(hybrid_run, started=started, steps=steps, epochs=epochs)
+    page, _ = write_run(tmp_path, run, name=evil)
+    assert evil not in page
+    assert page.count("<script>") == 1
+
+
+def test_a_long_run_stays_a_small_page(tmp_path: Path, make_run: Any, write_run: Any) -> None:
+    page, _ = write_run(tmp_path, make_run(num_epochs=4, steps_per_epoch=1500))
+    assert len(page) < 250_000
+    assert "nothing changed after them" in page
+
+
+#: Moves the pointer over the plots, and leaves in the title what the page then tells.
+_MOVE = """<script>
+addEventListener("load", () => {
+  const texts = [...document.querySelectorAll("svg.chart")].map((chart) => {
+    const box = chart.getBoundingClientRect();
+    const at = { clientX: box.left + box.width / 2, clientY: box.top + 20, bubbles: true };
+    chart.dispatchEvent(new PointerEvent("pointermove", at));
+    return document.getElementById("tip").innerText.replaceAll("\\n", "; ");
+  });
+  document.title = texts.join(" | ");
+});
+</script></body>"""
+
+
+def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium or google-chrome to look at the page with")
+    page, _ = write_run(tmp_path, hybrid_run)
+    file = tmp_path / "moved.html"
+    file.write_text(page.replace("</body>", _MOVE))
+    flags = [
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *("--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"),
+    ]
+    answer = subprocess.run(
+        [browser, *flags, "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "CONSOLE" not in answer.stderr
+    assert all(f"<h2>{section}</h2>" in answer.stdout for section in SECTIONS)
+    shown = re.findall("<title>(.*?)</title>", answer.stdout)[0].split(" | ")
+    assert re.match(r"step 4\d; loss of a step\s+0\.\d+; mean of its epoch\s+\d\.\d+", shown[0])
+    assert re.match(r"epoch 2; validation accuracy\s+0\.6400", shown[1])
+    shares = next(each for each in shown if "emulated:1" in each)
+    assert re.match(r"step 4\d; cpu:0\s+28\.\d+; emulated:1\s+71\.\d+", shares)
