@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = [
     "home",
     "installed",
     "let_idle_threads_sleep",
+    "process_age_s",
     "torchrun_rank",
     "usable_cores",
 ]
@@ -174,6 +176,16 @@ def _memory() -> Memory:
     except OSError:
         pass
     return Memory(total=total * page, available=available)
+
+
+def process_age_s() -> float | None:
+    """Return the seconds since this process was started; None where the system does not say."""
+    try:
+        fields = (_PROC / "self" / "stat").read_text().rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, AttributeError):
+        return None
 
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -6,13 +6,14 @@ torch, and whatever imports it, is imported inside the tasks: help and completio
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.errors import explain
 from gnnscale.config import typed
-from gnnscale.hardware import let_idle_threads_sleep, torchrun_rank
+from gnnscale.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -35,9 +36,11 @@ def prepare(options: DictConfig) -> None:
 
 def train(options: DictConfig) -> None:
     """Train, and write ``summary.json`` into the run directory whatever the end."""
+    # A job of a sweep begins now, whenever the command did.
+    began = time.monotonic() - (0.0 if in_sweep() else process_age_s() or 0.0)
     directory = _output_directory()
     try:
-        _train(options, directory)
+        _train(options, directory, began)
     except Exception as error:
         if in_sweep():
             # The table of the sweep is to say that this job failed.
@@ -45,7 +48,7 @@ def train(options: DictConfig) -> None:
         raise
 
 
-def _train(options: DictConfig, directory: Path) -> None:
+def _train(options: DictConfig, directory: Path, began: float) -> None:
     let_idle_threads_sleep()
 
     from omegaconf import OmegaConf
@@ -64,7 +67,9 @@ def _train(options: DictConfig, directory: Path) -> None:
         train_other_rank(config, directory, options=values)
         return
     console = Console(stderr=True)
-    report = RunReport(directory, epochs=config.epochs, options=values, console=console)
+    report = RunReport(
+        directory, epochs=config.epochs, options=values, console=console, began=began
+    )
     run_training = launch
     if torchrun_rank() is not None:
         from gnnscale.runtime.processes.torchrun import train_rank0 as run_training

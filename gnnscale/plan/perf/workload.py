@@ -29,6 +29,8 @@ __all__ = [
 #: Seconds after which sampling is not timed again, once it was in ``_MIN_ROUNDS``.
 _BUDGET_S = 0.2
 _MIN_ROUNDS = 3
+#: Seconds for each step of a run that is so short that sampling is timed once only.
+_BUDGET_PER_STEP_S = 1e-4
 _MAX_ROUNDS = 9
 #: Every size is this many times the next smaller one.
 _SIZE_STEP = 4
@@ -140,6 +142,7 @@ def measure_workload(
     *,
     seed: int,
     cores: int,
+    num_steps: int | None = None,
 ) -> Workload:
     """Sample a few slices of a graph, as section V does: T_samp over threads and sizes.
 
@@ -150,7 +153,11 @@ def measure_workload(
         order: of the seeds; a slice may be as large as a mini-batch.
         seed: the run's seed.
         cores: the largest number of threads.
+        num_steps: of the run; a short one is not kept waiting. None for any number.
     """
+    budget_s, min_rounds = _BUDGET_S, _MIN_ROUNDS
+    if num_steps is not None and num_steps * _BUDGET_PER_STEP_S < budget_s:
+        budget_s, min_rounds = num_steps * _BUDGET_PER_STEP_S, 1
     seeds = np.concatenate([each.seeds for each in order.epoch(0)])
     num_seeds = _slice_sizes(min(order.batch_size, len(seeds)))
     threads = tuple(sorted({1, cores}))
@@ -158,7 +165,9 @@ def measure_workload(
     seconds: dict[int, tuple[float, ...]] = {}
     for count in threads:
         each = sampler.sampler(graph, seed=seed, num_threads=count)
-        seconds[count] = _time_slices(each, seeds, num_seeds, sizes, _BUDGET_S / len(threads))
+        seconds[count] = _time_slices(
+            each, seeds, num_seeds, sizes, budget_s / len(threads), min_rounds
+        )
     return replace(
         unmeasured_workload(graph, model),
         num_seeds=num_seeds,
@@ -202,6 +211,7 @@ def _time_slices(
     num_seeds: Sequence[int],
     sizes: dict[int, BatchSize],
     budget_s: float,
+    min_rounds: int,
 ) -> tuple[float, ...]:
     """Sample slices of every size in turn; fill ``sizes`` and return the lower quartile.
 
@@ -220,6 +230,6 @@ def _time_slices(
             sizes.setdefault(count, BatchSize.of(batch))
         if step == 0:
             begin = time.perf_counter()
-        elif step >= _MIN_ROUNDS and time.perf_counter() - begin > budget_s:
+        elif step >= min_rounds and time.perf_counter() - begin > budget_s:
             break
     return tuple(sorted(times[count][1:])[len(times[count]) // 4] for count in num_seeds)

@@ -47,7 +47,9 @@ def write_outcome(
     directory = report.directory
     steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
     predicted = compare(run, steps)
-    summary = summarise(run, status=status, predicted=predicted, error=error)
+    summary = summarise(
+        run, status=status, predicted=predicted, error=error, first_step_s=report.first_step_s
+    )
     write_json(directory / SUMMARY_FILE, summary)
     spans = report.spans.all()
     # A run that was resumed behind its last epoch has run no step; its timeline stays.

@@ -41,6 +41,7 @@ def summarise(
     status: str,
     predicted: Mapping[str, Any] | None = None,
     error: str | None = None,
+    first_step_s: float | None = None,
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
 
@@ -53,6 +54,7 @@ def summarise(
         status: ``completed``, ``interrupted`` or ``failed``.
         predicted: the performance model's figures next to the measured ones.
         error: why it failed.
+        first_step_s: seconds from the start of the command until its first step was done.
     """
     epochs = run.history
     seconds = sum(each.epoch_time_s for each in epochs)
@@ -73,6 +75,7 @@ def summarise(
         "metric": run.metric,
         "ceiling": run.ceiling,
         "planning_s": run.planning_s,
+        "first_step_s": first_step_s,
         "epoch_time_s": {
             "mean": statistics.fmean(times) if times else None,
             "median": statistics.median(times) if times else None,

@@ -46,21 +46,31 @@ class RunReport:
         directory: the run directory.
         options: the run's options as plain values, written to ``config.yaml``.
         spans: when the stages of the first steps ran.
+        first_step_s: seconds from the start of the command until its first step was done and told.
 
     Args:
         directory: the run directory.
         epochs: how many epochs the run is to have.
         options: the run's options as plain values.
         console: where to show; a terminal gets a bar, everything else lines through ``logging``.
+        began: when the command began, by ``time.monotonic``; None for now.
     """
 
     def __init__(
-        self, directory: Path, *, epochs: int, options: Mapping[str, Any], console: Console
+        self,
+        directory: Path,
+        *,
+        epochs: int,
+        options: Mapping[str, Any],
+        console: Console,
+        began: float | None = None,
     ) -> None:
         self.run: TrainResult | None = None
         self.directory = directory
         self.options = options
         self.spans = Spans()
+        self.first_step_s: float | None = None
+        self._began = time.monotonic() if began is None else began
         self._epochs = epochs
         self._console = console
         self._steps = StepLog(directory / STEPS_FILE)
@@ -86,6 +96,8 @@ class RunReport:
     def stepped(self, record: StepRecord) -> None:
         """Write the step to ``steps.jsonl``, and show it."""
         self._steps.add(record)
+        if self.first_step_s is None:
+            self.first_step_s = time.monotonic() - self._began
         if self._console.is_terminal:
             self._draw(record)
         else:

@@ -24,8 +24,12 @@ from gnnscale.sampler import SeedOrder
 
 __all__ = ["PlanSearch"]
 
-#: Plans that are rehearsed at most.
+#: Plans that are rehearsed at most, the seconds that each takes, or the steps where these are
+#: longer, and the part of a run that all of them may take: no plan is that much faster.
 _REHEARSALS = 3
+_REHEARSAL_S = 0.75
+_REHEARSAL_STEPS = 6
+_PART = 0.25
 #: By how much another plan has to promise a shorter step to be rehearsed as well.
 _WORTHWHILE = 0.95
 
@@ -44,7 +48,7 @@ class PlanSearch:
 
     The model proposes a plan. All workers profile it, the model learns from what they measured, and
     proposes again, until it knows of nothing better or some plans are profiled. The fastest is
-    taken.
+    taken. In a run that is short, or has but one plan, nothing is profiled.
 
     Attributes:
         plan: the proposal, and in the end the choice.
@@ -72,6 +76,7 @@ class PlanSearch:
         """
         self._config = config
         self._group = group
+        self._num_steps = config.epochs * order.steps_per_epoch
         self._platform = this_machine()
         self._devices = config.device_plan.parsed()
         workload = measure_workload(
@@ -81,6 +86,7 @@ class PlanSearch:
             order,
             seed=config.seed,
             cores=min(config.num_threads, usable_cores()),
+            num_steps=self._num_steps,
         )
         self._workloads = [workload.on(device) for device in self._devices]
         first = next(iter(order.epoch(0)))
@@ -88,15 +94,17 @@ class PlanSearch:
         self._split = config.device_plan.split or (
             first.counts and apportion(first.counts, config.batch_size)
         )
-        self._fixed = known is not None
         self._tried: list[_Tried] = []
         if known is None:
             self.plan, self.predicted = self._propose(None)
         else:
             self.plan = DevicePlan.from_values(self._devices, known)
             self.predicted = self._predict(None)
+        nothing_to_choose = known is not None or self._has_one_plan()
         # Without a full mini-batch there is nothing that a prediction could be held against.
-        self.converged = len(first.seeds) < config.batch_size
+        useless = nothing_to_choose or len(first.seeds) < config.batch_size
+        self._rehearsals = 0 if useless else self._how_many_pay()
+        self.converged = not self._rehearsals
 
     def learn(self, rehearsed: Sequence[PlanProfile]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""
@@ -105,13 +113,25 @@ class PlanSearch:
         correction = correct(self.plan, self._workloads, self._platform, stages, step_s)
         self._tried.append(_Tried(plan=self.plan, step_s=step_s, correction=correction))
         best = min(self._tried, key=lambda each: each.step_s)
-        if not self._fixed and len(self._tried) < _REHEARSALS:
+        if len(self._tried) < self._rehearsals:
             self.plan, self.predicted = self._propose(correction)
             if self.predicted.step_s < _WORTHWHILE * best.step_s:
                 return
         self.plan = best.plan
         self.predicted = self._predict(best.correction)
         self.converged = True
+
+    def _has_one_plan(self) -> bool:
+        """Whether the options leave no choice: one device, and when it does what."""
+        return (
+            len(self._config.device_plan.devices) == 1 and self._config.runtime.prefetch != "auto"
+        )
+
+    def _how_many_pay(self) -> int:
+        """How many rehearsals a run of this length is worth."""
+        step_s = self.predicted.step_s
+        each = max(_REHEARSAL_S, _REHEARSAL_STEPS * step_s)
+        return min(_REHEARSALS, int(_PART * self._num_steps * step_s / each))
 
     def _propose(self, correction: Correction | None) -> tuple[DevicePlan, Prediction]:
         config, group = self._config, self._group

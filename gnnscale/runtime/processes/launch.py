@@ -70,6 +70,8 @@ def launch(
     """
     workers: list[_Worker] = []
     server = start_server()
+    if not server.num_started:
+        log.info("starting")
     artefacts = make_artefacts(config)
     meeting = server.folder / f"meeting-{next(_MEETINGS)}"
     surroundings = pickle.dumps(Surroundings.of_this_process())

@@ -38,11 +38,13 @@ class WorkerServer:
 
     Attributes:
         folder: for files of runs, removed with the server, however it and this process end.
+        num_started: workers that it was asked for; the first has to wait for torch.
     """
 
     def __init__(self) -> None:
         """Start the process; returns at once."""
         self.folder = Path(tempfile.mkdtemp(prefix="gnnscale-"))
+        self.num_started = 0
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair()
         with theirs, _without_ctrl_c():
@@ -72,6 +74,7 @@ class WorkerServer:
             socket.send_fds(self._control, [b"w"], [theirs.fileno(), written, 1, 2])
         theirs.close()
         os.close(written)
+        self.num_started += 1
         return WorkerProcess(ours, status)
 
     def stop(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,6 +27,9 @@ __all__ = ["StepRecorder"]
 
 #: Steps of a run whose spans are kept for the trace.
 _TRACED_STEPS = 2000
+#: Seconds for which a look at the proportional set holds: the kernel walks all pages for it, which
+#: takes as long as a short epoch.
+_PSS_EVERY_S = 1.0
 
 
 class StepRecorder:
@@ -47,6 +52,7 @@ class StepRecorder:
         self._steps_per_epoch = steps_per_epoch
         self._start = start
         self._traced = 0
+        self._pss: tuple[float, int | None] = (-math.inf, None)
         self._mine: list[tuple[int, int, int, float, float]] = []
         self.begin_epoch()
 
@@ -112,12 +118,19 @@ class StepRecorder:
             decision=decision,
         )
 
+    def _pss_bytes(self) -> int | None:
+        """This process's proportional set, as it was within the last second."""
+        now = time.perf_counter()
+        if now - self._pss[0] >= _PSS_EVERY_S:
+            self._pss = now, pss_bytes()
+        return self._pss[1]
+
     def end_epoch(self) -> None:
         """End the epoch's clock, and gather every worker's figures and spans on rank 0."""
         self._counters.stop()
         mine = {
             "peak_rss_bytes": peak_rss_bytes(),
-            "pss_bytes": pss_bytes(),
+            "pss_bytes": self._pss_bytes(),
             "counters": dict(self._own_counters),
         }
         self._figures = [json.loads(each) for each in self._group.gather(_json(mine))]

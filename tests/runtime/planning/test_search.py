@@ -15,6 +15,9 @@ from gnnscale.stages import StageTimes
 
 Settings = Callable[..., TrainConfig]
 
+#: A run that rehearsals are a small part of.
+LONG = "epochs=1000000"
+
 
 def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> PlanSearch:
     graph = config.dataset.open()
@@ -45,7 +48,7 @@ def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:
 
 
 def test_a_plan_that_keeps_its_promise_is_taken(settings: Settings) -> None:
-    planning = begun(settings())
+    planning = begun(settings(LONG))
     proposed = planning.plan
     assert not planning.converged
     assert planning.predicted.by_rates_s is None
@@ -56,7 +59,7 @@ def test_a_plan_that_keeps_its_promise_is_taken(settings: Settings) -> None:
 
 
 def test_a_machine_that_is_slower_than_its_rates(settings: Settings) -> None:
-    planning = begun(settings())
+    planning = begun(settings(LONG))
     by_rates = planning.predicted.step_s
     planning.learn(as_expected(planning, 3))
     assert planning.converged
@@ -65,7 +68,7 @@ def test_a_machine_that_is_slower_than_its_rates(settings: Settings) -> None:
 
 
 def test_a_device_that_is_slower_than_thought_gets_less(settings: Settings) -> None:
-    planning = begun(settings("device_plan=cpu_x2", "num_threads=2"))
+    planning = begun(settings("device_plan=cpu_x2", "num_threads=2", LONG))
     even = planning.plan.split
     found = as_expected(planning)
     slow = replace(
@@ -88,10 +91,9 @@ def test_a_device_that_is_slower_than_thought_gets_less(settings: Settings) -> N
 
 
 def test_a_plan_that_is_known_stays(settings: Settings) -> None:
-    config = settings("device_plan=cpu_x2", "num_threads=2")
+    config = settings("device_plan=cpu_x2", "num_threads=2", LONG)
     other = begun(config).plan.with_split([40, 24])
     planning = begun(config, other.to_values())
-    planning.learn(as_expected(planning, 2))
     assert planning.converged
     assert (
         planning.plan
@@ -101,4 +103,42 @@ def test_a_plan_that_is_known_stays(settings: Settings) -> None:
 
 
 def test_nothing_is_rehearsed_without_a_full_mini_batch(settings: Settings) -> None:
-    assert begun(settings("batch_size=1000")).converged
+    assert begun(settings("batch_size=1000", LONG)).converged
+
+
+def test_a_plan_without_a_choice_is_not_rehearsed(settings: Settings) -> None:
+    assert not begun(settings(LONG)).converged
+    only = begun(settings("runtime.prefetch=none", LONG))
+    assert only.converged
+    assert only.predicted.step_s > 0
+    assert not begun(settings("runtime.prefetch=none", "device_plan=cpu_x2", LONG)).converged
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "step_s", "rehearsals"),
+    [
+        # A rehearsal takes 0.75 s, and is worth it to a run four times as long.
+        (299, 0.01, 0),
+        (301, 0.01, 1),
+        (599, 0.01, 1),
+        (601, 0.01, 2),
+        (100_000, 0.01, 3),
+        # Or six steps.
+        (23, 10.0, 0),
+        (25, 10.0, 1),
+        (73, 10.0, 3),
+    ],
+)
+def test_rehearsals_take_a_part_of_the_run_only(
+    settings: Settings, num_steps: int, step_s: float, rehearsals: int
+) -> None:
+    planning = begun(settings())
+    planning._num_steps = num_steps
+    planning.predicted = replace(planning.predicted, step_s=step_s)
+    assert planning._how_many_pay() == rehearsals
+
+
+def test_a_short_run_is_not_rehearsed(settings: Settings) -> None:
+    planning = begun(settings("epochs=1"))
+    assert planning.converged
+    assert planning.predicted.step_s > 0
