@@ -166,90 +166,6 @@ def test_gather_reads_bfloat16_that_numpy_carries_as_bits() -> None:
         ops.gather(x, np.array([1, 0]), out=out, num_threads=1)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_transposing_a_block_is_transposing_its_matrix(data: st.DataObject) -> None:
-    indptr, indices, num_src = block(data.draw)
-    num_dst = len(indptr) - 1
-    weights = np.arange(1, len(indices) + 1, dtype=np.float32)
-    scale = np.arange(2, num_dst + 2, dtype=np.float32)
-    dst = np.repeat(np.arange(num_dst), np.diff(indptr))
-    for w, s in ((None, None), (weights, None), (None, scale), (weights, scale)):
-        values = (1 if w is None else w) * (np.ones(len(dst)) if s is None else s[dst])
-        expected = np.zeros((num_src, num_dst))
-        np.add.at(expected, (indices, dst), values)
-        t_indptr, t_indices, t_values = ops.transpose_block(
-            indptr, indices, num_src, weights=w, dst_scale=s
-        )
-        assert t_indptr[0] == 0
-        assert t_indptr[-1] == len(t_indices) == len(indices)
-        out = np.zeros((num_src, num_dst))
-        for src in range(num_src):
-            part = slice(t_indptr[src], t_indptr[src + 1])
-            assert (np.diff(t_indices[part]) >= 0).all()
-            np.add.at(out[src], t_indices[part], t_values[part])
-        np.testing.assert_array_equal(out, expected)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data(), st.sampled_from([np.int32, np.int64]), st.booleans())
-def test_building_csc(data: st.DataObject, dtype: Any, drop_duplicates: bool) -> None:
-    num_vertices = data.draw(st.integers(1, 30))
-    vertex = st.integers(0, num_vertices - 1)
-    edges = data.draw(st.lists(st.tuples(vertex, vertex), max_size=200))
-    src, dst = np.array(edges, dtype).reshape(-1, 2).T.copy()
-    degrees = np.zeros(num_vertices, np.int64)
-    ops.count_in_degrees(dst, degrees)
-    assert degrees.tolist() == np.bincount(dst, minlength=num_vertices).tolist()
-    indptr = np.concatenate([[0], np.cumsum(degrees)])
-    indices = np.full(len(edges), -1, dtype)
-    middle = num_vertices // 2
-    for first, last in ((0, middle), (middle, num_vertices)):
-        cursor = indptr[first:last].copy()
-        ops.csc_fill(src, dst, first, last, cursor, indices)
-        assert cursor.tolist() == indptr[first + 1 : last + 1].tolist()
-    new_indptr = ops.csc_sort(indptr, indices, drop_duplicates, 2)
-    for v in range(num_vertices):
-        neighbours = sorted(u for u, to in edges if to == v)
-        expected = sorted(set(neighbours)) if drop_duplicates else neighbours
-        assert indices[new_indptr[v] : new_indptr[v + 1]].tolist() == expected
-
-
-def test_native_arrays_take_no_other_type_in_place() -> None:
-    counts = np.zeros(3, np.int32)
-    with pytest.raises(TypeError):
-        ops.count_in_degrees(np.array([0, 1], np.int64), counts)  # type: ignore[arg-type]
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    num_vertices=st.integers(2, 300),
-    density=st.floats(0, 1),
-    seed=st.integers(0, 2**63),
-    num_threads=st.sampled_from([1, 2, 4]),
-)
-def test_rmat_has_exactly_so_many_distinct_edges(
-    num_vertices: int, density: float, seed: int, num_threads: int
-) -> None:
-    num_edges = int(density * (num_vertices * (num_vertices - 1) // 4))
-    args = (num_vertices, num_edges, 0.57, 0.19, 0.19, seed)
-    src, dst = ops.rmat_edges(*args, num_threads)
-    assert len(src) == len(dst) == num_edges
-    assert (src < dst).all()
-    assert num_edges == 0 or (src.min() >= 0 and dst.max() < num_vertices)
-    assert len(set(zip(src.tolist(), dst.tolist(), strict=True))) == num_edges
-    again = ops.rmat_edges(*args, 1)
-    assert np.array_equal(src, again[0])
-    assert np.array_equal(dst, again[1])
-
-
-def test_planted_partition_joins_communities() -> None:
-    community = np.arange(1000, dtype=np.int32) % 4
-    src, dst = ops.planted_partition_edges(community, np.ones(1000, np.float32), 40000, 0.6, 3)
-    assert (src != dst).all()
-    assert np.mean(community[src] == community[dst]) == pytest.approx(0.6 + 0.4 / 4, abs=0.01)
-
-
 def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
     """Return what dropout makes of ``x``, whose rows are those of vertices 0, 1, ... by default."""
     how = {"p": 0.5, "seed": 1, "step": 2, "layer": 3, "num_threads": 1} | changed
@@ -389,13 +305,3 @@ def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, 
     other = ops.empty(shape, dtype).fill_(4)
     assert (out == 3).all()
     assert (other == 4).all()
-
-
-def test_expand_edges() -> None:
-    out = np.empty((2, 3), np.int64)
-    ops.expand_edges(np.array([0, 2, 2, 3]), np.array([4, 0, 1], np.int32), first_dst=10, out=out)
-    assert out.tolist() == [[4, 0, 1], [10, 10, 12]]
-
-
-def test_simd_level_is_one_of_three() -> None:
-    assert ops.simd_level() in ("baseline", "v3", "v4")

@@ -60,7 +60,9 @@ def readable(source: object) -> Iterator[None]:
     except GraphError:
         raise
     except Exception as error:
-        raise GraphError(f"{source}: cannot be read ({error or type(error).__name__})") from None
+        raise GraphError(
+            f"{source}: cannot be read ({str(error) or type(error).__name__})"
+        ) from None
 
 
 def _reason(error: Exception) -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import traceback
+from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
@@ -88,6 +89,8 @@ def work(task: WorkerTask, connection: Connection) -> None:
         logging.getLogger().setLevel(logging.INFO)
     try:
         register_kinds(task.kinds)
+        # By this name others find the worker.
+        current_process().name = task.config.device_plan.parsed()[task.rank].label
         with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
             result = train(
                 task.config,

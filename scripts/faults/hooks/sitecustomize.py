@@ -10,6 +10,7 @@ Files in the folder ``GNNSCALE_WATCHED``, of the process ``PID``:
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -53,7 +54,7 @@ def start() -> None:
     threading.Thread(target=watch, name="watch", daemon=True).start()
 
 
-# A server that forks workers has no threads; its children have their own.
+# A server that forks workers should have no thread; each of its children starts its own.
 os.register_at_fork(after_in_child=start)
-if "multiprocessing.forkserver" not in " ".join(sys.orig_argv):
+if not re.search("fork_?server", " ".join(sys.orig_argv)):
     start()

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import zlib
+
+import pytest
+
+from gnnscale.dataset.formats.plain import file_bytes, read_file, readable, total_bytes
+from gnnscale.graph import GraphError
+
+
+def test_sizes_and_content(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "b").write_bytes(b"")
+    assert file_bytes(tmp_path / "a") == 3
+    assert total_bytes([tmp_path / "a", tmp_path / "b", tmp_path / "a"]) == 6
+    assert read_file(tmp_path / "a") == b"abc"
+
+
+def test_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    wrong = {
+        tmp_path / "none": "none: missing",
+        tmp_path: "not a regular file",
+        tmp_path / "pipe": "pipe: not a regular file",
+        tmp_path / "a\0b": "cannot be read",
+    }
+    for path, message in wrong.items():
+        for read in (file_bytes, read_file):
+            with pytest.raises(GraphError, match=message):
+                read(path)
+
+
+def test_a_file_too_large_for_memory_is_not_read(tmp_path):
+    with (tmp_path / "holes").open("wb") as file:
+        file.truncate((2 << 30) + 1)
+    with pytest.raises(GraphError, match=r"holes: 2147483649 bytes, allowed are 2147483648"):
+        read_file(tmp_path / "holes")
+
+
+def test_what_libraries_raise_becomes_one_line():
+    with pytest.raises(GraphError, match=r"^x.gz: cannot be read \(Error -3"), readable("x.gz"):
+        zlib.decompress(b"no")
+    with pytest.raises(GraphError, match=r"^x.gz: cannot be read \(KeyError\)"), readable("x.gz"):
+        raise KeyError
+    with pytest.raises(GraphError, match=r"^as it is$"), readable("x.gz"):
+        raise GraphError("as it is")

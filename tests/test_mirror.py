@@ -1,0 +1,116 @@
+"""A module's tests are where its name says, or here is said where they are instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "gnnscale"
+
+#: Modules without a test file of their own: where they are tested, and why there.
+ELSEWHERE = {
+    "backend/base.py": ("backend/test_cpu.py", "a protocol"),
+    "backend/open.py": ("backend/test_cpu.py", "opens what the tests of backends use"),
+    "cli/arguments.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),
+    "cli/completion.py": ("cli/test_odd_lines.py", "as a shell asks"),
+    "cli/errors.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),
+    "cli/leftovers.py": ("cli/test_odd_lines.py", "what a refused command leaves"),
+    "cli/staging.py": ("cli/test_foreign_files.py", "what others' files may say"),
+    "cli/tasks.py": ("cli/test_command.py", "the commands"),
+    "dataset/formats/pickle_objects.py": ("dataset/formats/test_pickled.py", "parts of pickles"),
+    "dataset/formats/sparse.py": ("dataset/readers/test_crafted.py", "matrices in readers' files"),
+    "dataset/readers/csr.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/gnn_benchmark.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/graphsaint.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/heterophilous.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/mag240m.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/musae.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/musae_labels.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/readers/snap.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/storage/topology.py": ("dataset/storage/test_store.py", "what a store writer uses"),
+    "dataset/structure.py": ("dataset/readers/test_layouts.py", "labels of readers without any"),
+    "graph_files.py": ("test_graph.py", "the files of a store, as it is opened"),
+    "loader/batch_format.py": ("loader/test_neighbor_loader.py", "what a loader yields"),
+    "loader/vertex_data.py": ("loader/test_neighbor_loader.py", "what a loader is given"),
+    "model/attention.py": ("model/test_gat.py", "the attention of GAT"),
+    "model/layer.py": ("model/test_gnn.py", "a protocol"),
+    "report/figures.py": ("report/page/test_svg.py", "figures as charts show them"),
+    "report/page/balance.py": ("report/files/test_outcome.py", "parts of the page"),
+    "report/page/bars.py": ("report/files/test_outcome.py", "parts of the page"),
+    "report/page/cards.py": ("report/files/test_outcome.py", "parts of the page"),
+    "report/page/charts.py": ("report/files/test_outcome.py", "parts of the page"),
+    "report/page/page.py": ("report/files/test_outcome.py", "written with the other files"),
+    "report/page/sections.py": ("report/files/test_outcome.py", "parts of the page"),
+    "plan/calibration/contention.py": ("plan/calibration/test_calibrate.py", "a part of it"),
+    "plan/calibration/probes.py": ("plan/calibration/test_calibrate.py", "a part of it"),
+    "plan/perf/host_work.py": ("plan/perf/test_workload.py", "what a workload costs"),
+    "plan/perf/predict.py": ("plan/test_planner.py", "predictions, as they are planned with"),
+    "plan/published.py": ("plan/test_simulator.py", "the papers' machines, simulated"),
+    "report/simulate.py": ("plan/test_simulator.py", "the command"),
+    "runtime/drm/damping.py": ("runtime/drm/test_rebalance.py", "memory between decisions"),
+    "runtime/processes/spawned.py": ("runtime/test_faults.py", "workers end with the command"),
+    "runtime/processes/worker.py": ("runtime/processes/test_launch.py", "a launched process"),
+    "runtime/sync/synchronizer.py": ("runtime/sync/test_group.py", "needs several processes"),
+    "runtime/telemetry/memory.py": ("runtime/processes/test_launch.py", "memory that is shared"),
+    "runtime/telemetry/recorder.py": ("runtime/test_train.py", "records of steps and epochs"),
+}
+
+#: Tests of no single module.
+WHOLE = {
+    "cli/test_foreign_files.py": "nothing that a file says is executed",
+    "cli/test_odd_lines.py": "every wrong line gets one line",
+    "dataset/readers/test_crafted.py": "files made to harm a reader",
+    "dataset/readers/test_layouts.py": "the layouts of all readers",
+    "dataset/readers/test_mutations.py": "damaged files of all readers",
+    "dataset/readers/test_readers.py": "published files of all readers",
+    "runtime/test_equivalence.py": "every plan learns what one process does",
+    "runtime/test_faults.py": "broken runs",
+    "test_compare_accuracy.py": "scripts/compare_accuracy.py",
+    "test_configs.py": "gnnscale/configs",
+    "test_examples.py": "examples",
+    "test_install.py": "the wheel",
+    "test_layers.py": "imports",
+    "test_mirror.py": "the tests themselves",
+    "test_native_border.py": "all that reaches native code",
+}
+
+MODULES = sorted(
+    path.relative_to(PACKAGE).as_posix()
+    for path in PACKAGE.rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+#: Tests of scripts/fuzz and scripts/faults mirror those packages.
+TEST_FILES = sorted(
+    path.relative_to(TESTS).as_posix()
+    for path in TESTS.rglob("test_*.py")
+    if path.relative_to(TESTS).parts[0] not in ("fuzz", "faults")
+)
+
+
+def own(module: str) -> str:
+    path = Path(module)
+    return path.with_name(f"test_{path.name}").as_posix()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_has_tests(module: str) -> None:
+    if module not in ELSEWHERE:
+        assert own(module) in TEST_FILES
+        return
+    where, why = ELSEWHERE[module]
+    assert where in TEST_FILES
+    assert why
+    assert own(module) not in TEST_FILES, "it has its own now: take it off the list"
+
+
+@pytest.mark.parametrize("file", TEST_FILES)
+def test_every_test_file_has_a_module(file: str) -> None:
+    mirrored = {own(module) for module in MODULES}
+    assert (file in mirrored) != (file in WHOLE)
+
+
+def test_the_lists_name_what_is_there() -> None:
+    assert ELSEWHERE.keys() <= set(MODULES)
+    assert WHOLE.keys() <= set(TEST_FILES)
