@@ -12,7 +12,6 @@ PACKAGE = TESTS.parent / "gnnscale"
 #: Modules without a test file of their own: where they are tested, and why there.
 ELSEWHERE = {
     "backend/base.py": ("backend/test_cpu.py", "a protocol"),
-    "backend/open.py": ("backend/test_cpu.py", "opens what the tests of backends use"),
     "cli/arguments.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),
     "cli/completion.py": ("cli/test_odd_lines.py", "as a shell asks"),
     "cli/errors.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_OPENER = re.compile(r"[\w.]+:[\w.]+")
+_OPENER = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,8 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
         opener: ``module:name`` of a callable that takes a device and ``HostParts``.
 
     Raises:
-        ConfigError: the class is no accelerator, the name is no kind, or another class has it.
+        ConfigError: the class is no accelerator, the name is no kind, or another class or another
+            opener has it.
     """
     kind = getattr(metadata, "kind", None)
     if not (isinstance(metadata, type) and issubclass(metadata, Accelerator)):
@@ -76,8 +77,12 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
     if not _OPENER.fullmatch(opener):
         raise ConfigError(f"opener={shown(opener)}: must be module:name")
     found = DeviceKind(metadata=metadata, opener=opener)
-    if _KINDS.setdefault(kind, found) != found:
-        raise ConfigError(f"{metadata.__name__}.kind={kind}: another class has it already")
+    known = _KINDS.setdefault(kind, found)
+    if known != found:
+        raise ConfigError(
+            f"{metadata.__name__}.kind={kind}: {known.metadata.__name__} has it already, "
+            f"which {known.opener} opens"
+        )
 
 
 def register_kinds(kinds: Sequence[DeviceKind]) -> None:

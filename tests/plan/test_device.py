@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
+from copying_device import Copying
 
 from gnnscale.config import ConfigError
-from gnnscale.plan import Cpu, Emulated
+from gnnscale.plan import Accelerator, Cpu, Device, Emulated
+from gnnscale.plan.device import process_group_backend, shared_collective
 from gnnscale.plan.registry import parse_devices
 
 ACCELERATOR = {
@@ -71,3 +74,33 @@ def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
         parse_devices(entries, option="x")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board(Accelerator):
+    """A device with a collective library."""
+
+    collective: ClassVar[str | None] = "cuda:nccl"
+
+
+RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1000}
+CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
+
+
+@pytest.mark.parametrize(
+    ("devices", "collective", "backend"),
+    [
+        ([CPU], None, "cpu:gloo"),
+        ([CPU, CPU], None, "cpu:gloo"),
+        ([BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
+        ([BOARD, BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
+        ([COPYING, COPYING], "cpu:gloo", "cpu:gloo"),
+        ([CPU, BOARD], None, "cpu:gloo"),
+        ([BOARD, COPYING], None, "cpu:gloo"),
+    ],
+)
+def test_gradients_are_summed_on_devices_that_all_can(
+    devices: list[Device], collective: str | None, backend: str
+) -> None:
+    assert shared_collective(devices) == collective
+    assert process_group_backend(devices) == backend

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copying_device import Copying, CopyingBackend
+
+from gnnscale.backend import open_backend
+from gnnscale.config import ConfigError
+from gnnscale.plan import registry
+from gnnscale.plan.registry import DeviceKind
+
+DEVICE = Copying(name="mine:0", macs_per_s=1e9, memory_bandwidth=1e9, memory_bytes=1 << 30)
+NOTHING: Any = None
+
+
+@pytest.fixture
+def opened_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give the device another opener."""
+
+    def choose(opener: str) -> None:
+        kind = DeviceKind(metadata=Copying, opener=opener)
+        monkeypatch.setitem(registry._KINDS, Copying.kind, kind)
+
+    return choose
+
+
+def test_a_kind_of_ones_own_is_opened(backend: Any) -> None:
+    opened = backend(DEVICE)
+    assert isinstance(opened, CopyingBackend)
+    assert opened.device is DEVICE
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("opener", "reason"),
+    [
+        ("no_such_module:Backend", "No module named 'no_such_module'"),
+        ("copying_device.parts:Backend", "'copying_device' is not a package"),
+        ("copying_device:Backend", "has no attribute 'Backend'"),
+        ("copying_device:CopyingBackend.of", "has no attribute 'of'"),
+        ("without_driver:Backend", "No module named 'driver_of_no_board'"),
+    ],
+)
+def test_an_opener_that_cannot_be_imported(
+    opened_by: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    opener: str,
+    reason: str,
+) -> None:
+    (tmp_path / "without_driver.py").write_text("import driver_of_no_board\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    opened_by(opener)
+    with pytest.raises(ConfigError) as error:
+        open_backend(DEVICE, NOTHING)
+    assert str(error.value).startswith(f"mine:0: {opener} cannot be imported (")
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("failure", [ImportError, AttributeError])
+def test_what_an_opener_itself_raises_passes(
+    opened_by: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: type[Exception],
+) -> None:
+    import copying_device
+
+    def open_it(device: Any, host: Any) -> None:
+        assert (device, host) == (DEVICE, NOTHING)
+        raise failure("the board is off")
+
+    monkeypatch.setattr(copying_device, "open_it", open_it, raising=False)
+    opened_by("copying_device:open_it")
+    with pytest.raises(failure, match="the board is off"):
+        open_backend(DEVICE, NOTHING)
