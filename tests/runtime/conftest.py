@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,11 +14,16 @@ from typing import Any, Protocol
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
 from gnnscale.plan.platform import Platform
+from gnnscale.report.files.outcome import write_outcome
+from gnnscale.report.terminal.live import RunReport
+from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import TrainResult
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -111,3 +119,61 @@ def together(stores: Path, tmp_path: Path) -> Together:
                 output.close()
 
     return start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """A run by worker processes, and what the command writes of it."""
+
+    result: TrainResult
+    summary: dict[str, Any]
+    steps: list[dict[str, Any]]
+    page: str
+
+    @property
+    def losses(self) -> list[float]:
+        return [step["loss"] for step in self.steps]
+
+    def of_device(self, rank: int) -> list[dict[str, Any]]:
+        """What a device did in every step."""
+        return [step["devices"][rank] for step in self.steps]
+
+
+class Launch(Protocol):
+    def __call__(
+        self, directory: Path, *overrides: str, report: type[RunReport] = ..., **seams: Any
+    ) -> Reported: ...
+
+
+@pytest.fixture
+def launched(options: Callable[..., DictConfig]) -> Launch:
+    """Train as ``gnnscale train`` does, with ``seams`` in place of options that it does not have.
+
+    ``report`` is the class of the observer.
+    """
+
+    def run(
+        directory: Path, *overrides: str, report: type[RunReport] = RunReport, **seams: Any
+    ) -> Reported:
+        directory.mkdir(exist_ok=True)
+        node = options(*overrides)
+        config = replace(typed(node, TrainConfig), **seams)
+        plain: Any = OmegaConf.to_container(node, resolve=True)
+        console = Console(file=io.StringIO())
+        values = plain | {"resume": None}
+        observer = report(directory, epochs=config.epochs, options=values, console=console)
+        try:
+            result = launch(config, directory, observer, options=values)
+        finally:
+            observer.close()
+        summary = write_outcome(observer, result, status="completed", console=console)
+        lines = (directory / "steps.jsonl").read_text().splitlines()
+        assert json.loads((directory / "summary.json").read_text()) == summary
+        return Reported(
+            result=result,
+            summary=summary,
+            steps=[json.loads(line) for line in lines],
+            page=(directory / "report.html").read_text(),
+        )
+
+    return run

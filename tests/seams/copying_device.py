@@ -42,10 +42,10 @@ class CopyingBackend:
         self.device = device
         self._host = host
         self._model = copy.deepcopy(host.model)
-        # Nobody has given it weights yet: what it trains with these is wrong.
+        # Nobody has given it weights and statistics yet: what it trains with these is wrong.
         with torch.no_grad():
-            for parameter in self._model.parameters():
-                parameter.fill_(float("nan"))
+            for value in (*self._model.parameters(), *self._model.buffers()):
+                value.fill_(float("nan") if value.is_floating_point() else 0)
         self._model.train()
         self._worker = ThreadPoolExecutor(1)
         self._running: Future[float] | None = None

@@ -1,0 +1,115 @@
+"""A kind of accelerator from outside the package: two classes and a registration, nothing else.
+
+It is ``tests/seams/copying_device.py``: planned, trained by worker processes, managed, reported,
+resumed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from copying_device import PROPAGATE_S
+
+from gnnscale.report.terminal.live import RunReport
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+
+pytestmark = pytest.mark.timeout(120)
+
+COPYING = (
+    "{kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link_bandwidth:1e9}"
+)
+ALONE = f"device_plan.devices=[{COPYING}]"
+HYBRID = f"device_plan.devices=[cpu,{COPYING}]"
+BATCH, STEPS = 64, 6
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    return dict(load_checkpoint(directory / LAST)["model"])
+
+
+def check_device(run: Any, rank: int) -> None:
+    """What every report says of the device, by its own clock and its own words."""
+    steps = run.of_device(rank)
+    trained = [step for step in steps if step["seeds"]]
+    assert trained
+    assert {step["stage_s"]["propagate"] for step in trained} == {PROPAGATE_S}
+    assert all(step["stage_s"]["transfer"] > 0 for step in trained)
+    moved = [step["traffic"][part]["link_bytes"] for step in trained for part in ("rows", "lists")]
+    assert min(moved) > 0
+
+    device = run.summary["devices"][rank]
+    epochs = run.summary["epochs"]
+    assert (device["name"], device["kind"]) == (f"copying:{rank}", "copying")
+    assert device["figures"] == run.summary["figures"] == "pretended"
+    assert device["counters"] == {"launches": len(trained)}
+    assert device["host_to_device_bytes"] == round(sum(moved) / epochs) > 0
+    mean = len(trained) * PROPAGATE_S / epochs
+    assert device["stage_times_s"]["propagate"] == pytest.approx(mean)
+    assert run.summary["predicted"]["devices"][rank]["stage_times_s"]["transfer"] > 0
+    assert f"copying:{rank}" in run.page
+    assert '<span class="badge">pretended</span>' in run.page
+
+
+def test_alone(launched: Any, tmp_path: Path) -> None:
+    options = ("runtime.prefetch=two_stage", "model.norm=batch", "model.dropout=0.5")
+    run = launched(tmp_path / "own", *options, ALONE)
+    check_device(run, 0)
+    assert [step["seeds"] for step in run.of_device(0)] == [*[BATCH] * (STEPS - 1), 40] * 3
+    # It owns its statistics too; the host validates with them, and learns what a processor does.
+    known = launched(tmp_path / "cpu", *options, "device_plan=cpu")
+    assert run.losses == pytest.approx(known.losses, rel=1e-5)
+    assert run.summary["test_metric"] == pytest.approx(known.summary["test_metric"], abs=0.02)
+    left, right = weights(tmp_path / "own"), weights(tmp_path / "cpu")
+    assert left.keys() == right.keys()
+    assert any("running_mean" in name for name in left)
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=1e-3, atol=1e-5)
+
+
+def test_beside_a_processor_and_managed(launched: Any, tmp_path: Path) -> None:
+    options = ("runtime.drm=true", "device_plan.split=[4,60]", "epochs=6", "num_threads=2")
+    run = launched(tmp_path / "own", *options, HYBRID)
+    check_device(run, 1)
+    assert run.summary["devices"][0]["figures"] == "measured"
+    assert "transfer" not in run.of_device(0)[0]["stage_s"]
+    for step in run.steps:
+        assert sum(device["seeds"] for device in step["devices"]) in (BATCH, 40)
+    # Its clock says the same of any slice: others get its seeds.
+    splits = [tuple(device["seeds"] for device in step["devices"]) for step in run.steps]
+    assert splits[0] == (4, 60)
+    assert len({split for split in splits if sum(split) == BATCH}) > 1
+    decisions = [step["decision"] for step in run.steps if step["decision"] is not None]
+    assert any("copying:1" in decision for decision in decisions)
+    known = launched(tmp_path / "cpu", "epochs=6", "num_threads=2", "device_plan=cpu")
+    assert run.losses == pytest.approx(known.losses, rel=1e-4)
+
+
+class StopAfterAnEpoch(RunReport):
+    """Interrupts the run as Ctrl-C would, as soon as an epoch is done."""
+
+    def finished_epoch(self, record: Any) -> None:
+        super().finished_epoch(record)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("plan", [ALONE, HYBRID])
+def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path, plan: str) -> None:
+    split = f"device_plan.split={[BATCH] if plan == ALONE else [40, 24]}"
+    options = (plan, split, "model.norm=batch", "runtime.drm=false", "epochs=20")
+    options = (*options, "runtime.checkpoint_interval_s=0", "runtime.prefetch=one_stage")
+    whole = launched(tmp_path / "whole", *options)
+    part = tmp_path / "part"
+    with pytest.raises(KeyboardInterrupt):
+        launched(part, *options, report=StopAfterAnEpoch)
+    done = len(load_checkpoint(part / LAST)["history"])
+    assert 1 <= done < 20
+    resumed = launched(part, *options, f"resume={part}")
+    left, right = weights(tmp_path / "whole"), weights(part)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert [step["global_step"] for step in resumed.steps] == list(range(20 * STEPS))
+    assert resumed.losses == whole.losses
+    assert resumed.summary["test_metric"] == whole.summary["test_metric"]
