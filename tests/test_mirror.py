@@ -66,6 +66,8 @@ WHOLE = {
     "dataset/readers/test_readers.py": "published files of all readers",
     "runtime/test_equivalence.py": "every plan learns what one process does",
     "runtime/test_faults.py": "broken runs",
+    "runtime/test_own_device.py": "a kind of accelerator from outside the package",
+    "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",
     "test_compare_accuracy.py": "scripts/compare_accuracy.py",
     "test_configs.py": "gnnscale/configs",
     "test_examples.py": "examples",

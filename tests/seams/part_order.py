@@ -57,3 +57,27 @@ class Forgetful(SeedOrderConfig):
     ) -> PartOrder:
         twice = np.concatenate([train_idx[:1], train_idx[:-1]])
         return PartOrder(twice, batch_size=batch_size, num_devices=num_devices, seed=seed)
+
+
+class MergedOrder:
+    """The seeds of a ``PartOrder``, step by step, which any device may train."""
+
+    movable = True
+
+    def __init__(self, parts: PartOrder) -> None:
+        self.batch_size = parts.batch_size
+        self.steps_per_epoch = parts.steps_per_epoch
+        self._parts = parts
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        return (StepSeeds(seeds=step.seeds) for step in self._parts.epoch(epoch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged(SeedOrderConfig):
+    """What ``Parts`` trains on two devices."""
+
+    def order(
+        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
+    ) -> MergedOrder:
+        return MergedOrder(PartOrder(train_idx, batch_size=batch_size, num_devices=2, seed=seed))

@@ -25,6 +25,8 @@ from gnnscale.stages import Access, Traffic
 class OwnRows(HostFeatures):
     """Zeros for all vertices: what a device owns, it adds in the exchange."""
 
+    aggregate = FeatureStore.aggregate
+
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:

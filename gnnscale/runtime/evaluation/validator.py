@@ -30,12 +30,13 @@ class Validator:
             config: the run's options.
             graph: the graph.
             model: the host's weights.
-            store: where features are read.
+            store: where features are read; the graph's own are, where devices trade rows, as a
+                device may then have but a part of them.
         """
         self._config = config
         self._graph = graph
         self._model = model
-        self._store = store
+        self._store = store if config.exchange is None else None
         self._valid_idx = labelled_vertices(graph, "valid")
 
     def is_due(self, epoch: int) -> bool:

@@ -1,0 +1,171 @@
+"""Feature stores, exchanges and seed orders from outside the package, in runs by worker processes.
+
+They are in ``tests/seams``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from copying_device import PROPAGATE_S
+from held_rows import HoldEvenVertices, OtherRows
+from part_order import Forgetful, Merged, Parts
+from row_exchange import NoRows, TradeRows
+
+from gnnscale.config import ConfigError
+from gnnscale.report.figures import percent
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.sampler.seed_order import labelled_vertices
+
+pytestmark = pytest.mark.timeout(120)
+
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
+    *("dataset.train_fraction=0.6", "batch_size=64"),
+)
+STATIC = ("num_threads=2", "device_plan.split=[40,24]", "runtime.drm=false")
+ROWS = "device_plan.devices=[{kind:cpu,host_aggregates:false},{kind:cpu,host_aggregates:false}]"
+COPYING = (
+    "kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link_bandwidth:1e9"
+)
+HYBRID = f"device_plan.devices=[cpu,{{{COPYING}}}]"
+TRADING = (
+    f"device_plan.devices=[{{kind:cpu,host_aggregates:false}},{{{COPYING},host_aggregates:false}}]"
+)
+
+
+def same(left: Any, right: Any, folder: Path) -> bool:
+    """Whether two runs, of those names in ``folder``, learnt the same, bit for bit."""
+    losses = [[epoch.train_loss for epoch in run.result.history] for run in (left, right)]
+    assert losses[0] == losses[1]
+    assert left.losses == right.losses
+    weights = [load_checkpoint(folder / name / LAST)["model"] for name in ("own", "known")]
+    return all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_a_store_that_holds_rows_tells_what_it_found(launched: Any, tmp_path: Path) -> None:
+    options = (*STATIC, "device_plan=cpu_x2", "runtime.prefetch=one_stage")
+    run = launched(tmp_path / "own", *options, features=HoldEvenVertices())
+    known = launched(tmp_path / "known", *options)
+    assert same(run, known, tmp_path)
+    assert run.summary["test_metric"] == known.summary["test_metric"]
+
+    for rank in range(2):
+        found = [step["traffic"]["rows"] for step in run.of_device(rank)]
+        hits, misses = (sum(each[name] for each in found) for name in ("hits", "misses"))
+        assert all(each.keys() == {"hits", "misses"} for each in found)
+        assert min(hits, misses) > 0
+        device = run.summary["devices"][rank]
+        assert device["feature_hit_rate"] == hits / (hits + misses)
+        assert device["topology_hit_rate"] is None
+        assert device["traffic"]["rows"]["hits"] == round(hits / 3)
+        assert percent(hits / (hits + misses)) in run.page
+        assert known.summary["devices"][rank]["feature_hit_rate"] is None
+        assert all("traffic" not in step for step in known.of_device(rank))
+    assert "feature hits" in run.page
+    assert "feature hits" not in known.page
+
+
+def test_devices_that_trade_rows(launched: Any, tmp_path: Path) -> None:
+    options = ("num_threads=2", ROWS, "device_plan.split=[64,0]", "runtime.drm=false")
+    options = (*options, "runtime.prefetch=two_stage")
+    run = launched(tmp_path / "own", *options, features=NoRows(), exchange=TradeRows())
+    known = launched(tmp_path / "known", *options)
+    assert same(run, known, tmp_path)
+    # What a device validates with does not pass the exchange.
+    metrics = [[epoch.valid_metric for epoch in each.result.history] for each in (run, known)]
+    assert metrics[0] == metrics[1]
+
+    asks, answers = run.of_device(0), run.of_device(1)
+    assert {step["seeds"] for step in answers} == {0}
+    assert all(step["traffic"]["rows"].keys() == {"peer_bytes"} for step in asks)
+    assert all("traffic" not in step for step in answers)
+    assert all(step["stage_s"]["exchange"] > 0 for step in (*asks, *answers))
+    assert all("sample" not in step["stage_s"] for step in answers)
+    for each in run.summary["devices"]:
+        assert each["stage_times_s"]["exchange"] > 0
+    for each in known.summary["devices"]:
+        assert each["stage_times_s"]["exchange"] is None
+    assert "<th>exchange s</th>" in run.page
+    assert "<th>exchange s</th>" not in known.page
+
+
+#: Nothing is learnt, and so the second epoch is no better than the first. By then the second device
+#: has begun with the third, and waits for the rows of the first, which never runs ahead.
+STOPS = (
+    *("num_threads=2", "optimizer.lr=1e-12", "runtime.patience=1", "epochs=1000"),
+    *(TRADING, "device_plan.split=[40,24]"),
+)
+
+
+def test_devices_that_trade_rows_stop_together(launched: Any, tmp_path: Path) -> None:
+    run = launched(tmp_path / "own", *STOPS, features=NoRows(), exchange=TradeRows())
+    assert [share.prefetch for share in run.result.plan.shares] == ["none", "one_stage"]
+    assert run.summary["status"] == "completed"
+    assert run.summary["stopped_early"]
+    assert run.summary["epochs"] == 2
+    assert [step["global_step"] for step in run.steps] == list(range(12))
+
+
+def test_nobody_waits_for_rows_behind_the_end(together: Any, tmp_path: Path) -> None:
+    # Processes that go on afterwards: no connection closes, at which who waits would wake up.
+    seams = ("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows")
+    drm = ("true", "false")
+    runs = {each: [*TINY, *STOPS, f"runtime.drm={each}", *seams] for each in drm}
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    together("train_together.py", 2, tmp_path)
+    losses = [json.loads((tmp_path / f"{each}.json").read_text())["losses"] for each in drm]
+    assert len(losses[0]) == 12
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_seeds_of_parts_stay_on_their_devices(
+    launched: Any, settings: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    options = ("num_threads=2", "epochs=4")
+    run = launched(tmp_path / "own", *options, HYBRID, "runtime.drm=true", seed_order=Parts())
+    config = settings(*options)
+    train_idx = labelled_vertices(config.dataset.open(), "train")
+    order = Parts().order(train_idx, batch_size=64, num_devices=2, seed=config.seed)
+    expected = [list(step.counts or ()) for epoch in range(4) for step in order.epoch(epoch)]
+    assert [[each["seeds"] for each in step["devices"]] for step in run.steps] == expected
+    assert not [s["decision"] for s in run.steps if s["decision"] and "seeds" in s["decision"]]
+
+    # The same seeds on devices between which they may move: the second is slow, and does.
+    other = launched(
+        *(tmp_path / "moved", *options, HYBRID, "device_plan.split=[4,60]"), seed_order=Merged()
+    )
+    assert any(step["decision"] for step in other.steps)
+    assert {s["stage_s"]["propagate"] for s in run.of_device(1)} == {PROPAGATE_S}
+    alone = launched(tmp_path / "alone", *options, "device_plan=cpu", seed_order=Merged())
+    assert run.losses == pytest.approx(alone.losses, rel=1e-4)
+    assert other.losses == pytest.approx(alone.losses, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("seam", "message"),
+    [
+        ({"seed_order": Forgetful()}, "seed_order=PartOrder: trains vertex "),
+        (
+            {"features": OtherRows()},
+            "planted-partition: its feature store (HostFeatures) has 601 rows of 8 features, "
+            "the graph has 600 vertices with 8",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_graph_is_refused_before_any_step(
+    launched: Any, tmp_path: Path, seam: dict[str, Any], message: str
+) -> None:
+    directory = tmp_path / "own"
+    with pytest.raises(ConfigError) as error:
+        launched(directory, *STATIC, "device_plan=cpu_x2", **seam)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert list(directory.iterdir()) == []
