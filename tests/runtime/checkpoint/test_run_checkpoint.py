@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_identity
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import ALONE
+from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.stages import STAGES
+
+STEPS = 6
+PLAN = DevicePlan(
+    shares=(
+        DeviceShare(
+            device=Cpu(),
+            num_seeds=64,
+            threads=Threads(sample=1, load=1, propagate=1),
+            prefetch="none",
+        ),
+    )
+)
+OPTIONS = {"seed": 0, "device_plan": {"devices": ["cpu"], "split": None}}
+
+
+def epochs(*metrics: float) -> list[EpochRecord]:
+    return [
+        EpochRecord(
+            epoch=number,
+            train_loss=1.0,
+            valid_metric=metric,
+            lr=0.1,
+            epoch_time_s=1.0,
+            eval_time_s=0.1,
+            num_edges=10,
+            num_vertices=10,
+            stage_times_s=dict.fromkeys(STAGES),
+            peak_rss_bytes=1,
+        )
+        for number, metric in enumerate(metrics, 1)
+    ]
+
+
+class Run:
+    """A model, its optimizer after a step, and where they are kept."""
+
+    def __init__(self, config: TrainConfig, graph: Graph, directory: Path, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = config.model.build(
+            num_features=graph.num_features, num_classes=graph.num_classes
+        )
+        self.optimizer = config.optimizer.build(self.model)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        self.optimizer.step()
+        self.checkpoint = RunCheckpoint(
+            directory=directory, config=config, options=OPTIONS, graph=graph
+        )
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def save(self, history: list[EpochRecord]) -> None:
+        self.checkpoint.save(
+            model=self.model,
+            optimizer=self.optimizer,
+            step=len(history) * STEPS,
+            history=history,
+            best_weights=self.weights(),
+            plan=PLAN,
+        )
+
+    def resume(self) -> Any:
+        return self.checkpoint.resume(ALONE, self.model, self.optimizer, steps_per_epoch=STEPS)
+
+
+@pytest.fixture
+def new_run(settings: Callable[..., TrainConfig], tmp_path: Path) -> Callable[..., Run]:
+    config = settings("epochs=9")
+    graph = config.dataset.open()
+
+    def build(seed: int = 0, graph: Graph = graph) -> Run:
+        return Run(config, graph, tmp_path, seed)
+
+    return build
+
+
+def test_what_was_saved_is_restored(new_run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run = new_run()
+    history = epochs(0.5, 0.25)
+    run.save(history)
+    drawn = torch.rand(3)
+
+    other = new_run(seed=1)
+    with caplog.at_level(logging.INFO):
+        saved = other.resume()
+    assert torch.equal(torch.rand(3), drawn)
+    expected = run.weights()
+    assert all(torch.equal(other.weights()[name], expected[name]) for name in expected)
+    states = [each.optimizer.state_dict()["state"] for each in (run, other)]
+    assert states[0].keys() == states[1].keys() != set()
+    for key, state in states[0].items():
+        assert all(torch.equal(state[name], states[1][key][name]) for name in state)
+    assert saved.history == history
+    assert saved.step == 2 * STEPS
+    assert saved.plan_under(OPTIONS) == PLAN.to_values()
+    assert "resuming after epoch 2 of 9" in caplog.text
+
+
+def test_best_weights_are_written_where_they_are_new(new_run: Any, tmp_path: Path) -> None:
+    run = new_run()
+    run.save(epochs(0.5))
+    assert load_checkpoint(tmp_path / BEST)["epoch"] == 1
+    (tmp_path / BEST).unlink()
+    run.save(epochs(0.5, 0.25))
+    assert not (tmp_path / BEST).exists()
+    run.save(epochs(0.5, 0.25, 0.75))
+    assert load_checkpoint(tmp_path / BEST)["epoch"] == 3
+    assert load_checkpoint(tmp_path / LAST)["epoch"] == 3
+
+
+def test_it_is_due_after_a_while(new_run: Any, clock: Any) -> None:
+    run = new_run()
+    checkpoint = run.checkpoint
+    assert checkpoint.is_due
+    run.save(epochs(0.5))
+    assert not checkpoint.is_due
+    clock.advance(0.75)
+    assert not checkpoint.is_due
+    clock.advance(0.25)
+    assert checkpoint.is_due
+
+
+def test_a_run_without_a_checkpoint_starts_again(
+    new_run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = new_run()
+    before = run.weights()
+    with caplog.at_level(logging.INFO):
+        assert run.resume() is None
+    assert all(torch.equal(run.weights()[name], before[name]) for name in before)
+    assert "stopped before its first checkpoint; it starts again" in caplog.text
+
+
+def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
+    run = new_run()
+    run.save(epochs(0.5))
+    other = new_run(seed=1, graph=replace(run.checkpoint.graph, content="another"))
+    before = other.weights()
+    with pytest.raises(ConfigError, match="the graph's content is another, but ") as error:
+        other.resume()
+    assert "\n" not in str(error.value)
+    assert all(torch.equal(other.weights()[name], before[name]) for name in before)
+
+
+def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:
+    assert graph_identity(replace(tiny_graph, content="hash")) == {
+        "name": "tiny",
+        "num_vertices": 5,
+        "num_edges": 6,
+        "num_features": 2,
+        "num_classes": 2,
+        "num_train": 5,
+        "content": "hash",
+    }

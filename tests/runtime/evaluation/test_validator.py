@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from held_rows import HoldEvenVertices
+from row_exchange import NoRows, TradeRows
+
+from gnnscale.feature import HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.model import GNN
+from gnnscale.runtime.evaluation.evaluate import measure
+from gnnscale.runtime.evaluation.validator import Validator
+from gnnscale.runtime.pipeline.stages import RUNNING
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.sampler.seed_order import labelled_vertices
+
+Settings = Callable[..., TrainConfig]
+
+
+@pytest.fixture
+def graph(settings: Settings) -> Graph:
+    return settings().dataset.open()
+
+
+@pytest.fixture
+def model(settings: Settings, graph: Graph) -> GNN:
+    """A model that has not learnt anything, in the middle of training."""
+    found = settings().model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    return found.train()
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
+)
+def test_when_validation_is_due(
+    settings: Settings, graph: Graph, model: GNN, every: int, due: list[int]
+) -> None:
+    config = settings("epochs=5", f"runtime.eval_every={every}")
+    validator = Validator(config, graph, model, HostFeatures.of(graph))
+    assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+
+
+@pytest.mark.parametrize("inference", ["exact", "sampled"])
+def test_each_split_has_its_own_metric(
+    settings: Settings, graph: Graph, model: GNN, inference: str
+) -> None:
+    config = settings(f"runtime.inference={inference}")
+    validator = Validator(config, graph, model, HoldEvenVertices().open(graph))
+    valid, test = (labelled_vertices(graph, split) for split in ("valid", "test"))
+    metric, seconds = validator.validate()
+    assert [metric] == measure(model, graph, [valid], config)
+    assert [validator.test()] == measure(model, graph, [test], config)
+    assert metric != validator.test()
+    assert seconds > 0
+
+
+def test_rows_are_read_from_the_store(settings: Settings, graph: Graph, model: GNN) -> None:
+    nothing = NoRows().open(graph)
+    known = Validator(settings(), graph, model, HostFeatures.of(graph)).validate()[0]
+    assert Validator(settings(), graph, model, nothing).validate()[0] != known
+    # Unless it needs others' to complete them.
+    trading = replace(settings(), exchange=TradeRows())
+    assert Validator(trading, graph, model, nothing).validate()[0] == known
+
+
+def test_it_takes_all_threads_and_gives_them_back(
+    settings: Settings, graph: Graph, model: GNN, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    class Watched(HostFeatures):
+        def aggregate(self, *arguments: Any, **options: Any) -> Any:
+            seen.append((torch.get_num_threads(), set(RUNNING.values())))
+            return super().aggregate(*arguments, **options)
+
+    store = Watched(graph.features, graph.feature_dtype)
+    monkeypatch.setattr("gnnscale.runtime.evaluation.validator.usable_cores", lambda: 3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        Validator(settings("num_threads=2"), graph, model, store).validate()
+        Validator(settings("num_threads=8"), graph, model, store).test()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    # A hook may ask what a worker is in: see RUNNING.
+    assert seen[0] == (2, {"validate"})
+    assert seen[-1] == (3, set())
+    assert not RUNNING
+
+
+def test_a_metric_that_is_not_defined_is_none(settings: Settings, graph: Graph) -> None:
+    one_class = replace(
+        graph, labels=np.zeros(graph.num_vertices, np.int64), num_classes=2, metric="roc_auc"
+    )
+    model = settings().model.build(num_features=graph.num_features, num_classes=2)
+    validator = Validator(settings(), one_class, model, HostFeatures.of(graph))
+    assert validator.validate()[0] is None
+    assert validator.test() is None

@@ -1,0 +1,150 @@
+"""A training step of a device that is not there, by a clock that the test winds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gnnscale.backend import BatchOutcome, DeviceBatch
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.step import TrainStep
+from gnnscale.runtime.sync.group import ALONE
+from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.stages import Traffic
+
+PLAN = DevicePlan(
+    shares=(
+        DeviceShare(
+            device=Cpu(),
+            num_seeds=8,
+            threads=Threads(sample=1, load=1, propagate=1),
+            prefetch="none",
+        ),
+    )
+)
+NOTHING: Any = None
+
+
+class Slow:
+    """A device whose gradient is all ones; each call takes as many seconds as it says."""
+
+    def __init__(self, model: nn.Module, clock: Any, own_clock: dict[str, float]) -> None:
+        self.calls: list[Any] = []
+        self._model = model
+        self._clock = clock
+        self._own_clock = own_clock
+
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+        self.calls.append(("propagate", weight))
+        self._clock.advance(1.0)
+
+    def gradients_out(self, into: list[torch.Tensor]) -> None:
+        self._clock.advance(4.0)
+        for target in into:
+            target.fill_(1.0 if self.calls else 0.0)
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        self.calls.append("finish")
+        self._clock.advance(2.0)
+        return BatchOutcome(
+            loss=0.5, num_edges=3, num_vertices=2, traffic=Traffic(), seconds=self._own_clock
+        )
+
+    def update_weights(self) -> None:
+        self.calls.append(["update_weights", *(p.tolist() for p in self._model.parameters())])
+        self._clock.advance(8.0)
+
+
+def a_slice(num_seeds: int) -> BatchSlice:
+    batch = BatchSlice(step=0, plan=PLAN, counts=(num_seeds, 8 - num_seeds), seeds=np.arange(8))
+    batch.seeds = batch.seeds[:num_seeds]
+    if num_seeds:
+        batch.inputs = NOTHING
+        batch.device_batch = DeviceBatch(batch=NOTHING, inputs=NOTHING, traffic=Traffic())
+    return batch
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    found = nn.Linear(4, 1, bias=False)
+    nn.init.zeros_(found.weight)
+    return found
+
+
+def training(
+    model: nn.Module, clock: Any, *, clip_norm: float | None = None, **own_clock: float
+) -> tuple[TrainStep, Slow]:
+    device: Any = Slow(model, clock, own_clock)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    synchronizer = Synchronizer(model, device, ALONE)
+    return TrainStep(model, device, synchronizer, optimizer, clip_norm=clip_norm), device
+
+
+def test_one_step_after_the_other(model: nn.Module, clock: Any) -> None:
+    step, device = training(model, clock)
+    batch = a_slice(6)
+    step.propagate(batch)
+    totals = step.synchronize(batch)
+    # The host waits for the device, which is propagation; nobody knows of this synchronisation.
+    assert batch.stages.propagate == 3.0
+    assert totals.stages[0].propagate == 3.0
+    assert totals.stages[0].sync == 0.0
+    assert (totals.loss, totals.num_edges, totals.num_vertices) == (0.5, 3, 2)
+    assert batch.outcome is not None
+    assert batch.device_batch is None
+
+    step.update_weights(batch)
+    assert batch.stages.sync == 12.0
+    # The device is given the weights that the optimizer has updated.
+    assert device.calls == [("propagate", 0.75), "finish", ["update_weights", [[-1.0] * 4]]]
+    assert all(each.grad is None for each in model.parameters())
+
+    batch = a_slice(8)
+    step.propagate(batch)
+    assert step.synchronize(batch).stages[0].sync == 12.0
+
+
+def test_what_the_devices_own_clock_says_is_recorded(model: nn.Module, clock: Any) -> None:
+    step, _ = training(model, clock, propagate=0.25, transfer=0.125)
+    batch = a_slice(8)
+    batch.stages.transfer = 7.0
+    batch.stages.sample = 5.0
+    step.propagate(batch)
+    (found,) = step.synchronize(batch).stages
+    assert (found.propagate, found.transfer, found.sample) == (0.25, 0.125, 5.0)
+
+
+def test_a_stage_that_is_none_is_no_figure(model: nn.Module, clock: Any) -> None:
+    step, _ = training(model, clock, propagating=0.25)
+    batch = a_slice(8)
+    step.propagate(batch)
+    with pytest.raises(AssertionError):
+        step.synchronize(batch)
+
+
+def test_a_device_without_seeds_takes_part_in_the_update(model: nn.Module, clock: Any) -> None:
+    step, device = training(model, clock)
+    batch = a_slice(0)
+    step.propagate(batch)
+    totals = step.synchronize(batch)
+    step.update_weights(batch)
+    assert (totals.loss, totals.num_edges) == (0.0, 0)
+    assert batch.stages.propagate == 0
+    assert batch.stages.sync == 12.0
+    assert device.calls == [["update_weights", [[0.0] * 4]]]
+
+
+def test_gradients_are_clipped_before_the_update(model: nn.Module, clock: Any) -> None:
+    step, _ = training(model, clock, clip_norm=0.5)
+    batch = a_slice(8)
+    step.propagate(batch)
+    step.synchronize(batch)
+    step.update_weights(batch)
+    # Four gradients of 1 have the norm 2.
+    for parameter in model.parameters():
+        assert parameter.tolist() == [pytest.approx([-0.25] * 4, rel=1e-5)]
