@@ -10,7 +10,7 @@ from torch import nn
 
 from gnnscale.backend import Backend
 from gnnscale.runtime.pipeline.schedule import BatchSlice
-from gnnscale.runtime.pipeline.stages import measured
+from gnnscale.runtime.pipeline.stages import measured, running
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
 from gnnscale.stages import STAGES
 
@@ -74,7 +74,8 @@ class TrainStep:
         if batch.device_batch is None:
             return
         start = time.perf_counter()
-        batch.outcome = self._backend.finish(batch.device_batch)
+        with running("propagate"):
+            batch.outcome = self._backend.finish(batch.device_batch)
         batch.stages.propagate += time.perf_counter() - start
         for stage, seconds in batch.outcome.seconds.items():
             assert stage in STAGES

@@ -14,6 +14,7 @@ from pathlib import Path
 from faults.outcome import Outcome, check_end
 from faults.plan import Plan
 from faults.processes import Process
+from faults.training import Training
 
 #: Stages in which a worker is killed: those that every device has, and those of the first one.
 EVERYWHERE = ("sample", "load", "transfer", "propagate", "sync")
@@ -115,20 +116,24 @@ def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -
 def exhaust(plan: Plan, rank: int) -> Outcome:
     """Let a worker have no more memory than it has when it begins to train."""
     run = plan.start(f"memory-{rank}")
-
-    def has_opened_the_graph() -> bool:
-        workers = run.workers()
-        if len(workers) < len(plan.devices):
-            return False
-        return "/features.npy" in Path(f"/proc/{workers[rank].pid}/maps").read_text()
-
-    run.wait_for(has_opened_the_graph)
-    run.watch()
-    take_memory(run.workers()[rank])
+    take_memory_as_it_begins(run, rank)
     outcome = Outcome(plan=plan.name, fault="out of memory in a worker", directory=run.directory)
     cause = f"^worker {plan.devices[rank]}: out of memory"
     check_end(run, outcome, cause=cause, status=1)
     return outcome
+
+
+def take_memory_as_it_begins(run: Training, rank: int) -> None:
+    """Let a worker have no more memory than it has once it has opened the graph."""
+
+    def has_opened_the_graph() -> bool:
+        if not run.has_all_workers():
+            return False
+        return "/features.npy" in Path(f"/proc/{run.workers()[rank].pid}/maps").read_text()
+
+    run.wait_for(has_opened_the_graph)
+    run.watch()
+    take_memory(run.workers()[rank])
 
 
 def take_memory(process: Process) -> None:

@@ -13,7 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.processes import Process, descendants, elapsed, listening, shared_memory, sockets
+from faults.processes import (
+    Process,
+    descendants,
+    elapsed,
+    listening,
+    look_at,
+    shared_memory,
+    sockets,
+)
 from faults.watched import Watched
 
 #: Seconds after which nobody waits any longer.
@@ -53,6 +61,14 @@ class Training:
         below = descendants(self.process.pid)
         found = {self.watched.name(process.pid): process for process in below}
         return [found[name] for name in self.devices if name in found]
+
+    def server(self) -> Process:
+        """The process that forked its workers."""
+        worker = look_at(self.workers()[0].pid)
+        assert worker is not None
+        found = look_at(worker[1])
+        assert found is not None
+        return found[0]
 
     def has_all_workers(self) -> bool:
         return len(self.workers()) == len(self.devices)
@@ -100,7 +116,13 @@ class Training:
         return lines[-1] if lines else ""
 
 
-def start(directory: Path, *options: str, devices: Sequence[str], watched: Watched) -> Training:
+def start(
+    directory: Path,
+    *options: str,
+    devices: Sequence[str],
+    watched: Watched,
+    program: Sequence[str] = ("-m", "gnnscale"),
+) -> Training:
     """Start a run in ``directory``, or resume the one that is there.
 
     Args:
@@ -108,6 +130,7 @@ def start(directory: Path, *options: str, devices: Sequence[str], watched: Watch
         options: of ``gnnscale train``; ``resume`` goes on with the run in ``directory``.
         devices: names of the plan's devices.
         watched: where its processes tell of themselves.
+        program: what Python runs; another one may know of more kinds of devices.
     """
     what = f"resume={directory}" if "resume" in options else f"hydra.run.dir={directory}"
     rest = [option for option in options if option != "resume"]
@@ -117,7 +140,7 @@ def start(directory: Path, *options: str, devices: Sequence[str], watched: Watch
     before = shared_memory()
     with errors.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gnnscale", "train", what, *rest],
+            [sys.executable, *program, "train", what, *rest],
             cwd=directory.parent,
             env=watched.environment | {"TMPDIR": str(temporary)},
             stdout=subprocess.DEVNULL,

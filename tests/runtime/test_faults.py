@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from faults.cases import take_memory
+from faults.cases import take_memory, take_memory_as_it_begins
 from faults.plan import PLANS
 from faults.training import Training, start
 from faults.watched import Watched
@@ -26,8 +27,29 @@ TINY = (
     *("batch_size=64", "num_threads=2", "device_plan.split=[40,24]", "runtime.drm=false"),
     *("runtime.prefetch=two_stage", f"epochs={EPOCHS}"),
 )
-HYBRID, DEVICES = PLANS["hybrid_emulated"]
 ENDLESS = "epochs=1000000"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A processor and an accelerator."""
+
+    option: str
+    devices: Sequence[str]
+    program: Sequence[str] = ("-m", "gnnscale")
+
+
+OPTION, DEVICES = PLANS["hybrid_emulated"]
+HYBRID = Plan(option=OPTION, devices=DEVICES)
+#: The same with a kind of device from outside the package, which computes in a thread of its own.
+OWN = Plan(
+    option=(
+        "device_plan.devices=[cpu,{kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,"
+        "memory_bytes:1073741824,link_bandwidth:1e9,busy_s:4e-3}]"
+    ),
+    devices=("cpu:0", "copying:1"),
+    program=(str(Path(__file__).parent / "programs" / "with_copying_device.py"),),
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +65,30 @@ class Runs:
         self._watched = watched
         self._all: list[Training] = []
 
-    def start(self, directory: Path, *options: str) -> Training:
-        run = start(directory, *options, devices=DEVICES, watched=self._watched)
+    def start(self, directory: Path, *options: str, plan: Plan = HYBRID) -> Training:
+        if "resume" not in options:
+            options = (*TINY, plan.option, *options)
+        run = start(
+            directory,
+            *options,
+            devices=plan.devices,
+            watched=self._watched,
+            program=plan.program,
+        )
         self._all.append(run)
         return run
 
-    def until_trained(self, directory: Path, *options: str) -> Training:
+    def until_trained(self, directory: Path, *options: str, plan: Plan = HYBRID) -> Training:
         """A run that has written its first checkpoint, and goes on."""
-        run = self.start(directory, *options)
+        run = self.start(directory, *options, plan=plan)
         run.wait_for((directory / "checkpoints" / "last.safetensors").exists)
         run.watch()
         assert run.has_all_workers()
         assert run.sockets
         return run
 
-    def finish(self, directory: Path, *options: str) -> None:
-        run = self.start(directory, *options)
+    def finish(self, directory: Path, *options: str, plan: Plan = HYBRID) -> None:
+        run = self.start(directory, *options, plan=plan)
         run.wait_until_gone()
         assert run.process.returncode == 0, run.errors.read_text()
 
@@ -93,15 +123,16 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 def whole(watched: Watched, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that nobody disturbs."""
     directory = tmp_path_factory.mktemp("whole") / "run"
-    Runs(watched).finish(directory, *TINY, HYBRID)
+    Runs(watched).finish(directory)
     return directory
 
 
 @pytest.mark.parametrize(
-    ("rank", "stage", "resume"),
+    ("plan", "rank", "stage", "resume"),
     [
-        (0, "checkpoint", ()),
-        (1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
+        (HYBRID, 0, "checkpoint", ()),
+        (HYBRID, 1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
+        (OWN, 1, "propagate", ()),
     ],
 )
 def test_a_killed_worker_and_resumption(
@@ -109,27 +140,28 @@ def test_a_killed_worker_and_resumption(
     whole: Path,
     watched: Watched,
     tmp_path: Path,
+    plan: Plan,
     rank: int,
     stage: str,
     resume: tuple[str, ...],
 ) -> None:
     directory = tmp_path / "run"
-    run = runs.until_trained(directory, *TINY, HYBRID)
+    run = runs.until_trained(directory, plan=plan)
     worker = run.workers()[rank]
     watched.kill_in(worker.pid, stage)
     run.wait_for(lambda: not worker.alive)
     line = ended(run, 1)
-    assert line.startswith(f"worker {DEVICES[rank]}: process {worker.pid} killed by SIGKILL")
+    assert line.startswith(f"worker {plan.devices[rank]}: process {worker.pid} killed by SIGKILL")
     summary = json.loads((directory / "summary.json").read_text())
     assert (summary["status"], summary["error"]) == ("failed", line)
     done = len((directory / "metrics.jsonl").read_text().splitlines())
     assert 1 <= done < EPOCHS
 
-    runs.finish(directory, "resume", *resume)
+    runs.finish(directory, "resume", *resume, plan=plan)
     left, right = weights(whole), weights(directory)
     assert left.keys() == right.keys()
     for key in left:
-        if resume:  # on other devices, to rounding
+        if resume or plan is not HYBRID:  # on other devices, to rounding
             torch.testing.assert_close(left[key], right[key], rtol=1e-3, atol=1e-4)
         else:
             assert torch.equal(left[key], right[key])
@@ -145,36 +177,40 @@ def test_a_killed_worker_and_resumption(
     assert summaries[0]["epochs"] == summaries[1]["epochs"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_to_the_command(runs: Runs, tmp_path: Path, number: signal.Signals) -> None:
-    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+@pytest.mark.parametrize(("plan", "number"), [(HYBRID, signal.SIGINT), (OWN, signal.SIGTERM)])
+def test_signals_to_the_command(
+    runs: Runs, tmp_path: Path, plan: Plan, number: signal.Signals
+) -> None:
+    run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
     os.kill(run.process.pid, number)
     assert ended(run, 130) == "interrupted"
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
 def test_ctrl_c_while_workers_start(runs: Runs, tmp_path: Path) -> None:
-    run = runs.start(tmp_path / "run", *TINY, HYBRID)
+    run = runs.start(tmp_path / "run")
     run.wait_for(run.has_all_workers)
     run.watch()
     os.killpg(run.process.pid, signal.SIGINT)
     assert ended(run, 130) == "interrupted"
 
 
-@pytest.mark.parametrize("starting", [True, False])
-def test_workers_end_with_the_command(runs: Runs, tmp_path: Path, starting: bool) -> None:
+@pytest.mark.parametrize(("plan", "starting"), [(HYBRID, True), (OWN, False)])
+def test_workers_end_with_the_command(
+    runs: Runs, tmp_path: Path, plan: Plan, starting: bool
+) -> None:
     if starting:
-        run = runs.start(tmp_path / "run", *TINY, HYBRID)
+        run = runs.start(tmp_path / "run", plan=plan)
         run.wait_for(run.has_all_workers)
         run.watch()
     else:
-        run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+        run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
     run.process.kill()
     ended(run, -signal.SIGKILL)
 
 
 def test_a_run_outlives_the_server_that_forked_its_workers(runs: Runs, tmp_path: Path) -> None:
-    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID)
+    run = runs.until_trained(tmp_path / "run")
     os.kill(run.server().pid, signal.SIGKILL)
     run.wait_until_gone()
     assert run.process.returncode == 0
@@ -182,7 +218,7 @@ def test_a_run_outlives_the_server_that_forked_its_workers(runs: Runs, tmp_path:
 
 
 def test_a_worker_killed_after_the_server(runs: Runs, tmp_path: Path) -> None:
-    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    run = runs.until_trained(tmp_path / "run", ENDLESS)
     worker = run.workers()[1]
     os.kill(run.server().pid, signal.SIGKILL)
     os.kill(worker.pid, signal.SIGKILL)
@@ -192,9 +228,15 @@ def test_a_worker_killed_after_the_server(runs: Runs, tmp_path: Path) -> None:
 
 def test_a_worker_whose_memory_runs_out(runs: Runs, tmp_path: Path) -> None:
     # Where it validates next, it needs a thread, which cannot begin.
-    run = runs.until_trained(tmp_path / "run", *TINY, HYBRID, ENDLESS)
+    run = runs.until_trained(tmp_path / "run", ENDLESS)
     take_memory(run.workers()[0])
     assert ended(run, 1).startswith("worker cpu:0: out of memory")
+
+
+def test_a_device_of_ones_own_whose_memory_runs_out(runs: Runs, tmp_path: Path) -> None:
+    run = runs.start(tmp_path / "run", plan=OWN)
+    take_memory_as_it_begins(run, 1)
+    assert ended(run, 1).startswith("worker copying:1: out of memory")
 
 
 def test_options_that_no_run_can_start_with(runs: Runs, tmp_path: Path) -> None:
@@ -202,10 +244,7 @@ def test_options_that_no_run_can_start_with(runs: Runs, tmp_path: Path) -> None:
         "device": ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
         "split": ("device_plan.split=[40,40]", "[40, 40]: sums to 80, not to batch_size=64"),
     }
-    started = {
-        name: runs.start(tmp_path / name, *TINY, HYBRID, option)
-        for name, (option, _) in wrong.items()
-    }
+    started = {name: runs.start(tmp_path / name, option) for name, (option, _) in wrong.items()}
     for name, run in started.items():
         run.wait_until_gone()
         assert run.process.returncode == 1

@@ -7,6 +7,7 @@ says how long stages take.
 from __future__ import annotations
 
 import copy
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -26,12 +27,18 @@ PROPAGATE_S = 0.004
 
 @dataclass(frozen=True, kw_only=True)
 class Copying(Accelerator):
-    """An accelerator whose memory the host cannot see."""
+    """An accelerator whose memory the host cannot see.
+
+    Attributes:
+        busy_s: seconds that it takes for a mini-batch beside computing, whatever its clock says.
+    """
 
     kind: ClassVar[str] = "copying"
     figures: ClassVar[str] = "pretended"
     computes_on_host: ClassVar[bool] = True
     collective: ClassVar[str | None] = "cpu:gloo"
+
+    busy_s: float = 0.0
 
 
 class CopyingBackend:
@@ -69,6 +76,7 @@ class CopyingBackend:
         self._running = self._worker.submit(self._compute, batch, weight)
 
     def _compute(self, batch: DeviceBatch, weight: float) -> float:
+        time.sleep(self.device.busy_s)
         logits = self._model(batch.batch, batch.inputs)
         loss = seed_loss(self._host.graph, logits, batch.batch.seeds) * weight
         loss.backward()  # type: ignore[no-untyped-call]

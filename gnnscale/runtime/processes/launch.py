@@ -34,6 +34,9 @@ _MEETINGS = itertools.count()
 #: Seconds in which other workers may still tell what they know, once the first has failed: one
 #: that dies takes its peers' connections with it, and their complaints may arrive first.
 _LAST_WORDS_S = 0.5
+#: Exit status with which the system's loader ends a process that has no memory for the variables
+#: of a new thread; it has said so on standard error.
+_LOADER_FAILED = 127
 #: Which failure is the cause of the others, the likeliest first.
 _CAUSES = ("killed", "memory", "user", "error", "peer")
 
@@ -160,7 +163,7 @@ def _hear(worker: _Worker, observer: Observer) -> TrainResult | None:
 
 def _death(process: WorkerProcess) -> Failure:
     code = process.exit_code(timeout=1)
-    if code == OUT_OF_MEMORY:
+    if code in (OUT_OF_MEMORY, _LOADER_FAILED):
         return Failure(kind="memory", message="out of memory", trace="")
     if process.pid is None:
         return Failure(kind="killed", message="the process that starts workers is gone", trace="")

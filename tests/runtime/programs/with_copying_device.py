@@ -1,0 +1,15 @@
+"""``gnnscale``, and a kind of device that it does not know: see tests/seams/copying_device.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gnnscale.cli import main
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "seams"))
+
+import copying_device  # noqa: F401
+
+if __name__ == "__main__":
+    sys.exit(main())
