@@ -86,7 +86,11 @@ class GraphSAGE(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GAT(ModelConfig):
-    """Graph attention network: ``hidden`` features over all heads together."""
+    """Graph attention network: ``hidden`` features over all heads together.
+
+    Attributes:
+        num_heads: heads of attention; it divides ``hidden``.
+    """
 
     num_heads: int = 8
 

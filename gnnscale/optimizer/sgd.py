@@ -17,7 +17,11 @@ __all__ = ["Sgd"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sgd(OptimizerConfig):
-    """Stochastic gradient descent with momentum."""
+    """Stochastic gradient descent with momentum.
+
+    Attributes:
+        momentum: part of the last step that goes into the next.
+    """
 
     momentum: float = 0.0
 

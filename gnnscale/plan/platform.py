@@ -305,7 +305,8 @@ class ThisMachine(PlatformConfig):
     """This machine, as ``gnnscale doctor calibrate=true`` measured it.
 
     Attributes:
-        file: where the figures are, perhaps of another machine; None for ``platform_file()``.
+        file: where the figures are, perhaps of another machine; None for ``platform.yaml``
+            in ``GNNSCALE_HOME``.
     """
 
     file: Path | None = None

@@ -48,7 +48,11 @@ class LayerSampler:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSampling(SamplerConfig):
-    """Layer-wise sampling, ``layer_sizes`` from the seeds outwards (PaGraph: 2,400 each)."""
+    """Layer-wise sampling.
+
+    Attributes:
+        layer_sizes: vertices a layer, from the seeds outwards (PaGraph: 2,400 each).
+    """
 
     layer_sizes: list[int]
 

@@ -65,7 +65,12 @@ class NeighborSampler:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborSampling(SamplerConfig):
-    """Neighbour sampling, ``fanouts`` from the seeds outwards; -1 takes all neighbours."""
+    """Neighbour sampling.
+
+    Attributes:
+        fanouts: neighbours a vertex, from the seeds outwards, one entry a layer; -1 takes all.
+        replace: draw with replacement; a fan-out of -1 still takes each neighbour once.
+    """
 
     fanouts: list[int]
     replace: bool = False

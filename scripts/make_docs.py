@@ -1,0 +1,390 @@
+"""Make the pages of docs/ that follow from something else: options, and benchmarks.
+
+    python scripts/make_docs.py            writes configuration.md and benchmarks.md
+    python scripts/make_docs.py --check    changes nothing; exit status 1 where one is not current
+
+``configuration.md`` follows from the dataclasses of the options (fields, types, docstrings) and
+from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
+from gnnscale.plan.simulator import SimulateConfig
+from gnnscale.report.doctor import DoctorConfig
+from gnnscale.runtime.settings import EvaluateConfig, PrepareConfig, TrainConfig
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "gnnscale" / "configs"
+NOTE = "<!-- Made by scripts/make_docs.py: change its source, then run it. -->\n"
+COMMANDS: dict[str, type[Any]] = {
+    "prepare": PrepareConfig,
+    "train": TrainConfig,
+    "evaluate": EvaluateConfig,
+    "simulate": SimulateConfig,
+    "doctor": DoctorConfig,
+}
+GROUPS = (
+    *("dataset", "sampler", "model", "optimizer", "runtime", "device_plan", "platform"),
+    "experiment",
+)
+_ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
+#: Groups whose choices are of one class, which tells nothing about them.
+_ALIKE = {"device_plan"}
+_CONSTANT = re.compile(r"``([A-Z][A-Z_]+)``")
+_TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a class: its name behind the group's, type, default and meaning."""
+
+    name: str
+    kind: str
+    default: Any
+    text: str
+
+
+def attributes(cls: type[Any]) -> dict[str, str]:
+    """Return what the docstrings of a class and of its bases say of each attribute."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= _own_attributes(base)
+    return found
+
+
+def _own_attributes(cls: type[Any]) -> dict[str, str]:
+    lines = (cls.__dict__.get("__doc__") or "").splitlines()
+    start = next((i for i, line in enumerate(lines) if line.strip() == "Attributes:"), len(lines))
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in (each[4:] for each in lines[start + 1 :]):
+        if match := _ENTRY.match(line):
+            names = match[1].split(", ")
+            found |= dict.fromkeys(names, match[2])
+        elif line.startswith(" " * 8):
+            for name in names:
+                found[name] += " " + line.strip()
+        elif line.strip():
+            break
+    return {name: _markdown(text, import_module(cls.__module__)) for name, text in found.items()}
+
+
+def _markdown(text: str, module: types.ModuleType) -> str:
+    """Turn a docstring's text into Markdown; names of constants become their values."""
+
+    def values(match: re.Match[str]) -> str:
+        value = getattr(module, match[1], (match[1],))
+        return ", ".join(f"`{each}`" for each in value)
+
+    text = _CONSTANT.sub(values, text).replace("``", "`")
+    text = re.sub(r"\bNone\b", "null", text)
+    return text[0].upper() + text[1:] if text[0].isalpha() else text
+
+
+def type_name(hint: Any) -> str:
+    """Return a type in plain words."""
+    if get_origin(hint) in (types.UnionType, typing.Union):
+        return " or ".join(
+            "null" if each is type(None) else type_name(each) for each in get_args(hint)
+        )
+    if get_origin(hint) is list:
+        return f"list of {type_name(get_args(hint)[0])}s".replace("Anys", "devices")
+    if get_origin(hint) is dict:
+        return "options"
+    name = getattr(hint, "__name__", str(hint))
+    return _TYPES.get(name, name.lower() if name == "Path" else name)
+
+
+def options_of(cls: type[Any], prefix: str = "") -> Iterator[Option]:
+    """Yield the options of a class; those of a record within it have its name in front."""
+    hints, texts = get_type_hints(cls), attributes(cls)
+    for field in fields(cls):
+        record = next(
+            (
+                each
+                for each in (hints[field.name], *get_args(hints[field.name]))
+                if is_dataclass(each)
+            ),
+            None,
+        )
+        if record is not None:
+            yield from options_of(record, f"{prefix}{field.name}.")
+            continue
+        if field.name not in texts:
+            raise SystemExit(
+                f"{cls.__module__}.{cls.__name__}.{field.name}: says nothing of itself"
+            )
+        yield Option(
+            name=f"{prefix}{field.name}",
+            kind=type_name(hints[field.name]),
+            default=_default(field),
+            text=texts[field.name],
+        )
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def first_line(cls: type[Any]) -> str:
+    """Return the first sentence of a class's docstring."""
+    text = (cls.__doc__ or "").split("\n\n")[0].strip()
+    return _markdown(" ".join(text.split()), import_module(cls.__module__))
+
+
+def shown(value: Any) -> str:
+    """Return a value as it is written in YAML and on the command line."""
+    if value is MISSING or value == "???":
+        return "required"
+    if value == "${usable_cores:}":
+        return "all usable cores"
+    text = json.dumps(value, default=str) if not isinstance(value, str) else value or "''"
+    return f"`{text}`".replace('"', "")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [
+        head,
+        ["---"] * len(head),
+        *([cell.replace("|", "\\|") for cell in row] for row in rows),
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return a shipped YAML file, references unresolved."""
+    content: dict[str, Any] = yaml.safe_load(file.read_text())
+    return content
+
+
+def comment(file: Path) -> str:
+    """Return what the comment at the start of a YAML file says."""
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("_target_")]
+    said = takewhile(lambda line: line.startswith("#"), lines)
+    text = " ".join(line[1:].strip() for line in said if "@package" not in line)
+    return re.sub(r"(gnnscale train -m \S+)", r"`\1`", text)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values under dotted names; lists stay whole."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        elif name != "_target_":
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def command_section(name: str, cls: type[Any]) -> str:
+    """Describe a command: its own options, and the groups that it takes."""
+    content = read(CONFIGS / f"{name}.yaml")
+    chosen = {
+        group.removeprefix("override "): choice
+        for entry in content["defaults"]
+        if isinstance(entry, dict)
+        for group, choice in entry.items()
+        if not group.startswith("override ")
+    }
+    texts, hints = attributes(cls), get_type_hints(cls)
+    rows = [
+        (f"`{key}`", type_name(hints[key]), shown(value), texts[key])
+        for key, value in content.items()
+        if key not in ("defaults", "hydra")
+    ]
+    parts = [
+        f"## gnnscale {name}\n",
+        content["hydra"]["help"]["header"].strip().split("\n")[0] + "\n",
+    ]
+    parts.append(table(("option", "type", "default", "meaning"), rows))
+    if chosen:
+        groups = ", ".join(f"[`{g}`](#{g}) ({shown(c).strip('`')})" for g, c in chosen.items())
+        parts.append(f"Groups, and the choice that is the default: {groups}.\n")
+    if rest := [f.name for f in fields(cls) if f.name not in content and f.name not in chosen]:
+        named = ", ".join(
+            f"`{each}` ({texts[each][0].lower()}{texts[each][1:-1]})" for each in rest
+        )
+        parts.append(f"From Python alone ([extending.md](extending.md)): {named}.\n")
+    parts.append(f"Writes below `{content['hydra']['run']['dir']}`.\n")
+    return "\n".join(parts)
+
+
+def group_section(group: str) -> str:
+    """Describe a group: every option of its classes, and what each choice sets."""
+    files = sorted((CONFIGS / group).glob("*.yaml"))
+    parts = [f"## {group}\n"]
+    if group == "experiment":
+        parts.append("`config=NAME` selects one for `gnnscale train`.\n")
+        parts.append(table(("name", "what"), [(f"`{f.stem}`", comment(f)) for f in files]))
+        return "\n".join(parts)
+    choices = {file.stem: read(file) for file in files}
+    classes = {name: _class(content["_target_"]) for name, content in choices.items()}
+    parts.append(_options_table(group, classes))
+    if len(choices) > 1:
+        parts.append(f"Choices of `{group}=`, and what each sets other than its class:\n")
+        parts.append("\n".join(_choice(group, n, classes[n], choices[n]) for n in choices) + "\n")
+    if group == "device_plan":
+        parts += [_device_section(each) for each in (Cpu, Emulated)]
+    return "\n".join(parts)
+
+
+def _class(target: str) -> type[Any]:
+    module, _, name = target.rpartition(".")
+    found: type[Any] = getattr(import_module(module), name)
+    return found
+
+
+def _options_table(group: str, classes: Mapping[str, type[Any]]) -> str:
+    """One row for each option; classes that have it are named where not all do."""
+    owners: dict[tuple[str, str], list[type[Any]]] = {}
+    found: dict[tuple[str, str], list[Option]] = {}
+    different = list(dict.fromkeys(classes.values()))
+    for cls in different:
+        for option in options_of(cls):
+            owners.setdefault((option.name, option.text), []).append(cls)
+            found.setdefault((option.name, option.text), []).append(option)
+    rows = []
+    for key, same in found.items():
+        defaults = dict.fromkeys(shown(each.default) for each in same)
+        of = (
+            "" if len(owners[key]) == len(different) else ", ".join(c.__name__ for c in owners[key])
+        )
+        default = " or ".join(defaults)
+        rows.append((f"`{group}.{key[0]}`", same[0].kind, default, of, same[0].text))
+    if not any(row[3] for row in rows):
+        return table(("option", "type", "default", "meaning"), [(*r[:3], r[4]) for r in rows])
+    return table(("option", "type", "default", "of", "meaning"), rows)
+
+
+def _choice(group: str, name: str, cls: type[Any], content: Mapping[str, Any]) -> str:
+    defaults = {option.name: option.default for option in options_of(cls)}
+    sets = {
+        key: value
+        for key, value in flat(content).items()
+        if key not in defaults or defaults[key] != value
+    }
+    values = ", ".join(f"`{key}={shown(value).strip('`')}`" for key, value in sets.items())
+    if len(values) > 500:
+        values = f"what `gnnscale/configs/{group}/{name}.yaml` says"
+    if group in _ALIKE:
+        said = comment(CONFIGS / group / f"{name}.yaml")
+        return f"- `{name}`: {f'{said} ' if said else ''}Sets {values}."
+    return f"- `{name}` ({cls.__name__}): {first_line(cls)}{f' Sets {values}.' if values else ''}"
+
+
+def _device_section(cls: type[Device]) -> str:
+    rows = [(f"`{o.name}`", o.kind, shown(o.default), o.text) for o in options_of(cls)]
+    title = f"### Devices of kind `{cls.kind}`\n\n{first_line(cls)}\n"
+    if issubclass(cls, Accelerator):
+        title += f"\nIts figures are called *{cls.figures}*.\n"
+    return f"{title}\n{table(('option', 'type', 'default', 'meaning'), rows)}"
+
+
+CONFIGURATION = """\
+# Options
+
+Every option of every command. `gnnscale COMMAND --help` lists groups and keys, `--cfg job` shows
+the composed options, `-m` sweeps over several values, and
+`eval "$(gnnscale train --shell-completion install=bash)"` completes them.
+
+An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:value}`, and no value
+`name=null`. A wrong one ends in one line that names the option, the value and what is allowed.
+
+`gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
+own differences from the defaults) and `resume=DIR`. A run that is resumed may have other `epochs`,
+`num_threads`, `device_plan`, `dataset.raw` and `dataset.store`, and of the runtime other
+`checkpoint`, `checkpoint_interval_s`, `drm`, `patience`, `prefetch` and `prefetch_depth`. With
+`optimizer.schedule=cosine` the epochs stay.
+
+[choices.md](choices.md) says what to choose when.
+"""
+
+
+def configuration() -> str:
+    """Return the page of options."""
+    parts = [NOTE + CONFIGURATION]
+    parts += [command_section(name, cls) for name, cls in COMMANDS.items()]
+    parts += [group_section(group) for group in GROUPS]
+    return "\n".join(parts)
+
+
+def benchmarks() -> str:
+    """Return the page of benchmarks."""
+    content = json.loads((ROOT / "docs" / "benchmarks.json").read_text())
+    parts = [NOTE + "# Benchmarks\n", *(f"{each}\n" for each in content["text"])]
+    machines = [(name, text) for name, text in content["machines"].items()]
+    parts.append(table(("machine", "what"), machines))
+    for section in content["sections"]:
+        parts.append(f"## {section['title']}\n")
+        parts += [f"{each}\n" for each in section.get("before", ())]
+        if section["rows"]:
+            parts.append(_benchmark_table(section["rows"]))
+        parts += [f"{each}\n" for each in section.get("after", ())]
+    return "\n".join(parts)
+
+
+_COLUMNS = ("what", "ours", "peer", "ratio", "kind", "machine", "date", "command")
+
+
+def _benchmark_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each figure; columns that no row has anything in are left out."""
+    names = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
+    return table(names, [[_figure(row, name) for name in names] for row in rows])
+
+
+def _figure(row: Mapping[str, Any], name: str) -> str:
+    value = row[name]
+    if value is None:
+        return ""
+    if name == "peer":
+        return f"{value['name']} {_with_unit(value['value'], row['unit'])}"
+    if name == "ours":
+        return _with_unit(value, row["unit"])
+    if name == "ratio":
+        return f"{value:g}x" if isinstance(value, (int, float)) else value
+    return f"`{value}`" if name == "command" else str(value)
+
+
+def _with_unit(value: Any, unit: str) -> str:
+    text = f"{value:,}" if isinstance(value, (int, float)) else value
+    return f"{text} {unit}".strip()
+
+
+PAGES = {"configuration.md": configuration, "benchmarks.md": benchmarks}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or compare them with what would be written."""
+    status = 0
+    for name, make in PAGES.items():
+        file, text = ROOT / "docs" / name, make()
+        if arguments == ["--check"]:
+            if not file.exists() or file.read_text() != text:
+                print(f"{file}: not current; run python scripts/make_docs.py")
+                status = 1
+            continue
+        file.write_text(text)
+        print(file)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
