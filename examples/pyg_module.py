@@ -12,7 +12,7 @@ from torch_geometric.nn import SAGEConv
 from gnnscale import NeighborSampler, PyGModel
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import PlantedPartition
-from gnnscale.sampler.seed_order import seed_batches
+from gnnscale.sampler import ShuffledOrder
 
 
 class SAGE(nn.Module):
@@ -40,10 +40,11 @@ def main(num_epochs: int = 5) -> float:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     sampler = NeighborSampler(graph, fanouts=[10, 10], seed=0, num_threads=2)
     loader = FeatureLoader(graph, model, num_threads=2)
+    order = ShuffledOrder(graph.train_idx, batch_size=256, seed=0)
 
     step = 0
     for epoch in range(num_epochs):
-        for seeds in seed_batches(graph.train_idx, 256, seed=0, epoch=epoch):
+        for seeds in (each.seeds for each in order.epoch(epoch)):
             batch = sampler.sample(seeds, step)
             logits = model(batch, loader.load(batch))
             loss = functional.cross_entropy(logits, torch.from_numpy(graph.labels[seeds]))

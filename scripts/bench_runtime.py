@@ -65,7 +65,7 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     from gnnscale.model.loss import seed_loss
     from gnnscale.ops import keep_freed_memory
     from gnnscale.runtime.settings import TrainConfig
-    from gnnscale.sampler.seed_order import seed_batches
+    from gnnscale.sampler import ShuffledOrder
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
@@ -78,10 +78,11 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
     loader = FeatureLoader(graph, model, num_threads=config.num_threads)
     optimizer = config.optimizer.build(model)
+    order = ShuffledOrder(graph.train_idx, batch_size=config.batch_size, seed=config.seed)
     seconds, step = [], 0
     for epoch in range(epochs):
         start = time.perf_counter()
-        for seeds in seed_batches(graph.train_idx, config.batch_size, seed=0, epoch=epoch):
+        for seeds in (each.seeds for each in order.epoch(epoch)):
             batch = sampler.sample(seeds, step)
             loss = seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
             loss.backward()

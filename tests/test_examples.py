@@ -10,7 +10,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.mark.parametrize(
     ("name", "needs"),
-    [("dgl_module", "dgl"), ("pyg_module", "torch_geometric"), ("pyg_loop", "torch_geometric")],
+    [
+        ("own_graph", "scipy"),
+        ("dgl_module", "dgl"),
+        ("pyg_module", "torch_geometric"),
+        ("pyg_loop", "torch_geometric"),
+    ],
 )
 def test_an_example_reaches_the_accuracy_it_shows(
     name: str,
