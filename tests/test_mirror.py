@@ -77,6 +77,7 @@ WHOLE = {
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",
     "test_compare_accuracy.py": "scripts/compare_accuracy.py",
     "test_configs.py": "gnnscale/configs",
+    "test_docs.py": "README.md and docs",
     "test_examples.py": "examples",
     "test_install.py": "the wheel",
     "test_layers.py": "imports",

@@ -1,0 +1,190 @@
+"""README.md and docs/ say what is so: links lead somewhere, names exist, quotes are true."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import make_docs
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from gnnscale.config import typed
+from gnnscale.hardware import usable_cores
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.report.files.summary import summarise
+from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+from gnnscale.stages import STAGES, Access
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: The changelog names what is gone.
+CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
+CODE = [
+    path
+    for folder in ("gnnscale", "tests", "scripts", "native", "examples", ".ci")
+    for path in (ROOT / folder).rglob("*")
+]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_current = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+
+
+def blocks(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the language and the lines of each fenced block."""
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S):
+        yield match[1], match[2].splitlines()
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of the headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    plain = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return {title.replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize("name", make_docs.PAGES)
+def test_a_page_that_is_made_is_what_its_sources_make(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == make_docs.PAGES[name]()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().split()) <= 1000
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        found = page.parent / file if file else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", README.read_text()))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+@each_current
+def test_files_that_are_named_exist(page: Path) -> None:
+    known = "\n".join(f"/{path.relative_to(ROOT).as_posix()}\n" for path in CODE)
+    for token in re.findall(r"`([^`\n]+)`", prose(page)):
+        for name in re.findall(r"(?<![\w.])[\w./-]*\w\.(?:py|hpp|cpp|sh)(?![\w.])", token):
+            assert name in ("mine.py",) or f"/{name}\n" in known, name
+        folder = re.fullmatch(r"(?:gnnscale|tests|scripts|native)/[\w/]*", token)
+        assert not folder or (ROOT / token).exists(), token
+
+
+def test_every_function_and_test_of_the_paper_map_exists() -> None:
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    names, tests = re.findall(r"`(gnnscale\.[\w.]+)`", text), re.findall(r"`(tests/[^`]+)`", text)
+    assert len(names) > 40
+    for name in names:
+        assert _found(name), name
+    for test in tests:
+        file, _, function = test.partition("::")
+        tree = ast.parse((ROOT / file).read_text())
+        defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+        assert function in defined, test
+
+
+def _found(name: str) -> bool:
+    """Whether a dotted name is one of a module, or of a class or function in it."""
+    parts = name.split(".")
+    for length in range(len(parts), 1, -1):
+        try:
+            found: Any = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False
+
+
+@each_current
+def test_quotes_are_what_their_files_say(page: Path) -> None:
+    for language, lines in blocks(page):
+        if language != "python" or not lines[0].startswith("# "):
+            continue
+        source = (ROOT / lines[0][2:]).read_text()
+        at = 0
+        for part in "\n".join(lines[1:]).split("\n...\n"):
+            found = f"\n{source}".find(f"\n{part}\n", at)
+            assert found >= 0, f"{lines[0]}: {part}"
+            at = found + len(part)
+
+
+@each_current
+def test_commands_compose(page: Path) -> None:
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    lines = [line for language, lines in blocks(page) if not language for line in lines]
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["gnnscale"]:
+                _compose(words[1], words[2:])
+
+
+def _compose(command: str, words: list[str]) -> None:
+    """Let Hydra take the options of a command line; of a sweep, the first of each."""
+    sweeps = "-m" in words
+    options = []
+    for word in words:
+        name, _, value = word.partition("=")
+        if word.startswith("-") or name in ("resume", "run", "store"):
+            continue
+        value = value.split(",")[0] if sweeps else value
+        options.append(f"{'experiment' if name == 'config' else name}={value}")
+    if any("=LAYOUT" in each or "=..." in each for each in options):
+        return
+    node = compose(command, [*options, *(["run=DIR"] if command == "evaluate" else [])])
+    typed(node, make_docs.COMMANDS[command])
+
+
+def test_every_benchmark_says_what_it_is() -> None:
+    content = json.loads((ROOT / "docs" / "benchmarks.json").read_text())
+    for row in (row for section in content["sections"] for row in section["rows"]):
+        assert set(row) == {
+            *("what", "ours", "peer", "ratio", "unit", "kind", "machine", "date", "command")
+        }
+        assert row["kind"] in ("measured", "emulated")
+        assert row["machine"] in content["machines"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"])
+
+
+def test_every_field_of_a_run_is_described() -> None:
+    described = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "run-directory.md").read_text()))
+    share = DeviceShare(
+        device=Cpu(), num_seeds=1, threads=Threads(sample=1, load=1, propagate=1), prefetch="none"
+    )
+    run = TrainResult(
+        dataset="",
+        model="",
+        seed=0,
+        metric="accuracy",
+        ceiling=None,
+        history=(),
+        plan=DevicePlan(shares=(share,)),
+    )
+    summary = summarise(run, status="completed")
+    records = (EpochRecord, DeviceEpoch, Access)
+    named = {field.name for record in records for field in fields(record)}
+    assert {*summary, *summary["devices"][0], *named, *STAGES} <= described
