@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.config import ConfigError
-from gnnscale.runtime.artefacts import Artefact
+from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.validator import Validator
+from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
@@ -50,7 +51,7 @@ def train(
         GraphError: the graph store is not usable.
         PeerLostError: another worker is gone.
     """
-    with TrainState.open(config, directory, options, group, artefacts) as state:
+    with open_run(config, directory, options, group, artefacts) as state:
         recorder = StepRecorder(
             group, steps_per_epoch=state.order.steps_per_epoch, start=time.perf_counter()
         )

@@ -18,7 +18,7 @@ from gnnscale.plan.perf.equations import pipeline_seconds
 from gnnscale.runtime.drm.rebalancer import medians
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
-from gnnscale.runtime.step import TrainStep
+from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.sampler import SeedOrder, StepSeeds
 from gnnscale.stages import StageTimes
 

@@ -17,7 +17,7 @@ from typing import Any
 from gnnscale.config import ConfigError
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import foreign_kinds
-from gnnscale.runtime.artefacts import Artefact, make_artefacts
+from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes.begin import Surroundings
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.plan.registry import DeviceKind
-from gnnscale.runtime.artefacts import Artefact
+from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.settings import TrainConfig
 
 __all__ = ["OUT_OF_MEMORY", "Failure", "WorkerTask"]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from gnnscale.runtime.opening import open_run
+from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
-from gnnscale.runtime.step import TrainStep
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import ShuffledOrder
 from gnnscale.stages import StageTimes
@@ -40,7 +41,7 @@ def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
 @pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
 def test_it_leaves_no_trace(settings: Settings, tmp_path: Path, prefetch: str) -> None:
     config = settings("model.norm=batch", f"runtime.prefetch={prefetch}", EMULATED)
-    with TrainState.open(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, ALONE) as run:
         torch.manual_seed(config.seed)
         fresh = config.model.build(
             num_features=run.graph.num_features, num_classes=run.graph.num_classes
@@ -61,7 +62,7 @@ def test_its_mini_batches_are_full(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings("runtime.prefetch=none", "batch_size=50")
-    with TrainState.open(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, ALONE) as run:
         seen = []
         sample = run.backend.sample
 
@@ -77,7 +78,7 @@ def test_its_mini_batches_are_full(
 
 @pytest.fixture
 def plain_run(settings: Settings, tmp_path: Path) -> Iterator[TrainState]:
-    with TrainState.open(settings("runtime.prefetch=none"), tmp_path, {}, ALONE) as run:
+    with open_run(settings("runtime.prefetch=none"), tmp_path, {}, ALONE) as run:
         yield run
 
 
@@ -108,7 +109,7 @@ def test_slow_steps_are_few(
     steps: int,
 ) -> None:
     config = settings(f"runtime.prefetch={prefetch}")
-    with TrainState.open(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, ALONE) as run:
         clock = request.getfixturevalue("clock")
         trained = 0
         propagate = run.backend.propagate
@@ -128,7 +129,7 @@ def test_slow_steps_are_few(
 def test_device_memory_is_free_afterwards(settings: Settings, tmp_path: Path) -> None:
     small = EMULATED.replace("memory_bytes:100000000", "memory_bytes:1000000")
     config = settings("runtime.prefetch=two_stage", small.replace("launch_s:2e-3", "launch_s:0.0"))
-    with TrainState.open(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, ALONE) as run:
         # A mini-batch takes over 10 kB: what any of these left behind would not fit.
         for _ in range(50):
             assert rehearsed(run).step_s > 0

@@ -9,8 +9,8 @@ import torch
 
 from gnnscale.graph import GraphError
 from gnnscale.hardware import usable_cores
+from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE
 
 
@@ -28,7 +28,7 @@ def warnings_of(
     def opened(*overrides: str) -> list[str]:
         caplog.clear()
         config = settings(*overrides, nowhere)
-        with pytest.raises(GraphError), TrainState.open(config, tmp_path, {}, ALONE):
+        with pytest.raises(GraphError), open_run(config, tmp_path, {}, ALONE):
             pass
         return list(caplog.messages)
 

@@ -1,0 +1,243 @@
+"""How a training run is opened: graph, model and device, checkpoint, plan, and stages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gnnscale.backend import HostParts, open_backend
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.hardware import usable_cores
+from gnnscale.ops import keep_freed_memory
+from gnnscale.plan import DevicePlan
+from gnnscale.plan.device import shared_collective
+from gnnscale.runtime.checkpoint.artefacts import Artefact, open_graph
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+from gnnscale.runtime.checkpoint.saved_run import SavedRun
+from gnnscale.runtime.drm.rebalancer import Rebalancer
+from gnnscale.runtime.pipeline.schedule import Schedule
+from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
+from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.planning.agreement import agree_on_plan
+from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
+from gnnscale.runtime.planning.search import PlanSearch
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.sampler.seed_order import check_seed_order, labelled_vertices
+
+__all__ = ["open_run"]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_run(
+    config: TrainConfig,
+    directory: Path,
+    options: dict[str, Any],
+    group: Group,
+    artefacts: Sequence[Artefact] = (),
+) -> Iterator[TrainState]:
+    """Open graph, model and device; take over a checkpoint; agree on a plan; start the stages.
+
+    Args:
+        config: the run's options.
+        directory: run directory.
+        options: ``config`` as plain values.
+        group: the workers of the run.
+        artefacts: what the launching process has made; empty for workers that make it themselves.
+    """
+    state = _open(config, directory, options, group, artefacts)
+    with ExitStack() as closing:
+        # Whoever waits for the device is woken by its end.
+        closing.callback(state.backend.close)
+        saved = _resume(state) if config.resume is not None else None
+        state.backend.load_state()
+        _agree_on_plan(state, saved)
+        _start(state)
+        closing.callback(state.pipeline.stop)
+        closing.callback(state.schedule.close)
+        try:
+            yield state
+            _drain(state)
+        finally:
+            closing.close()
+            state.pipeline.close()
+
+
+def _resume(state: TrainState) -> SavedRun | None:
+    """Go on where the checkpoint stands."""
+    saved = state.checkpoint.resume(
+        state.group,
+        state.model,
+        state.optimizer,
+        steps_per_epoch=state.order.steps_per_epoch,
+    )
+    if saved is not None:
+        state.history, state.best_weights = saved.history, saved.best_model
+        state.steps_done = saved.step
+    return saved
+
+
+def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
+    """Let rank 0 search, or go on with the checkpoint's plan; all workers profile it."""
+    begin = time.perf_counter()
+    search = None
+    if state.group.is_rank0:
+        known = saved and saved.plan_under(state.checkpoint.options)
+        search = PlanSearch(
+            state.config, state.graph, state.model, state.group, state.order, known or None
+        )
+    devices = state.config.device_plan.parsed()
+    state.first_plan = agree_on_plan(search, devices, state.group, partial(_profile, state))
+    state.predicted = None if search is None else search.predicted
+    state.planning_s = time.perf_counter() - begin
+
+
+def _profile(state: TrainState, plan: DevicePlan) -> PlanProfile:
+    """Train a few steps under ``plan``, with an optimizer that is thrown away."""
+    return profile_plan(
+        state.order,
+        plan,
+        rank=state.group.rank,
+        model=state.model,
+        backend=state.backend,
+        stages=state.stages,
+        step=TrainStep(
+            state.model,
+            state.backend,
+            state.synchronizer,
+            state.config.optimizer.build(state.model),
+        ),
+    )
+
+
+def _start(state: TrainState) -> None:
+    """Let the stages run ahead, from the first step that is not done."""
+    plan = state.first_plan
+    share, limit = plan.shares[state.group.rank], state.config.runtime.prefetch_depth
+    ahead = any(each.prefetch != "none" for each in plan.shares)
+    lead_steps = limit + 1 if ahead else 1
+    manages = state.config.runtime.drm and (len(plan.shares) > 1 or ahead)
+    state.schedule = Schedule(
+        state.order,
+        plan,
+        rank=state.group.rank,
+        epochs=state.config.epochs,
+        first_step=state.steps_done,
+        lead_steps=lead_steps if manages else None,
+    )
+    if manages:
+        state.rebalancer = Rebalancer(
+            state.schedule, first_step=state.steps_done, lead_steps=lead_steps
+        )
+    state.backend.set_threads(share.threads)
+    state.pipeline = build_pipeline(
+        state.stages,
+        state.schedule.slices(),
+        prefetch=share.prefetch,
+        has_link=not share.device.on_host,
+        limit=limit,
+    )
+    state.group.barrier()
+
+
+def _drain(state: TrainState) -> None:
+    """Let every device come as far as the furthest: it may wait for the others' rows."""
+    if state.config.exchange is None:
+        return
+    held = state.group.gather(json.dumps(state.schedule.hold()).encode())
+    state.schedule.end_at(state.group.broadcast_json(max(map(json.loads, held), default=0)))
+    for _ in state.pipeline:
+        pass
+
+
+def _open(
+    config: TrainConfig,
+    directory: Path,
+    options: dict[str, Any],
+    group: Group,
+    artefacts: Sequence[Artefact],
+) -> TrainState:
+    """Open everything that does not depend on a plan."""
+    if group.is_rank0:
+        _warn_of_threads(config)
+    torch.set_num_threads(min(config.num_threads, usable_cores()))
+    keep_freed_memory()
+    devices = config.device_plan.parsed()
+    graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
+    train_idx = labelled_vertices(graph, "train")
+    order = config.seed_order.order(
+        train_idx, batch_size=config.batch_size, num_devices=len(devices), seed=config.seed
+    )
+    check_seed_order(order, train_idx, epoch=0, num_devices=len(devices))
+    torch.manual_seed(config.seed)
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    store = config.features.open(graph)
+    device = devices[group.rank]
+    loader = FeatureLoader(
+        graph,
+        model,
+        num_threads=config.num_threads,
+        store=store,
+        aggregates=device.host_aggregates,
+        compute_dtype=getattr(torch, config.runtime.compute_dtype),
+    )
+    sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
+    backend = open_backend(
+        device, HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+    )
+    exchange = None
+    if config.exchange is not None:
+        exchange = config.exchange.open(group.with_own_connections(), graph)
+    collective = shared_collective(devices)
+    synchronizer = Synchronizer(model, backend, group, own_collective=collective is not None)
+    optimizer = config.optimizer.build(model)
+    return TrainState(
+        config=config,
+        group=group,
+        graph=graph,
+        store=store,
+        order=order,
+        model=model,
+        backend=backend,
+        stages=Stages(backend, exchange),
+        synchronizer=synchronizer,
+        optimizer=optimizer,
+        step=TrainStep(model, backend, synchronizer, optimizer, clip_norm=config.runtime.clip_norm),
+        checkpoint=RunCheckpoint(directory=directory, config=config, options=options, graph=graph),
+    )
+
+
+def _prepare_and_open(config: TrainConfig, group: Group) -> Graph:
+    """Open the store; one process of each machine prepares it where it is missing."""
+    if group.local_rank == 0:
+        graph = config.dataset.open()
+    group.barrier()
+    return graph if group.local_rank == 0 else config.dataset.open()
+
+
+def _warn_of_threads(config: TrainConfig) -> None:
+    cores = usable_cores()
+    workers = len(config.device_plan.devices)
+    if config.num_threads > cores:
+        log.warning(
+            f"num_threads={config.num_threads}: this process may use {cores} cores; "
+            "more threads than cores are slower"
+        )
+    elif workers > config.num_threads:
+        log.warning(
+            f"device_plan has {workers} workers, which need a thread each, and there are "
+            f"{config.num_threads} threads (num_threads) on {cores} cores; they take turns"
+        )
