@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,8 +18,8 @@ from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph, GraphError
 from gnnscale.hardware import usable_cores
 from gnnscale.loader.batch_format import FORMATS, Sampling
-from gnnscale.loader.prefetch import prefetch
 from gnnscale.loader.vertex_data import read_data
+from gnnscale.prefetch import Pipeline
 from gnnscale.sampler import ShuffledOrder
 
 __all__ = ["NeighborLoader"]
@@ -37,6 +37,15 @@ _FIXED = {
 }
 #: Arguments of PyG's loader that steer its worker processes and copies, and change no batch.
 _WITHOUT_EFFECT = ("is_sorted", "filter_per_worker", "persistent_workers")
+
+
+@dataclass(kw_only=True)
+class _Task:
+    """A batch that is to be loaded: the positions of its seeds, its step, and what came of it."""
+
+    positions: NDArray[Any]
+    step: int
+    batch: Any = None
 
 
 class NeighborLoader:
@@ -148,9 +157,23 @@ class NeighborLoader:
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch."""
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return prefetch(self._tasks(epoch), num_threads=self._num_workers, depth=self._depth)
+        return self._batches(self._tasks(epoch))
 
-    def _tasks(self, epoch: int) -> Iterator[Callable[[], Any]]:
+    def _batches(self, tasks: Iterator[_Task]) -> Iterator[Any]:
+        """Yield the result of each task; threads end with this generator, however it ends."""
+        run = [self._load]
+        with Pipeline(
+            tasks,
+            [run] if self._num_workers else [],
+            limit=self._depth + 1,
+            inline=[] if self._num_workers else run,
+            num_threads=self._num_workers,
+            adaptive=False,
+        ) as pipeline:
+            for task in pipeline:
+                yield task.batch
+
+    def _tasks(self, epoch: int) -> Iterator[_Task]:
         positions: Iterator[NDArray[Any]]
         everything = np.arange(len(self._seeds))
         if self._shuffle:
@@ -161,11 +184,12 @@ class NeighborLoader:
             positions = (everything[start : start + self.batch_size] for start in starts)
         first_step = epoch * len(self)
         for index, batch in enumerate(islice(positions, len(self))):
-            yield partial(self._load, batch, first_step + index)
+            yield _Task(positions=batch, step=first_step + index)
 
-    def _load(self, positions: NDArray[Any], step: int) -> Any:
-        batch = self._format.batch(self._seeds[positions], self._input_ids[positions], step)
-        return batch if self._transform is None else self._transform(batch)
+    def _load(self, task: _Task) -> None:
+        seeds, input_ids = self._seeds[task.positions], self._input_ids[task.positions]
+        batch = self._format.batch(seeds, input_ids, task.step)
+        task.batch = batch if self._transform is None else self._transform(batch)
 
 
 def _check_options(fanouts: list[int], output_format: str, others: dict[str, Any]) -> None:

@@ -15,9 +15,9 @@ from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.prefetch import Pipeline
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.runtime.pipeline.pipeline import Pipeline
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import get_ident
 
 from gnnscale.backend import Backend
-from gnnscale.runtime.pipeline.pipeline import Pipeline, StageGroup
+from gnnscale.prefetch import Pipeline, StageGroup
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.stages import STAGES

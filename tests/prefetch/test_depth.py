@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.runtime.pipeline.prefetch_depth import PrefetchDepth
+from gnnscale.prefetch import PrefetchDepth
 
 lengths = st.lists(st.integers(0, 12), max_size=300)
 

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from gnnscale.runtime.pipeline.pipeline import Pipeline
+from gnnscale.prefetch import Pipeline
 
 #: Seconds after which what is waited for will not come any more.
 GIVE_UP_S = 60
 
 
 class Item:
-    """A number, and the lanes' stages that it has passed."""
+    """A number, and the stages that it has passed."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -47,8 +48,8 @@ def stage(name: str) -> Callable[[Item], None]:
     return run
 
 
-def lanes(*names: str) -> list[list[Callable[[Item], None]]]:
-    """A lane for each of ``names``, with a stage for each of its letters."""
+def groups(*names: str) -> list[list[Callable[[Item], None]]]:
+    """A group for each of ``names``, with a stage for each of its letters."""
     return [[stage(letter) for letter in name] for name in names]
 
 
@@ -59,7 +60,7 @@ def gnnscale_threads() -> list[str]:
 @pytest.mark.parametrize("names", [(), ("abc",), ("a", "bc"), ("a", "b", "c")])
 @pytest.mark.parametrize("limit", [1, 3, 50])
 def test_items_pass_all_stages_in_order(names: tuple[str, ...], limit: int) -> None:
-    with Pipeline(iter(Source(20)), lanes(*names), limit=limit, inline=[stage("z")]) as pipeline:
+    with Pipeline(iter(Source(20)), groups(*names), limit=limit, inline=[stage("z")]) as pipeline:
         items = list(pipeline)
     assert [item.number for item in items] == list(range(20))
     assert all(item.passed == [*"".join(names), "z"] for item in items)
@@ -70,7 +71,7 @@ def test_items_pass_all_stages_in_order(names: tuple[str, ...], limit: int) -> N
 @pytest.mark.parametrize("limit", [1, 2, 4])
 def test_exactly_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) -> None:
     source = Source(15)
-    with Pipeline(iter(source), lanes(*names), limit=limit) as pipeline:
+    with Pipeline(iter(source), groups(*names), limit=limit) as pipeline:
         for consumed in range(1, 16):
             next(pipeline)
             assert source.reaches(min(15, consumed + limit))
@@ -79,7 +80,7 @@ def test_exactly_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) 
             next(pipeline)
 
 
-def test_lanes_overlap() -> None:
+def test_groups_overlap() -> None:
     # Each stage waits for the two others to run as well, on the items before and behind.
     n, together = 12, threading.Barrier(3)
 
@@ -94,7 +95,7 @@ def test_lanes_overlap() -> None:
         assert [item.number for item in pipeline] == list(range(n))
 
 
-def test_the_lanes_overlap_with_the_consumer() -> None:
+def test_the_groups_overlap_with_the_consumer() -> None:
     n, together = 12, threading.Barrier(2)
 
     def overlapping(item: Item) -> None:
@@ -108,7 +109,7 @@ def test_the_lanes_overlap_with_the_consumer() -> None:
         assert item.number == n - 1
 
 
-def test_nothing_runs_ahead_without_lanes() -> None:
+def test_nothing_runs_ahead_without_groups() -> None:
     source = Source(5)
     pipeline = Pipeline(iter(source), [], limit=4, inline=[stage("a")])
     for consumed in range(5):
@@ -124,20 +125,20 @@ def test_what_a_source_raises_arrives_in_its_turn(names: tuple[str, ...]) -> Non
         yield from Source(3)
         raise OSError("the disk is gone")
 
-    with Pipeline(source(), lanes(*names), limit=8) as pipeline:
+    with Pipeline(source(), groups(*names), limit=8) as pipeline:
         assert [next(pipeline).number for _ in range(3)] == [0, 1, 2]
         with pytest.raises(OSError, match="the disk is gone"):
             next(pipeline)
 
 
-@pytest.mark.parametrize("lane", [0, 1, 2])
-def test_what_a_stage_raises_arrives_in_its_turn(lane: int) -> None:
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_what_a_stage_raises_arrives_in_its_turn(group: int) -> None:
     def fail(item: Item) -> None:
         if item.number == 2:
             raise MemoryError("no room")
 
-    stages = lanes("a", "b", "c")
-    stages[lane] = [fail]
+    stages = groups("a", "b", "c")
+    stages[group] = [fail]
     with Pipeline(iter(Source(9)), stages, limit=8) as pipeline:
         assert [next(pipeline).number for _ in range(2)] == [0, 1]
         for _ in range(2):  # whoever asks again is told again
@@ -146,9 +147,9 @@ def test_what_a_stage_raises_arrives_in_its_turn(lane: int) -> None:
     assert not gnnscale_threads()
 
 
-def test_closing_ends_lanes_that_wait() -> None:
-    # The first lane waits for room, the others for items.
-    with Pipeline(iter(Source(10)), lanes("a", "b", "c"), limit=1) as pipeline:
+def test_closing_ends_groups_that_wait() -> None:
+    # The first group waits for room, the others for items.
+    with Pipeline(iter(Source(10)), groups("a", "b", "c"), limit=1) as pipeline:
         next(pipeline)
         assert len(gnnscale_threads()) == 3
     assert not gnnscale_threads()
@@ -179,6 +180,92 @@ def test_closing_waits_for_stages_that_run() -> None:
 
 def test_a_pipeline_that_was_never_asked_closes() -> None:
     source = Source(3)
-    with Pipeline(iter(source), lanes("a"), limit=1):
+    with Pipeline(iter(source), groups("a"), limit=1):
         pass
     assert source.taken == 0
+
+
+@pytest.mark.parametrize("num_threads", [2, 4])
+def test_items_of_several_threads_come_in_order(num_threads: int) -> None:
+    # Whoever has an even number waits until an item behind it has passed.
+    passed = [threading.Event() for _ in range(20)]
+
+    def later_first(item: Item) -> None:
+        if item.number % 2 == 0 and item.number + 1 < 20:
+            assert passed[item.number + 1].wait(GIVE_UP_S)
+        passed[item.number].set()
+
+    source = iter(Source(20))
+    with Pipeline(source, [[later_first]], limit=5, num_threads=num_threads) as pipeline:
+        assert [item.number for item in pipeline] == list(range(20))
+    assert not gnnscale_threads()
+
+
+def test_a_fixed_limit_stays() -> None:
+    source = Source(400)
+    with Pipeline(iter(source), groups("a"), limit=3, adaptive=False) as pipeline:
+        for consumed in range(1, 200):
+            next(pipeline)
+            assert source.reaches(consumed + 3)
+
+
+def test_what_one_of_several_threads_raises_arrives_in_its_turn() -> None:
+    def fail(item: Item) -> None:
+        if item.number >= 3:
+            raise ValueError(str(item.number))
+
+    with Pipeline(iter(Source(9)), [[fail]], limit=8, num_threads=3) as pipeline:
+        assert [next(pipeline).number for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="3"):
+            next(pipeline)
+    assert not gnnscale_threads()
+
+
+def abandoned() -> Iterator[int]:
+    """A generator over a pipeline, as a loader hands out."""
+    with Pipeline(iter(Source(50)), groups("a"), limit=4, num_threads=2) as pipeline:
+        for item in pipeline:
+            yield item.number
+
+
+def test_threads_end_with_a_generator_that_nobody_has_any_more() -> None:
+    holder: list[object] = [abandoned()]
+    assert next(holder[0]) == 0  # type: ignore[call-overload]
+    holder.append(holder)
+    assert gnnscale_threads()
+    del holder
+    gc.collect()
+    assert not gnnscale_threads()
+
+
+def test_a_generator_collected_by_its_own_thread_does_not_wait_for_itself() -> None:
+    collected, done = threading.Event(), threading.Event()
+
+    def collect(item: Item) -> None:
+        if item.number == 1:
+            assert collected.wait(GIVE_UP_S)
+            gc.collect()
+            done.set()
+
+    def numbers() -> Iterator[int]:
+        with Pipeline(iter(Source(2)), [[collect]], limit=1) as pipeline:
+            for item in pipeline:
+                yield item.number
+
+    def begin() -> None:
+        results = numbers()
+        next(results)
+        cycle: list[object] = [results]
+        cycle.append(cycle)
+
+    gc.disable()
+    try:
+        begin()
+        collected.set()
+        assert done.wait(GIVE_UP_S)
+    finally:
+        gc.enable()
+    for thread in threading.enumerate():
+        if thread.name.startswith("gnnscale-"):
+            thread.join(GIVE_UP_S)
+    assert not gnnscale_threads()

@@ -1,0 +1,177 @@
+"""The pipeline: stages that run ahead of their consumer in threads of their own (HyScale-GNN IV-B).
+
+It knows stages and queues, and nothing of devices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from gnnscale.prefetch.depth import PrefetchDepth
+
+__all__ = ["Pipeline", "StageGroup"]
+
+T = TypeVar("T")
+
+#: Stages that one thread runs in turn on each item, changing the item.
+StageGroup = Sequence[Callable[[T], None]]
+
+
+class Pipeline(Generic[T]):
+    """Passes items through groups of stages, a bounded number of them at a time.
+
+    Each group has threads and hands its items to the next group; whoever iterates gets them after
+    the last, in the order of the source. With no group at all, nothing runs ahead. Native stages
+    run without the GIL, so that groups overlap.
+
+    What the source or a stage raises is raised to the caller, in the item's turn.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[T],
+        groups: Sequence[StageGroup[T]],
+        *,
+        limit: int,
+        inline: StageGroup[T] = (),
+        num_threads: int = 1,
+        adaptive: bool = True,
+    ) -> None:
+        """Prepare; threads start with the first item asked for.
+
+        Args:
+            source: items; taken from in the threads of the first group, one at a time.
+            groups: stages of each group. An empty first group would only fetch from the source.
+            limit: items that may be on their way, all groups and queues together.
+            inline: stages that the caller's thread runs on each item that it asks for.
+            num_threads: threads of each group, which work on different items.
+            adaptive: whether fewer than ``limit`` may do (see ``PrefetchDepth``).
+        """
+        self._source = source
+        self._groups = groups
+        self._inline = inline
+        self._num_threads = num_threads
+        #: What each group has finished, by the item's number.
+        self._finished: list[dict[int, T | BaseException]] = [{} for _ in groups]
+        #: The number of the item that each group takes next, and then that of the consumer.
+        self._next = [0] * (len(groups) + 1)
+        self._depth = PrefetchDepth(limit=limit) if adaptive else None
+        self._allowed = limit
+        self._ahead = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._taking = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Pipeline[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        """Return the next finished item, waiting for it if need be."""
+        item = self._next_finished() if self._groups else next(self._source)
+        for stage in self._inline:
+            stage(item)
+        return item
+
+    def _next_finished(self) -> T:
+        """The next item that has passed all groups."""
+        if not self._threads:
+            self._start()
+        with self._changed:
+            finished, number = self._finished[-1], self._next[-1]
+            waited, found = number not in finished, len(finished)
+            self._changed.wait_for(lambda: number in finished)
+            item = finished[number]
+            if isinstance(item, BaseException):
+                # Left where it is: whoever asks again is told again.
+                raise item
+            del finished[number]
+            self._next[-1] += 1
+            self._ahead -= 1
+            if self._depth is not None:
+                self._allowed = self._depth.observe(found, waited)
+            self._changed.notify_all()
+            return item
+
+    def stop(self) -> None:
+        """Let each thread end with the stage it is in."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop the threads, and wait for their end."""
+        self.stop()
+        for thread in self._threads:
+            # Whoever collects garbage may be one of the threads.
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _start(self) -> None:
+        for group, stages in enumerate(self._groups):
+            names = "-".join(getattr(stage, "__name__", "stage") for stage in stages)
+            for _ in range(self._num_threads):
+                thread = threading.Thread(
+                    target=self._run, args=(group, stages), name=f"gnnscale-{names}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self, group: int, stages: StageGroup[T]) -> None:
+        """A thread of a group: take, run the stages, hand on; exceptions travel like items."""
+        while True:
+            taken = self._take_from_source() if group == 0 else self._take(group)
+            if taken is None:
+                return
+            number, item = taken
+            if not isinstance(item, BaseException):
+                try:
+                    for stage in stages:
+                        stage(item)
+                except BaseException as error:
+                    item = error
+            with self._changed:
+                self._finished[group][number] = item
+                self._changed.notify_all()
+            if isinstance(item, BaseException):
+                return
+
+    def _take_from_source(self) -> tuple[int, T | BaseException] | None:
+        """The next item and its number; None when the pipeline is closed."""
+        with self._taking:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._ahead < self._allowed)
+                if self._closed:
+                    return None
+                self._ahead += 1
+                number = self._next[0]
+                self._next[0] += 1
+            try:
+                return number, next(self._source)
+            except BaseException as error:
+                return number, error
+
+    def _take(self, group: int) -> tuple[int, T | BaseException] | None:
+        """What the group before has finished, in the order of items; None when closed."""
+        before = self._finished[group - 1]
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._next[group] in before)
+            if self._closed:
+                return None
+            number = self._next[group]
+            self._next[group] += 1
+            return number, before.pop(number)
