@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnnscale.runtime.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T_SC, TaskTimes
+from gnnscale.runtime.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T_SC
 
 __all__ = ["Choice", "algorithm_1"]
 
@@ -24,13 +25,15 @@ class Choice:
     givers: tuple[str, ...] = ()
 
 
-def algorithm_1(times: TaskTimes) -> Choice:
+def algorithm_1(tasks: Mapping[str, float]) -> Choice:
     """Choose a move for the bottleneck, by Algorithm 1 of HyScale-GNN.
 
     Tasks that a run does not have are left out of the sorts: an accelerator's sampler that there is
     not would always be the fastest. Line 1 is in ``TaskTimes.tasks``.
+
+    Args:
+        tasks: seconds of each task on the slowest device that has it, by the paper's names.
     """
-    tasks = times.tasks()
     sorted_all = sorted(tasks, key=lambda task: -tasks[task])  # line 2
     fastest = sorted_all[-1]  # line 3
     second = sorted_all[-2] if len(sorted_all) > 1 else None  # line 4

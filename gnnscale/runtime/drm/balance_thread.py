@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
-from gnnscale.runtime.drm.task_times import T_SC, T_TC, TaskTimes
+from gnnscale.runtime.drm.move import Move
+from gnnscale.runtime.drm.task_times import T_SC, T_TC
 
-__all__ = ["HostTask", "Trade", "balance_thread"]
+__all__ = ["HostTask", "Trade", "balance_thread", "take_back"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """A CPU task as one worker runs it, beside its other lanes.
+    """A CPU task as one worker runs it, beside its other tasks.
 
     Attributes:
         device: the worker's position in the plan.
@@ -26,11 +27,11 @@ class HostTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Trade:
-    """A host thread that goes from one lane to another.
+    """A host thread that goes from one task to another.
 
     Attributes:
         giver: has at least two before.
-        receiver: the lane that gets it.
+        receiver: the task that gets it.
     """
 
     giver: HostTask
@@ -53,12 +54,12 @@ class Trade:
 
 def balance_thread(
     plan: DevicePlan,
-    devices: Sequence[TaskTimes],
+    tasks: Sequence[Mapping[str, float]],
     *,
     givers: Sequence[str],
     bottleneck: str,
     tabu_trades: Collection[Trade] = (),
-) -> tuple[Trade, float] | None:
+) -> Move | None:
     """Find a thread of the fastest CPU task that the bottleneck makes better use of.
 
     It is given to the slowest device of the bottleneck task, and taken from the device that has
@@ -68,52 +69,60 @@ def balance_thread(
 
     Args:
         plan: who has how many threads.
-        devices: each device's task times.
+        tasks: seconds of each device's tasks, by the paper's names.
         givers: CPU tasks, the fastest first.
         bottleneck: the CPU task that is to become faster.
         tabu_trades: trades that are not to be made.
 
     Returns:
-        The trade, and the part of the bottleneck's time that it is expected to save; None where
-        there is no such trade: without prefetching no two tasks run at once, a task of which each
-        lane has one thread has none to give, and a device that computes itself takes none.
+        The trade, which promises a part of the bottleneck's time; None where there is none: without
+        prefetching no two tasks run at once, a task of which each device has one thread has none to
+        give, and a device that computes itself takes none.
     """
-    receivers = _lanes(plan, devices, bottleneck)
+    receivers = _host_tasks(plan, tasks, bottleneck)
     if not receivers:
         return None
     receiver, slowest = max(receivers.items(), key=lambda item: item[1])
     has = _num_threads(plan.shares[receiver.device], bottleneck)
     for task in givers:
-        lanes = {} if task == bottleneck else _lanes(plan, devices, task)
+        found = {} if task == bottleneck else _host_tasks(plan, tasks, task)
         here = plan.shares[receiver.device].machine
-        lanes = {
-            lane: seconds
-            for lane, seconds in lanes.items()
-            if plan.shares[lane.device].machine == here
+        found = {
+            each: seconds
+            for each, seconds in found.items()
+            if plan.shares[each.device].machine == here
         }
-        if not lanes:
+        if not found:
             continue
 
         def wealth(item: tuple[HostTask, float]) -> tuple[int, float]:
             return _num_threads(plan.shares[item[0].device], item[0].task), -item[1]
 
-        giver, fast = max(lanes.items(), key=wealth)
+        giver, fast = max(found.items(), key=wealth)
         spares = _num_threads(plan.shares[giver.device], task)
         trade = Trade(giver=giver, receiver=receiver)
         if spares < 2 or trade in tabu_trades:
             continue
         after = max(slowest * has / (has + 1), fast * spares / (spares - 1))
         if after < slowest:
-            return trade, 1 - after / slowest
+            return Move(plan=trade.apply(plan), promise=1 - after / slowest, trade=trade)
     return None
 
 
-def _lanes(plan: DevicePlan, devices: Sequence[TaskTimes], task: str) -> dict[HostTask, float]:
-    """Seconds of the lanes that run ``task`` with host threads of their own."""
+def take_back(plan: DevicePlan, trade: Trade) -> Move:
+    """Return the move that undoes ``trade``, which was of no use."""
+    back = trade.reverse
+    return Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)
+
+
+def _host_tasks(
+    plan: DevicePlan, tasks: Sequence[Mapping[str, float]], task: str
+) -> dict[HostTask, float]:
+    """Seconds of ``task`` on the devices that run it with host threads of their own."""
     return {
-        HostTask(device=i, task=task): times.tasks()[task]
-        for i, (share, times) in enumerate(zip(plan.shares, devices, strict=True))
-        if task in times.tasks() and _num_threads(share, task)
+        HostTask(device=i, task=task): seconds[task]
+        for i, (share, seconds) in enumerate(zip(plan.shares, tasks, strict=True))
+        if task in seconds and _num_threads(share, task)
     }
 
 

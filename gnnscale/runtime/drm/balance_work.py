@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
+from gnnscale.plan import DevicePlan
 from gnnscale.plan.device_plan import apportion
+from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.move import Move
 
-__all__ = ["balance_work", "expected_seconds"]
+__all__ = ["balance_work", "expected_seconds", "propose_work"]
 
 #: A device that had no seeds gets this part of an equal share, to find out how fast it is.
 _PROBE = 1 / 8
+#: Times that are so far apart are brought closer, whatever that promises: the time of a device with
+#: a small share is mostly overhead, and makes it look slow.
+_FAR_APART = 2 / 3
+#: The gain is halved when a move goes back where the last one came from, down to this; it grows by
+#: the factor when a move goes on in the last one's direction.
+_MIN_GAIN = 0.125
+_RESTORE = 1.25
 #: Seconds below which a time says nothing of speed.
 _MIN_SECONDS = 1e-6
 
@@ -69,6 +80,52 @@ def expected_seconds(
     """
     lines = _lines(split, seconds, fixed).items()
     return max(intercept + slope * new_split[i] for i, (intercept, slope) in lines if new_split[i])
+
+
+def propose_work(plan: DevicePlan, damping: Damping) -> Move:
+    """Return the move of work that ``damping`` allows.
+
+    It promises the part of a step that equal times would save, and all of it where a device's speed
+    is unknown. Times are the mean ones under the plan, so that noise fades while nothing moves.
+    """
+    balance = partial(
+        balance_work,
+        plan.split,
+        damping.seconds,
+        fixed=damping.fixed,
+        excluded_devices=damping.excluded_devices,
+    )
+    target = plan.within_memory(balance())
+    towards = _shift(plan.split, target)
+    gain = _gain(damping.gain, damping.shift, towards)
+    split = plan.within_memory(balance(gain=gain))
+    return Move(
+        promise=_promise(plan.split, damping.seconds, target, damping.fixed),
+        shift=_shift(plan.split, split),
+        gain=gain,
+        plan=plan.with_split(split),
+    )
+
+
+def _gain(gain: float, before: Sequence[int], towards: Sequence[int]) -> float:
+    """The next gain: lower for a move that goes back where the last one came from."""
+    along = sum(a * b for a, b in zip(before, towards, strict=False))
+    return max(gain / 2, _MIN_GAIN) if along < 0 else min(gain * _RESTORE, 1.0)
+
+
+def _promise(
+    split: Sequence[int], seconds: Sequence[float], target: Sequence[int], fixed: Sequence[float]
+) -> float:
+    if any(new and not old for old, new in zip(split, target, strict=True)):
+        return 1.0
+    working = [each for each, count in zip(seconds, split, strict=True) if count]
+    if min(working) < _FAR_APART * max(working):
+        return 1.0
+    return 1 - expected_seconds(split, seconds, target, fixed=fixed) / max(seconds)
+
+
+def _shift(old: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
+    return tuple(after - before for before, after in zip(old, new, strict=True))
 
 
 def _lines(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.balance_thread import Trade
+from gnnscale.runtime.drm.move import Move
 
 __all__ = ["DEAD_BAND", "Damping", "Trial"]
 
@@ -24,9 +25,7 @@ _CLOSE = 0.1
 #: the largest part that is believed.
 _BASE_LINE = 1 / 3
 _MAX_FIXED = 0.7
-#: The gain is halved when a move goes back where the last one came from, down to this; it grows by
-#: the factor when a move goes on in the last one's direction, and while nothing moves.
-_MIN_GAIN = 0.125
+#: The factor by which the gain grows while nothing moves.
 _RESTORE = 1.25
 #: Decisions for which a trade of threads is not taken back, or, where it was of no use, not tried.
 _TABU_DECISIONS = 24
@@ -119,14 +118,49 @@ class Damping:
         """The part of a step that a move must promise to save."""
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MEMORY))
 
-    def forbid(self, trade: Trade) -> Damping:
-        """Bar a trade for a while."""
-        return replace(
-            self, tabu_trades=(*self.tabu_trades, (trade, self.decisions + _TABU_DECISIONS))
-        )
+    def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> Trade | None:
+        """Return the trade on trial where it did not make its receiver faster, or the step slower.
 
-    def steer(self, shift: Sequence[int]) -> Damping:
-        """Lower the gain if ``shift`` goes back where the last move came from, else restore it."""
-        along = sum(a * b for a, b in zip(self.shift, shift, strict=False))
-        gain = max(self.gain / 2, _MIN_GAIN) if along < 0 else min(self.gain * _RESTORE, 1.0)
-        return replace(self, gain=gain)
+        Args:
+            tasks: seconds of each device's tasks, by the paper's names.
+        """
+        if self.trial is None:
+            return None
+        receiver = self.trial.trade.receiver
+        faster = tasks[receiver.device][receiver.task] < self.trial.receiver
+        step = max(max(each.values()) for each in tasks)
+        proves_itself = faster and step <= self.trial.step * (1 + DEAD_BAND)
+        return None if proves_itself else self.trial.trade
+
+    def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
+        """Take note of what was decided.
+
+        Args:
+            move: what is done, None for nothing.
+            tasks: seconds of each device's tasks before it.
+        """
+        ended = replace(self, trial=None)
+        if move is None:
+            return ended
+        if move.takes_back:
+            assert move.trade is not None
+            return ended._forbid(move.trade.reverse)
+        if move.trade is not None:
+            receiver = move.trade.receiver
+            trial = Trial(
+                trade=move.trade,
+                step=max(max(each.values()) for each in tasks),
+                receiver=tasks[receiver.device][receiver.task],
+            )
+            return replace(ended._forbid(move.trade.reverse), trial=trial)
+        steered = replace(ended, gain=move.gain)
+        if not any(move.shift):
+            return steered
+        left = move.plan.split
+        dropped = tuple(i for i, n in enumerate(move.shift) if n < 0 and not left[i])
+        return replace(steered, shift=move.shift, excluded_devices=self.excluded_devices + dropped)
+
+    def _forbid(self, trade: Trade) -> Damping:
+        """Forbid a trade for some decisions."""
+        tabu = (trade, self.decisions + _TABU_DECISIONS)
+        return replace(self, tabu_trades=(*self.tabu_trades, tabu))

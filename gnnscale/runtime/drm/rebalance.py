@@ -6,21 +6,18 @@ Every worker has the same times, and comes to the same plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.algorithm1 import Choice, algorithm_1
-from gnnscale.runtime.drm.balance_thread import HostTask, Trade, balance_thread
-from gnnscale.runtime.drm.balance_work import balance_work, expected_seconds
-from gnnscale.runtime.drm.damping import DEAD_BAND, Damping, Trial
+from gnnscale.runtime.drm.algorithm1 import algorithm_1
+from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
+from gnnscale.runtime.drm.balance_work import propose_work
+from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.move import Move
 from gnnscale.runtime.drm.task_times import TaskTimes
 from gnnscale.stages import StageTimes
 
 __all__ = ["Decision", "rebalance"]
-
-#: Times that are so far apart are brought closer, whatever that promises: the time of a device with
-#: a small share is mostly overhead, and makes it look slow.
-_FAR_APART = 2 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,136 +60,48 @@ def rebalance(
         movable: whether seeds may move between devices; threads may in any case.
     """
     pairs = zip(plan.shares, stages, strict=True)
-    devices = [TaskTimes.of_device(share, times) for share, times in pairs]
-    seconds = [times.longest for times in devices]
+    tasks = [TaskTimes.of_device(share, times).tasks() for share, times in pairs]
+    seconds = [max(each.values()) for each in tasks]
     if max(seconds) <= 0:
         return Decision(plan=plan, damping=damping)
-    choice = algorithm_1(TaskTimes.of(plan, stages))
+    longest = TaskTimes.of(plan, stages).tasks()
+    choice = algorithm_1(longest)
     damping = damping.observe(plan, seconds)
-    trial, damping = damping.trial, replace(damping, trial=None)
-    if trial is not None and not _proves_itself(trial, devices, max(seconds)):
-        return _take_back(plan, devices, damping, choice, trial)
-    found = None
-    if choice.move == "balance_thread":
-        found = balance_thread(
+    if (failed := damping.failed_trade(tasks)) is not None:
+        proposals = [take_back(plan, failed)]
+    else:
+        thread = balance_thread(
             plan,
-            devices,
+            tasks,
             givers=choice.givers,
             bottleneck=choice.bottleneck,
             tabu_trades=[trade for trade, _ in damping.tabu_trades],
         )
-    promise = _promise_of_work(plan, damping) if movable else 0.0
-    if found is not None and found[1] >= max(promise, damping.threshold):
-        return _make_trade(plan, devices, damping, choice, found[0])
-    if promise >= damping.threshold:
-        return _move_work(plan, devices, damping, choice)
-    return Decision(plan=plan, damping=damping, bottleneck=choice.bottleneck)
-
-
-def _promise_of_work(plan: DevicePlan, damping: Damping) -> float:
-    """The part of a step that equal times would save; all of it where a device's speed is unknown.
-
-    It is told from the mean times under the plan, so that noise fades while nothing moves.
-    """
-    seconds = damping.seconds
-    target = _work(plan, damping)
-    if any(new and not old for old, new in zip(plan.split, target, strict=True)):
-        return 1.0
-    working = [each for each, count in zip(seconds, plan.split, strict=True) if count]
-    if min(working) < _FAR_APART * max(working):
-        return 1.0
-    after = expected_seconds(plan.split, seconds, target, fixed=damping.fixed)
-    return 1 - after / max(seconds)
-
-
-def _work(plan: DevicePlan, damping: Damping, *, gain: float = 1.0) -> tuple[int, ...]:
-    split = balance_work(
-        plan.split,
-        damping.seconds,
-        fixed=damping.fixed,
-        gain=gain,
-        excluded_devices=damping.excluded_devices,
+        work = propose_work(plan, damping) if movable else None
+        proposals = [each for each in (thread, work) if each is not None]
+    best = max(proposals, key=lambda each: each.promise, default=None)
+    move = None if best is None or best.promise < damping.threshold else best
+    return Decision(
+        plan=plan if move is None else move.plan,
+        damping=damping.after(move, tasks),
+        move=_describe(plan, move, f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"),
+        bottleneck=choice.bottleneck,
     )
-    return plan.within_memory(split)
 
 
-def _move_work(
-    plan: DevicePlan, devices: Sequence[TaskTimes], damping: Damping, choice: Choice
-) -> Decision:
-    target = _work(plan, damping)
-    damping = damping.steer([new - old for old, new in zip(plan.split, target, strict=True)])
-    split = _work(plan, damping, gain=damping.gain)
-    shift = tuple(new - old for old, new in zip(plan.split, split, strict=True))
-    if not any(shift):
-        return Decision(plan=plan, damping=damping, bottleneck=choice.bottleneck)
-    dropped = tuple(i for i, count in enumerate(split) if plan.split[i] and not count)
-    damping = replace(damping, shift=shift, excluded_devices=damping.excluded_devices + dropped)
+def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | None:
+    """Say in one line what is done and why."""
+    if move is None or move.plan == plan:
+        return None
     names = [share.device.label for share in plan.shares]
-    givers = ", ".join(name for name, change in zip(names, shift, strict=True) if change < 0)
-    takers = ", ".join(name for name, change in zip(names, shift, strict=True) if change > 0)
-    moved = sum(change for change in shift if change > 0)
-    seeds = "1 seed" if moved == 1 else f"{moved} seeds"
-    return Decision(
-        plan=plan.with_split(split),
-        damping=damping,
-        move=f"{_reason(devices, choice)}: {seeds} from {givers} to {takers}",
-        bottleneck=choice.bottleneck,
-    )
-
-
-def _make_trade(
-    plan: DevicePlan,
-    devices: Sequence[TaskTimes],
-    damping: Damping,
-    choice: Choice,
-    trade: Trade,
-) -> Decision:
-    lane = trade.receiver
-    trial = Trial(
-        trade=trade,
-        step=max(times.longest for times in devices),
-        receiver=devices[lane.device].tasks()[lane.task],
-    )
-    damping = replace(damping.forbid(trade.reverse), trial=trial)
-    return Decision(
-        plan=trade.apply(plan),
-        damping=damping,
-        move=f"{_reason(devices, choice)}: 1 thread from {_describe(plan, trade)}",
-        bottleneck=choice.bottleneck,
-    )
-
-
-def _proves_itself(trial: Trial, devices: Sequence[TaskTimes], step: float) -> bool:
-    lane = trial.trade.receiver
-    faster = devices[lane.device].tasks()[lane.task] < trial.receiver
-    return faster and step <= trial.step * (1 + DEAD_BAND)
-
-
-def _take_back(
-    plan: DevicePlan,
-    devices: Sequence[TaskTimes],
-    damping: Damping,
-    choice: Choice,
-    trial: Trial,
-) -> Decision:
-    back = trial.trade.reverse
-    return Decision(
-        plan=back.apply(plan),
-        damping=damping.forbid(trial.trade),
-        move=f"{_reason(devices, choice)}: 1 thread back from {_describe(plan, back)}",
-        bottleneck=choice.bottleneck,
-    )
-
-
-def _reason(devices: Sequence[TaskTimes], choice: Choice) -> str:
-    tasks = [times.tasks() for times in devices]
-    longest = max(each[choice.bottleneck] for each in tasks if choice.bottleneck in each)
-    return f"{choice.bottleneck} {longest * 1000:.1f} ms is the bottleneck"
-
-
-def _describe(plan: DevicePlan, trade: Trade) -> str:
-    def name(lane: HostTask) -> str:
-        device = plan.shares[lane.device].device
-        return f"{lane.task} of {device.label}"
-
-    return f"{name(trade.giver)} to {name(trade.receiver)}"
+    if move.trade is not None:
+        ends = (move.trade.giver, move.trade.receiver)
+        giver, receiver = (f"{each.task} of {names[each.device]}" for each in ends)
+        what = f"1 thread {'back ' if move.takes_back else ''}from {giver} to {receiver}"
+    else:
+        pairs = list(zip(names, move.shift, strict=True))
+        givers = ", ".join(name for name, change in pairs if change < 0)
+        takers = ", ".join(name for name, change in pairs if change > 0)
+        moved = sum(change for change in move.shift if change > 0)
+        what = f"{'1 seed' if moved == 1 else f'{moved} seeds'} from {givers} to {takers}"
+    return f"{bottleneck} ms is the bottleneck: {what}"

@@ -32,7 +32,7 @@ def test_every_branch_of_algorithm_1(times: tuple[float, ...], bottleneck: str, 
             train_cpu=t_tc,
             transfer=1,
             train_accel=t_ta,
-        )
+        ).tasks()
     )
     assert (choice.bottleneck, choice.move) == (bottleneck, move)
     if move == "balance_thread":
@@ -42,7 +42,7 @@ def test_every_branch_of_algorithm_1(times: tuple[float, ...], bottleneck: str, 
 
 def test_a_slow_link_is_a_slow_accelerator() -> None:
     times = TaskTimes(sample_cpu=1, load=2, transfer=9, train_cpu=3, train_accel=1)
-    assert algorithm_1(times) == Choice(bottleneck="T_Accel", move="balance_work")
+    assert algorithm_1(times.tasks()) == Choice(bottleneck="T_Accel", move="balance_work")
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ def test_a_slow_link_is_a_slow_accelerator() -> None:
     ],
 )
 def test_absent_tasks_are_not_sorted(times: TaskTimes, bottleneck: str, move: str) -> None:
-    choice = algorithm_1(times)
+    choice = algorithm_1(times.tasks())
     assert (choice.bottleneck, choice.move) == (bottleneck, move)

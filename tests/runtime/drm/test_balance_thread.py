@@ -35,10 +35,15 @@ def trade(
 ) -> tuple[Trade, float] | None:
     plan = DevicePlan(shares=tuple(shares))
     pairs = zip(shares, stages, strict=True)
-    devices = [TaskTimes.of_device(each, times) for each, times in pairs]
-    return balance_thread(
-        plan, devices, givers=givers, bottleneck=bottleneck, tabu_trades=tabu_trades
+    tasks = [TaskTimes.of_device(each, times).tasks() for each, times in pairs]
+    move = balance_thread(
+        plan, tasks, givers=givers, bottleneck=bottleneck, tabu_trades=tabu_trades
     )
+    if move is None:
+        return None
+    assert move.trade is not None
+    assert move.plan == move.trade.apply(plan)
+    return move.trade, move.promise
 
 
 def lanes(giver: tuple[int, str], receiver: tuple[int, str]) -> Trade:

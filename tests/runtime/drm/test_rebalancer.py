@@ -5,6 +5,7 @@ import numpy as np
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.drm.rebalancer import Rebalancer, medians
 from gnnscale.runtime.pipeline.schedule import Schedule
+from gnnscale.sampler import ShuffledOrder
 from gnnscale.stages import StageTimes
 
 ACCELERATOR = Emulated(
@@ -19,7 +20,8 @@ def share(device: Cpu | Emulated, num_seeds: int) -> DeviceShare:
 
 def schedule_of(plan: DevicePlan, lead_steps: int) -> Schedule:
     train_idx = np.arange(100 * plan.batch_size)
-    return Schedule(train_idx, plan, rank=0, seed=0, epochs=1, first_step=0, lead_steps=lead_steps)
+    order = ShuffledOrder(train_idx, batch_size=plan.batch_size, seed=0)
+    return Schedule(order, plan, rank=0, epochs=1, first_step=0, lead_steps=lead_steps)
 
 
 def test_medians_by_hand() -> None:
@@ -34,7 +36,7 @@ def test_medians_by_hand() -> None:
 def test_a_decision_applies_to_steps_that_are_not_under_way() -> None:
     plan = DevicePlan(shares=(share(Cpu(name="cpu:0"), 60), share(ACCELERATOR, 60)))
     schedule = schedule_of(plan, lead_steps=3)
-    rebalancer = Rebalancer(schedule, plan, first_step=0, lead_steps=3)
+    rebalancer = Rebalancer(schedule, first_step=0, lead_steps=3)
     slow = (StageTimes(propagate=0.3), StageTimes(propagate=0.1))
     # The first steps tell nothing, the median is of three, and the last of an epoch is not full.
     full = [True, True, True, False, True, True]
@@ -50,7 +52,7 @@ def test_a_decision_applies_to_steps_that_are_not_under_way() -> None:
 def test_even_devices_keep_their_plan() -> None:
     plan = DevicePlan(shares=(share(Cpu(name="cpu:0"), 60), share(ACCELERATOR, 60)))
     schedule = schedule_of(plan, lead_steps=1)
-    rebalancer = Rebalancer(schedule, plan, first_step=0, lead_steps=1)
+    rebalancer = Rebalancer(schedule, first_step=0, lead_steps=1)
     even = (StageTimes(propagate=0.1), StageTimes(propagate=0.1))
     assert [rebalancer.observe(step, even, full=True) for step in range(9)] == [None] * 9
     assert schedule.plan_of(10) == plan

@@ -15,7 +15,7 @@ STAGES = StageTimes(sample=1, load=2, transfer=4, propagate=8, sync=100)
 
 
 class Sampling(Device):
-    samples_on_device = True
+    samples = True
 
 
 def share(device: Device, prefetch: str) -> DeviceShare:
