@@ -54,11 +54,12 @@ def path_written(answer: Answer) -> Path:
     return Path(answer.stdout.splitlines()[-1])
 
 
-def one_line(answer: Answer, *parts: str) -> None:
-    """Assert that a command failed with one line, which holds ``parts``."""
+def one_line(answer: Answer, *parts: str, before: tuple[str, ...] = ()) -> None:
+    """Assert that a command failed with one line, which holds ``parts``, ``before`` others."""
     assert answer.returncode != 0
     assert answer.stdout == ""
-    (line,) = answer.stderr.splitlines()
+    *told, line = answer.stderr.splitlines()
+    assert tuple(told) == before
     for part in parts:
         assert part in line
 
@@ -205,7 +206,8 @@ def test_a_killed_run_resumes_to_the_same_weights(
         assert summaries[0][name] == summaries[1][name]
     assert len((part / "metrics.jsonl").read_text().splitlines()) == 30
     answer = gnnscale("train", f"resume={part}", "model.hidden=16")
-    one_line(answer, "resume: model.hidden is 16, but", "was written with 8")
+    told = ("resume: model.hidden is 16, but", "was written with 8")
+    one_line(answer, *told, before=("starting",))
 
 
 def test_a_run_goes_on_with_other_devices(gnnscale: Command) -> None:
@@ -222,7 +224,8 @@ def test_a_run_goes_on_with_other_devices(gnnscale: Command) -> None:
 def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
     run = tmp_path / "run"
     process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"hydra.run.dir={run}")
-    wait_for(lambda: (run / "checkpoints" / "last.safetensors").exists())
+    epochs = run / "metrics.jsonl"
+    wait_for(lambda: epochs.exists() and epochs.read_text())
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130

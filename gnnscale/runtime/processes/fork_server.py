@@ -78,6 +78,8 @@ def _import_all() -> None:
     # NumPy's own library of products starts threads when it is loaded; products are torch's.
     name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ.setdefault(name, "1")
+    # Hardly anything of an import is garbage; looking for it takes a tenth of the time.
+    gc.disable()
     # What is missing or does not fit into memory is for the worker to tell.
     with suppress(Exception):
         import numpy  # noqa: F401
@@ -87,8 +89,9 @@ def _import_all() -> None:
 
         for module in _PRELOADED:
             import_module(module)
-    # Nobody collects what is imported by now: workers share its memory as it is.
+    # Nor is it later: workers share the memory of what is imported by now as it is.
     gc.freeze()
+    gc.enable()
 
 
 def _fork(found: list[int], status_pipes: dict[int, int], own: list[int]) -> None:
