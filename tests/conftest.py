@@ -23,6 +23,10 @@ sys.path.insert(0, str(ROOT / "tests" / "seams"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.append(str(ROOT / "scripts"))
 
+# Processes of pytest-xdist share the cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
 # Tests say what is right, not how fast it is: a busy machine fails none of them.
 hypothesis.settings.register_profile("gnnscale", deadline=None)
 hypothesis.settings.load_profile("gnnscale")

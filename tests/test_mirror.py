@@ -29,7 +29,7 @@ ELSEWHERE = {
     "dataset/readers/musae_labels.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/snap.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/storage/topology.py": ("dataset/storage/test_store.py", "what a store writer uses"),
-    "dataset/structure.py": ("dataset/readers/test_layouts.py", "labels of readers without any"),
+    "dataset/structure.py": ("dataset/test_synthetic.py", "labels made up for edges"),
     "feature/aggregation.py": ("feature/test_store.py", "what stores aggregate by"),
     "feature/options.py": ("feature/test_store.py", "opens what the tests of stores use"),
     "graph_files.py": ("test_graph.py", "the files of a store, as it is opened"),

@@ -158,6 +158,9 @@ def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     text = str(error)
+    if isinstance(error, SystemError):
+        # What Python says where it has no memory to say so, while it imports.
+        return "without exception set" in text
     if isinstance(error, ImportError):
         return text.endswith("failed to map segment from shared object")
     return isinstance(error, RuntimeError) and (
