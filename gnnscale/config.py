@@ -55,10 +55,12 @@ def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
         raise ConfigError(f"{option}={shown(value)}: allowed are {', '.join(allowed)}")
 
 
-def check_range(option: str, value: float, least: float, most: float = MAX_COUNT) -> None:
-    """Raise a ConfigError that names ``option`` unless ``least <= value <= most``."""
-    if not least <= value <= most:
-        raise ConfigError(f"{option}={shown(value)}: must be at least {least} and at most {most:,}")
+def check_range(option: str, value: float, minimum: float, maximum: float = MAX_COUNT) -> None:
+    """Raise a ConfigError that names ``option`` unless ``minimum <= value <= maximum``."""
+    if not minimum <= value <= maximum:
+        raise ConfigError(
+            f"{option}={shown(value)}: must be at least {minimum} and at most {maximum:,}"
+        )
 
 
 def printable(text: str) -> bool:

@@ -125,10 +125,10 @@ class NeighborLoader:
         if num_threads is None:
             num_threads = max(1, usable_cores() // max(1, num_workers))
         _check_options(fanouts, output_format, others)
-        _check_at_least(
+        _check_minimum(
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
         )
-        _check_at_least(0, num_workers=num_workers, seed=seed)
+        _check_minimum(0, num_workers=num_workers, seed=seed)
         sampling = Sampling(
             fanouts=fanouts,
             replace=replace,
@@ -210,10 +210,10 @@ def _check_options(fanouts: list[int], output_format: str, others: dict[str, Any
             raise ConfigError(f"{name}={value!r}: there is no such argument{nearest(name, known)}")
 
 
-def _check_at_least(least: int, **values: int) -> None:
+def _check_minimum(minimum: int, **values: int) -> None:
     for name, value in values.items():
-        if value < least:
-            raise ConfigError(f"{name}={value}: must be at least {least}")
+        if value < minimum:
+            raise ConfigError(f"{name}={value}: must be at least {minimum}")
 
 
 def _can_pin(pin_memory: bool) -> bool:

@@ -38,8 +38,8 @@ class Threads:
     propagate: int
 
     def __post_init__(self) -> None:
-        for stage, least in (("sample", 1), ("load", 1), ("propagate", 0)):
-            check_range(f"threads.{stage}", getattr(self, stage), least, MAX_THREADS)
+        for stage, minimum in (("sample", 1), ("load", 1), ("propagate", 0)):
+            check_range(f"threads.{stage}", getattr(self, stage), minimum, MAX_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,15 +197,15 @@ class DevicePlanConfig:
         return parse_devices(self.devices, option="device_plan.devices")
 
 
-def cap_split(split: Sequence[int], most: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split`` with no part above its ``most``, of the same sum.
+def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
+    """Return the split nearest to ``split`` with no part above its maximum, of the same sum.
 
     Raises:
         ConfigError: there is none.
     """
     total, parts, full = sum(split), list(split), dict[int, int]()
     while True:
-        limits = ((i, m) for i, m in enumerate(most) if m is not None and i not in full)
+        limits = ((i, m) for i, m in enumerate(max_seeds) if m is not None and i not in full)
         over = {i: limit for i, limit in limits if parts[i] > limit}
         if not over:
             return tuple(parts)

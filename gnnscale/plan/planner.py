@@ -82,17 +82,17 @@ def plan_devices(
     if split is not None:
         _check_split(split, devices, batch_size)
     best: tuple[DevicePlan, Prediction] | None = None
-    most = [
+    limits = [
         None if split is not None else max_seeds(device, workload, in_flight)
         for device, workload in zip(devices, workloads, strict=True)
     ]
-    start = split or cap_split(apportion([1] * len(devices), batch_size), most)
+    start = split or cap_split(apportion([1] * len(devices), batch_size), limits)
     seconds = _host_seconds(workloads[0], platform, max(1, batch_size // len(devices)))
     expect = partial(
         predict, workloads=workloads, platform=platform, emulates=emulates, correction=correction
     )
     for choices in _choices(devices, cores, prefetch, seconds):
-        plan = _plan(devices, choices, start, most, per_machine or len(devices))
+        plan = _plan(devices, choices, start, limits, per_machine or len(devices))
         found = _evaluate(plan, expect, fixed=split is not None)
         if best is None or found[1].step_s < best[1].step_s:
             best = found
@@ -147,9 +147,9 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
     """Yield the host's threads of each processor of the plan, and of every accelerator."""
     num_processors = sum(_computes(device) for device in devices)
     num_accelerators = len(devices) - num_processors
-    most = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
-    smaller = {max(1, most * eighths // 8) for eighths in (1, 2, 3, 4, 6)}
-    for each in sorted({most, *smaller}) if num_processors else [most]:
+    max_each = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
+    smaller = {max(1, max_each * eighths // 8) for eighths in (1, 2, 3, 4, 6)}
+    for each in sorted({max_each, *smaller}) if num_processors else [max_each]:
         rest = max(cores - num_accelerators * each, num_processors)
         yield apportion([1] * num_processors, rest) if num_processors else [], each
 
@@ -196,10 +196,10 @@ def _plan(
     devices: Sequence[Device],
     choices: Sequence[_Choice],
     split: Sequence[int],
-    most: Sequence[int | None],
+    limits: Sequence[int | None],
     per_machine: int,
 ) -> DevicePlan:
-    parts = zip(devices, choices, split, most, strict=True)
+    parts = zip(devices, choices, split, limits, strict=True)
     return DevicePlan(
         shares=tuple(
             DeviceShare(

@@ -150,7 +150,7 @@ class Processor:
         return max(shared_rate(self.threads, rates, threads, active), alone / slower)
 
     def layer_seconds(self, threads: int, active: float) -> float:
-        """Return the least seconds of a layer; more threads than cores take turns."""
+        """Return the minimal seconds of a layer; more threads than cores take turns."""
         position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
         return self.layer_s[position] * max(1.0, active / self.cores)
 

@@ -60,7 +60,7 @@ class RuntimeConfig:
         checkpoint_interval_s: seconds between two checkpoints at least; 0 writes one after every
             epoch.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
-        prefetch_depth: most mini-batches that a worker prepares ahead.
+        prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
     """
 

@@ -79,8 +79,8 @@ class Host:
         """T_trainer on the host's cores, eq. 10 to 12, and a constant for each operation."""
         layers = propagation_work(workload, size)
         work = sum((each for layer in layers for each in layer), start=LayerWork())
-        least = work.operations * self.processor.layer_seconds(threads, active)
-        return least + self._seconds(
+        minimum = work.operations * self.processor.layer_seconds(threads, active)
+        return minimum + self._seconds(
             threads,
             active,
             macs_per_s=work.macs,

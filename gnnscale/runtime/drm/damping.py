@@ -111,7 +111,7 @@ class Damping:
                 if min(n, m) > 0 and abs(n - m) >= _BASE_LINE * max(n, m):
                     fixed[i] = (self.seconds[i] * m - seconds[i] * n) / (m - n)
         pairs = zip(fixed, seconds, strict=True)
-        return tuple(min(max(each, 0.0), _MAX_FIXED * least) for each, least in pairs)
+        return tuple(min(max(each, 0.0), _MAX_FIXED * whole) for each, whole in pairs)
 
     @property
     def threshold(self) -> float:
