@@ -78,12 +78,12 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
     loader = FeatureLoader(graph, model, num_threads=config.num_threads)
     optimizer = config.optimizer.build(model)
-    order = ShuffledOrder(graph.train_idx, batch_size=config.batch_size, seed=config.seed)
+    order = ShuffledOrder(graph.train_idx, batch_size=config.batch_size, seed=0)
     seconds, step = [], 0
     for epoch in range(epochs):
         start = time.perf_counter()
-        for seeds in (each.seeds for each in order.epoch(epoch)):
-            batch = sampler.sample(seeds, step)
+        for each in order.epoch(epoch):
+            batch = sampler.sample(each.seeds, step)
             loss = seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
             loss.backward()
             loss.item()
@@ -141,11 +141,13 @@ def sizes(num_seeds: int) -> dict[str, float]:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
-    from gnnscale.backend.emulated import batch_bytes
+    from gnnscale.backend.emulated import link_bytes
     from gnnscale.backend.loading import FeatureLoader
     from gnnscale.config import typed
     from gnnscale.hardware import usable_cores
     from gnnscale.plan.perf.equations import BatchSize, trainer_seconds
+    from gnnscale.plan.perf.work import propagation_work
+    from gnnscale.plan.perf.workload import unmeasured_workload
     from gnnscale.runtime.settings import TrainConfig
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
@@ -164,12 +166,10 @@ def sizes(num_seeds: int) -> dict[str, float]:
     return {
         "weights": 4 * weights,
         "read": loader.bytes_read(batch),
-        "moved": batch_bytes(batch, inputs, aggregated=inputs.aggregated),
+        "moved": sum(link_bytes(batch, inputs)),
         "work": trainer_seconds(
-            BatchSize.of(batch),
-            model.widths,
+            propagation_work(unmeasured_workload(graph, model), BatchSize.of(batch)),
             pipelined=False,
-            aggregated=inputs.aggregated,
             **rates,
         ),
         **rates,

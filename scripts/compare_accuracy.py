@@ -39,7 +39,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import NeighborSampling
-from gnnscale.sampler.seed_order import labelled
+from gnnscale.sampler.seed_order import labelled_vertices
 
 #: Is told the epoch, from 1, and the validation metric.
 Progress = Callable[[int, float], None]
@@ -211,7 +211,8 @@ def train_dgl(config: TrainConfig, progress: Progress) -> float:
     graph = config.dataset.open()
     topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
     train_idx, valid_idx, test_idx = (
-        torch.from_numpy(labelled(graph, split)).long() for split in ("train", "valid", "test")
+        torch.from_numpy(labelled_vertices(graph, split)).long()
+        for split in ("train", "valid", "test")
     )
     hidden = [config.model.hidden] * (config.model.num_layers - 1)
     model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)

@@ -105,7 +105,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """By how much a rehearsal differed from what the rates say; see ``perf/correction.py``.
+    """By how much a rehearsal differed from what the rates say; see ``correction.py``.
 
     Attributes:
         host: for each device of the plan, measured over predicted seconds of each of its stages on
