@@ -23,6 +23,7 @@ from gnnscale.cli.staging import CONFIGS, translate
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import one_line, shown
 from gnnscale.hardware import torchrun_rank, usable_cores
+from gnnscale.runtime.processes.server import server_folder
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -97,7 +98,8 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     # A shell starts background jobs with SIGINT ignored; whoever sends one means it.
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        with tempfile.TemporaryDirectory(prefix="gnnscale-") as staging:
+        # Where there is a server of workers, it clears up however this process ends.
+        with tempfile.TemporaryDirectory(prefix="gnnscale-", dir=server_folder()) as staging:
             translated = flags_first(translate(command, arguments, Path(staging)))
             check_flags(translated)
             _hydra(command, translated, staging)

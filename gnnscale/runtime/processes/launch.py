@@ -21,7 +21,7 @@ from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes.begin import Surroundings
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
-from gnnscale.runtime.processes.server import WorkerProcess, start_server, stop_server
+from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
@@ -89,7 +89,7 @@ def launch(
                 process.connection.send_bytes(pickle.dumps(task))
         return _listen(workers, observer, directory)
     finally:
-        _end(workers)
+        _end(workers, server)
         meeting.unlink(missing_ok=True)
         remove_unfinished_checkpoints(directory)
 
@@ -206,13 +206,13 @@ def _of(worker: _Worker) -> Failure:
     return worker.failure
 
 
-def _end(workers: Sequence[_Worker]) -> None:
+def _end(workers: Sequence[_Worker], server: WorkerServer) -> None:
     """Leave no process behind. Those that are done get a moment to go by themselves."""
     for worker in workers:
         if worker.done:
             worker.process.exit_code(timeout=1)
     if any(worker.process.pid is None for worker in workers):
         # It has not come to fork them yet, and is not to do so any more.
-        stop_server()
+        server.stop()
     for worker in workers:
         worker.process.end()

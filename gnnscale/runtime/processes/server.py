@@ -24,7 +24,7 @@ from gnnscale.runtime.processes.fork_server import NUMBER
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["WorkerProcess", "WorkerServer", "start_server", "stop_server"]
+__all__ = ["WorkerProcess", "WorkerServer", "server_folder", "start_server", "stop_server"]
 
 _PROGRAM = (
     "import json, sys; control, folder, sys.path[:] = json.loads(sys.argv[1]); "
@@ -41,9 +41,9 @@ class WorkerServer:
         num_started: workers that it was asked for; the first has to wait for torch.
     """
 
-    def __init__(self) -> None:
-        """Start the process; returns at once."""
-        self.folder = Path(tempfile.mkdtemp(prefix="gnnscale-"))
+    def __init__(self, folder: Path) -> None:
+        """Start the process, which takes ``folder`` over; returns at once."""
+        self.folder = folder
         self.num_started = 0
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair()
@@ -57,8 +57,8 @@ class WorkerServer:
 
     @property
     def usable(self) -> bool:
-        """Whether it is there, and was not started by the process that this one was forked from."""
-        return os.getpid() == self._owner and self._process.poll() is None
+        """Whether it is this process's, and there."""
+        return self.is_ours and self._process.poll() is None
 
     def start_worker(self) -> WorkerProcess:
         """Ask for a worker, which may take until torch is imported.
@@ -77,14 +77,17 @@ class WorkerServer:
         self.num_started += 1
         return WorkerProcess(ours, status)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process started it, and not the one that this one was forked from."""
+        return os.getpid() == self._owner
+
     def stop(self) -> None:
-        """End the server, and remove its folder; its workers are ended by whoever wants them."""
+        """End the server; its workers are ended by whoever wants them."""
         self._control.close()
-        if os.getpid() != self._owner:
-            return
-        self._process.kill()
-        self._process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.is_ours:
+            self._process.kill()
+            self._process.wait()
 
 
 class WorkerProcess:
@@ -156,20 +159,31 @@ class WorkerProcess:
 def start_server() -> WorkerServer:
     """Return the server of this process, started where there is none."""
     global _server
-    if _server is None or not _server.usable:
-        if _server is None:
-            atexit.register(stop_server)
-        else:
-            _server.stop()
-        _server = WorkerServer()
+    if _server is not None and _server.usable:
+        return _server
+    folder = None
+    if _server is not None:
+        _server.stop()
+        # What commands keep there stays.
+        folder = _server.folder if _server.is_ours else None
+    atexit.unregister(stop_server)
+    atexit.register(stop_server)
+    _server = WorkerServer(folder or Path(tempfile.mkdtemp(prefix="gnnscale-")))
     return _server
 
 
+def server_folder() -> Path | None:
+    """Return the folder of this process's server, None where it has none."""
+    return None if _server is None or not _server.is_ours else _server.folder
+
+
 def stop_server() -> None:
-    """End the server of this process, if there is one."""
+    """End the server of this process, if there is one, and remove its folder."""
     global _server
     if _server is not None:
         _server.stop()
+        if _server.is_ours:
+            shutil.rmtree(_server.folder, ignore_errors=True)
         _server = None
         atexit.unregister(stop_server)
 

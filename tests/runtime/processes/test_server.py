@@ -147,7 +147,8 @@ def test_a_killed_server_leaves_nothing_and_is_replaced(server: WorkerServer) ->
     late.end()
     again = start_server()
     assert again is not server
-    assert not server.folder.exists()
+    assert again.folder == server.folder
+    assert again.folder.is_dir()
 
 
 def test_all_end_with_the_process_that_started_them() -> None:
