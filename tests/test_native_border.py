@@ -251,7 +251,7 @@ def blamed_together(function: Callable[..., Any], name: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("function", "arguments"),
     list({case[0].__name__: case[:2] for case in REFUSED}.values()),
-    ids=list({case[0].__name__ for case in REFUSED}),
+    ids=list({case[0].__name__: None for case in REFUSED}),
 )
 def test_what_the_refused_calls_were_made_of_is_valid(
     function: Callable[..., Any], arguments: dict[str, Any]

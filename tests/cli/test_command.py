@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,14 +33,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "GNNSCALE_HOME": str(tmp_path_factory.mktemp("home"))}
 
 
-@pytest.fixture
-def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
-    """Run the command line in an empty directory."""
+def command_in(directory: Path, environment: dict[str, str]) -> Command:
+    """Run the command line in a directory."""
 
     def command(*arguments: object, **variables: str) -> Answer:
         return subprocess.run(
             [sys.executable, "-m", "gnnscale", *map(str, arguments)],
-            cwd=tmp_path,
+            cwd=directory,
             env=environment | variables,
             capture_output=True,
             text=True,
@@ -47,6 +47,21 @@ def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
         )
 
     return command
+
+
+@pytest.fixture
+def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
+    """Run the command line in an empty directory."""
+    return command_in(tmp_path, environment)
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> tuple[Path, Answer]:
+    """A directory in which a run of ``TINY`` was trained, and what that said."""
+    directory = tmp_path_factory.mktemp("trained")
+    return directory, command_in(directory, environment)("train", *TINY)
 
 
 def path_written(answer: Answer) -> Path:
@@ -127,10 +142,10 @@ def test_prepare_prints_the_store(gnnscale: Command) -> None:
     assert (store / "meta.json").stat().st_mtime_ns != before
 
 
-def test_train_then_evaluate(gnnscale: Command, tmp_path: Path) -> None:
-    answer = gnnscale("train", *TINY)
+def test_train_then_evaluate(gnnscale: Command, trained: tuple[Path, Answer]) -> None:
+    started_in, answer = trained
     directory = path_written(answer)
-    assert directory.parent == tmp_path / "outputs" / "train"
+    assert directory.parent == started_in / "outputs" / "train"
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["status"] == "completed"
     assert summary["ceiling"] is not None
@@ -189,7 +204,7 @@ def weights(directory: Path) -> dict[str, Any]:
 def test_a_killed_run_resumes_to_the_same_weights(
     gnnscale: Command, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    options = (*TINY, "epochs=30")
+    options = (*TINY, "epochs=10")
     whole = path_written(gnnscale("train", *options))
     part = tmp_path / "part"
     process = start(tmp_path, environment, "train", *options, f"hydra.run.dir={part}")
@@ -204,20 +219,23 @@ def test_a_killed_run_resumes_to_the_same_weights(
     summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, part)]
     for name in ("test_metric", "valid_metric", "best_epoch", "epochs", "train_loss"):
         assert summaries[0][name] == summaries[1][name]
-    assert len((part / "metrics.jsonl").read_text().splitlines()) == 30
+    assert len((part / "metrics.jsonl").read_text().splitlines()) == 10
     answer = gnnscale("train", f"resume={part}", "model.hidden=16")
     told = ("resume: model.hidden is 16, but", "was written with 8")
     one_line(answer, *told, before=("starting",))
 
 
-def test_a_run_goes_on_with_other_devices(gnnscale: Command) -> None:
-    run = path_written(gnnscale("train", *TINY, "epochs=1"))
-    answer = gnnscale("train", f"resume={run}", "epochs=2", "device_plan=hybrid_emulated")
+def test_a_run_goes_on_with_other_devices(
+    gnnscale: Command, trained: tuple[Path, Answer], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(path_written(trained[1]), run)
+    answer = gnnscale("train", f"resume={run}", "epochs=3", "device_plan=hybrid_emulated")
     assert path_written(answer) == run
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["epochs"] == 2
+    assert summary["epochs"] == 3
     assert [device["kind"] for device in summary["devices"]] == ["cpu", "emulated"]
-    answer = gnnscale("train", f"resume={run}", "epochs=3", "device_plan=cpus_x2")
+    answer = gnnscale("train", f"resume={run}", "epochs=4", "device_plan=cpus_x2")
     one_line(answer, "device_plan=cpus_x2: no such device plan, did you mean 'cpu_x2'?")
 
 

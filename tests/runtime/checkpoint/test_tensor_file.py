@@ -48,7 +48,7 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
         torch.get_rng_state(),
         torch.nn.Parameter(torch.ones(2)),
     ],
-    ids=str,
+    ids=lambda tensor: f"{tensor.dtype}-{list(tensor.shape)}",
 )
 def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
     found = unpack(pack({"a": [tensor, (tensor,)], 3: None}))
