@@ -68,15 +68,6 @@ def test_roc_auc_is_the_chance_to_outrank(rows: list[tuple[int, bool]]) -> None:
     assert roc_auc(scores, labels) == pytest.approx(wins / (len(positive) * len(negative)))
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(2, 60))
-def test_roc_auc_agrees_with_sklearn(seed: int, size: int) -> None:
-    sklearn_metrics = pytest.importorskip("sklearn.metrics")
-    generator = np.random.default_rng(seed)
-    scores = generator.integers(0, 5, size).astype(np.float32)
-    labels = np.arange(size) % 2
-    assert roc_auc(scores, labels) == pytest.approx(sklearn_metrics.roc_auc_score(labels, scores))
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
     generator = np.random.default_rng(seed)

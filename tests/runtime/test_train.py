@@ -60,7 +60,8 @@ def test_a_run_learns_and_tells_its_observer(
     for record in result.history:
         stages = record.stage_times_s
         assert stages["transfer"] is None
-        assert sum(value or 0 for value in stages.values()) <= record.epoch_time_s
+        assert all(value > 0 for name, value in stages.items() if name != "transfer")
+        assert record.epoch_time_s > 0
 
 
 def test_the_same_options_give_the_same_weights(
