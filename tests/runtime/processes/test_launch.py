@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import copying_device  # noqa: F401
 import pytest
 
 from gnnscale.config import ConfigError
 from gnnscale.hardware import usable_cores
+from gnnscale.plan import registry
+from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.processes.launch import WorkerError, launch
+from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord
 
 pytestmark = pytest.mark.timeout(120)
 
+#: See tests/seams/copying_device.py.
+ACCELERATOR = "macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link_bandwidth:1e9"
 PROGRAMS = Path(__file__).parents[1] / "programs"
 STATIC = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
+COPYING = f"device_plan.devices=[cpu,{{kind:copying,name:own,{ACCELERATOR}}}]"
 
 
 def children(pid: int) -> list[int]:
@@ -122,6 +131,8 @@ def test_workers_share_the_store_and_keep_to_their_threads(
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(PROGRAMS))
+    # What it registers is gone behind the test.
+    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
     import faulty  # type: ignore[import-not-found]
 
     yield faulty
@@ -129,14 +140,29 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("failure", "prefetch", "message"),
+    ("name", "plan", "failure", "prefetch", "message"),
     [
         (
+            "cpu:1",
+            "device_plan=cpu_x2",
             "RuntimeError",
             "none",
-            "worker cpu:1: RuntimeError: the sampler is broken; traceback in ",
+            "RuntimeError: the sampler is broken; traceback in ",
         ),
-        ("MemoryError", "two_stage", "worker cpu:1: out of memory (MemoryError); traceback in "),
+        (
+            "cpu:1",
+            "device_plan=cpu_x2",
+            "MemoryError",
+            "two_stage",
+            "out of memory (MemoryError); traceback in ",
+        ),
+        (
+            "own",
+            COPYING,
+            "RuntimeError",
+            "two_stage",
+            "RuntimeError: the sampler is broken; traceback in ",
+        ),
     ],
 )
 def test_a_stage_that_raises_ends_the_run(
@@ -144,20 +170,22 @@ def test_a_stage_that_raises_ends_the_run(
     observer: Any,
     tmp_path: Path,
     faulty: Any,
+    name: str,
+    plan: str,
     failure: str,
     prefetch: str,
     message: str,
 ) -> None:
-    config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20")
+    config = settings(*STATIC, plan, f"runtime.prefetch={prefetch}", "epochs=20")
     note = tmp_path / "raised"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure=failure)
     before = set(os.listdir("/dev/shm"))
     with pytest.raises(WorkerError) as error:
         launch(replace(config, sampler=sampler), tmp_path, observer, options={})
     assert note.exists()
-    assert message in str(error.value)
+    assert f"worker {name}: {message}" in str(error.value)
     assert "\n" not in str(error.value)
-    trace = (tmp_path / "worker-cpu-1.log").read_text()
+    trace = (tmp_path / f"worker-{name.replace(':', '-')}.log").read_text()
     assert "faulty.py" in trace
     assert failure in trace
     assert not workers()
@@ -167,6 +195,39 @@ def test_a_stage_that_raises_ends_the_run(
         "best.safetensors",
         "last.safetensors",
     ]
+
+
+def test_a_device_that_fails_in_its_own_thread_ends_the_run(
+    settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path, faulty: Any
+) -> None:
+    note = tmp_path / "raised"
+    device = f"{{kind:failing,name:own,note:'{note}',{ACCELERATOR}}}"
+    config = settings(*STATIC, f"device_plan.devices=[cpu,{device}]", "epochs=20")
+    with pytest.raises(WorkerError) as error:
+        launch(config, tmp_path, observer, options={})
+    assert note.exists()
+    assert "worker own: RuntimeError: the board is gone; traceback in" in str(error.value)
+    assert "faulty.py" in (tmp_path / "worker-own.log").read_text()
+    assert not workers()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (OUT_OF_MEMORY, "memory", "out of memory"),
+        (127, "memory", "out of memory"),
+        (1, "killed", "process 7 ended without a word, exit status 1"),
+        (-signal.SIGSEGV, "killed", "process 7 killed by SIGSEGV"),
+        (
+            -signal.SIGKILL,
+            "killed",
+            "process 7 killed by SIGKILL; the system does this when memory runs out",
+        ),
+    ],
+)
+def test_what_a_worker_died_of(code: int, kind: str, message: str) -> None:
+    found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
+    assert launching._death(found) == Failure(kind=kind, message=message, trace="")
 
 
 def test_a_device_without_room_for_its_part(

@@ -1,11 +1,15 @@
-"""A sampler that fails in the middle of a run, importable by the run's workers."""
+"""A sampler and a device that fail in the middle of a run, importable by the run's workers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from copying_device import Copying, CopyingBackend
+
+from gnnscale.backend import DeviceBatch
+from gnnscale.plan import register_device
 from gnnscale.sampler import MiniBatch, NeighborSampler, NeighborSampling
 
 FAILURES: dict[str, BaseException] = {
@@ -37,3 +41,28 @@ class FaultySampling(NeighborSampling):
         sampler = FaultySampler(graph, fanouts=self.fanouts, seed=seed, num_threads=num_threads)
         sampler.note, sampler.failure = self.note, self.failure
         return sampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(Copying):
+    """Fails in its own thread, while the host waits for it, and touches ``note``."""
+
+    kind: ClassVar[str] = "failing"
+
+    note: str
+
+
+class FailingBackend(CopyingBackend):
+    """Fails later than any rehearsal."""
+
+    count = 0
+
+    def _compute(self, batch: DeviceBatch, weight: float) -> float:
+        self.count += 1
+        if self.count == 67:
+            Path(self.device.note).touch()
+            raise RuntimeError("the board is gone")
+        return super()._compute(batch, weight)
+
+
+register_device(Failing, "faulty:FailingBackend")
