@@ -78,6 +78,7 @@ def test_records_survive_plain_values(devices: int) -> None:
     device = DeviceEpoch(
         name="emulated:0",
         kind="emulated",
+        figures="emulated",
         batch_share=0.5,
         threads={"sample": 1, "load": 2, "propagate": 0},
         stage_times_s={"sample": 1.0, "transfer": None},
