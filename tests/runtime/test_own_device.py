@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from copying_device import PROPAGATE_S
+from copying_device import PROPAGATE_S, Copying
 
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
@@ -85,6 +85,18 @@ def test_beside_a_processor_and_managed(launched: Any, tmp_path: Path) -> None:
     assert any("copying:1" in decision for decision in decisions)
     known = launched(tmp_path / "cpu", "epochs=6", "num_threads=2", "device_plan=cpu")
     assert run.losses == pytest.approx(known.losses, rel=1e-4)
+
+
+def test_two_of_them_sum_their_gradients_by_their_own_library(
+    launched: Any, tmp_path: Path
+) -> None:
+    assert Copying.collective is not None
+    options = ("device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
+    run = launched(tmp_path / "own", f"device_plan.devices=[{COPYING},{COPYING}]", *options)
+    for rank in range(2):
+        check_device(run, rank)
+    known = launched(tmp_path / "cpu", "num_threads=2", "device_plan=cpu")
+    assert run.losses == pytest.approx(known.losses, rel=1e-5)
 
 
 class StopAfterAnEpoch(RunReport):
