@@ -58,9 +58,14 @@ def begin(descriptor: int) -> None:
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
     pickle.loads(surroundings).take_over()
 
-    from gnnscale.runtime.processes.worker import work
+    from gnnscale.runtime.processes.worker import tell, work
 
-    work(pickle.loads(task), connection)
+    try:
+        wanted = pickle.loads(task)
+    # A class that is defined where only the process that sent it finds it.
+    except (ImportError, AttributeError) as error:
+        os._exit(tell(error, connection))
+    work(wanted, connection)
 
 
 def _end_with_parent(connection: Connection) -> None:

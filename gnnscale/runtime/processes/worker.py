@@ -24,7 +24,7 @@ from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["work"]
+__all__ = ["tell", "work"]
 
 #: Seconds between two messages about steps: a message for each would cost short steps dearly.
 _STEPS_EVERY_S = 0.1
@@ -103,13 +103,18 @@ def work(task: WorkerTask, connection: Connection) -> None:
         connection.send(("done", result if group.is_rank0 else None))
         status = 0
     except BaseException as error:
-        status = _tell(error, connection)
+        status = tell(error, connection)
     # The interpreter would wait for threads that a failed stage may have left in native code.
     os._exit(status)
 
 
-def _tell(error: BaseException, connection: Connection) -> int:
-    """Send why the worker ends, and return its exit status."""
+def tell(error: BaseException, connection: Connection) -> int:
+    """Send why the worker ends, and return its exit status.
+
+    Args:
+        error: what ended it.
+        connection: to the process that started this one.
+    """
     try:
         connection.send(("failed", _failure(error)))
     except MemoryError:

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import copying_device  # noqa: F401
 import pytest
+from held_rows import HoldEvenVertices
 
 from gnnscale.config import ConfigError
 from gnnscale.hardware import usable_cores
@@ -208,6 +209,26 @@ def test_a_device_that_fails_in_its_own_thread_ends_the_run(
     assert note.exists()
     assert "worker own: RuntimeError: the board is gone; traceback in" in str(error.value)
     assert "faulty.py" in (tmp_path / "worker-own.log").read_text()
+    assert not workers()
+
+
+def test_a_class_that_workers_do_not_find_is_named(
+    settings: Callable[..., TrainConfig],
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = ModuleType("only_here")
+    here.Rows = type("Rows", (HoldEvenVertices,), {"__module__": "only_here"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "only_here", here)
+    config = replace(settings("epochs=1", "device_plan=cpu"), features=here.Rows())
+    with pytest.raises(WorkerError) as error:
+        launch(config, tmp_path, observer, options={})
+    assert str(error.value).startswith(
+        "worker cpu:0: ModuleNotFoundError: No module named 'only_here'; traceback in "
+    )
+    assert "\n" not in str(error.value)
+    assert observer.events == []
     assert not workers()
 
 
