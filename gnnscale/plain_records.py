@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -36,7 +37,7 @@ def fields_from(
     """Return the arguments of ``record_from``, but for fields that come from elsewhere."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{where}: {shown(values)} is no record")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for field in fields(cls):
         if field.name in without:
@@ -47,6 +48,11 @@ def fields_from(
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{where}: {field.name} is missing")
     return found
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _checked(hint: Any, value: Any, where: str) -> Any:

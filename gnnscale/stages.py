@@ -6,7 +6,7 @@ report compares the two.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class Traffic:
 
     def counts(self) -> list[int]:
         """Return all counts as a list, for ``from_counts``."""
-        return [*asdict(self.rows).values(), *asdict(self.lists).values()]
+        return [getattr(each, name) for each in (self.rows, self.lists) for name in _COUNTS]
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:

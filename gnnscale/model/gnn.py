@@ -122,7 +122,7 @@ class GNN(nn.Module):
     def infer(self, index: int, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``."""
         h = self.layer(index).update(x, block)
-        return h if index + 1 == len(self.layers) else self.normalise(index, h).relu_()
+        return h if index + 1 == len(self.layers) else self.normalise(index, h).relu()
 
 
 def make_norm(kind: str, width: int) -> nn.Module:

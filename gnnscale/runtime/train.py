@@ -88,23 +88,31 @@ def _end_epoch(
     """Validate, keep the weights if they are the best so far, and write the checkpoint."""
     state.synchronizer.average_buffers()
     recorder.end_epoch()
-    values = None
+    record = None
     if state.group.is_rank0:
         observer.traced(recorder.spans)
         observer.trained()
         due = validator.is_due(state.epoch + 1)
         metric, seconds = validator.validate() if due else (None, None)
-        values = recorder.epoch_record(
+        record = recorder.epoch_record(
             epoch=state.epoch + 1,
             lr=state.learning_rate,
             valid_metric=metric,
             eval_time_s=seconds,
-        ).to_dict()
-    record = EpochRecord.from_dict(state.group.broadcast_json(values))
+        )
+    record = _shared(record, state.group)
     state.history.append(record)
     if state.group.is_rank0:
         _keep(state)
         observer.finished_epoch(record)
+
+
+def _shared(record: EpochRecord | None, group: Group) -> EpochRecord:
+    """Let the other workers have rank 0's record of the epoch."""
+    if record is not None and group.size == 1:
+        return record
+    values = group.broadcast_json(None if record is None else record.to_dict())
+    return EpochRecord.from_dict(values) if record is None else record
 
 
 def _keep(state: TrainState) -> None:

@@ -43,6 +43,13 @@ class Block:
         """Number of sampled edges."""
         return len(self.indices)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its arrays."""
+        optional = (self.importance, self.edge_vertices)
+        arrays = [self.indptr, self.indices, *(each for each in optional if each is not None)]
+        return sum(each.nbytes for each in arrays)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MiniBatch:

@@ -17,7 +17,7 @@ from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
-from gnnscale.runtime.evaluation import validator
+from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
@@ -60,7 +60,7 @@ def test_a_run_learns_and_tells_its_observer(
     for record in result.history:
         stages = record.stage_times_s
         assert {name for name, value in stages.items() if value is None} == {"exchange", "transfer"}
-        assert all(value > 0 for value in stages.values() if value is not None)
+        assert all(value is None or value > 0 for value in stages.values())
         assert record.epoch_time_s > 0
 
 
@@ -149,7 +149,7 @@ def test_checkpoints_of_short_epochs_wait(
         save_checkpoint(file, content)
 
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.0])
-    monkeypatch.setattr(validator, "measure", lambda *_, **__: (next(metrics), None))
+    monkeypatch.setattr(Predictor, "measure", lambda *_: [next(metrics)])
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
     interval = f"runtime.checkpoint_interval_s={interval_s}"
     run(options, tmp_path, observer, "epochs=6", stop, interval)

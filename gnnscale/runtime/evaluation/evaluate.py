@@ -30,11 +30,11 @@ from gnnscale.runtime.checkpoint.file import (
     read_checkpoint,
 )
 from gnnscale.runtime.checkpoint.saved_run import check_weights
-from gnnscale.runtime.evaluation.inference import layerwise_inference
+from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["Evaluation", "ceiling", "evaluate", "load_run", "measure", "predict"]
+__all__ = ["Evaluation", "Predictor", "ceiling", "evaluate", "load_run"]
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -56,63 +56,69 @@ class Evaluation:
     ceiling: float | None
 
 
-@torch.no_grad()
-def predict(
-    model: GNN,
-    graph: Graph,
-    vertices: NDArray[np.integer[Any]],
-    config: TrainConfig,
-    *,
-    store: FeatureStore | None = None,
-) -> NDArray[np.float32]:
-    """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order.
+class Predictor:
+    """Predicts vertices of one graph with one model, whose weights may change between calls.
 
     ``runtime.inference`` says whether over all neighbours or over sampled ones; the same weights
-    give the same answer every time. Features are read from ``store``, by default the graph's own.
+    give the same answer every time.
     """
-    model.eval()
-    if config.runtime.inference == "exact":
-        logits = layerwise_inference(
-            model, graph, num_threads=config.num_threads, vertices=vertices, store=store
+
+    def __init__(
+        self, model: GNN, graph: Graph, config: TrainConfig, *, store: FeatureStore | None = None
+    ) -> None:
+        """Predict with ``model``; features are read from ``store``, by default the graph's own."""
+        self._model = model
+        self._graph = graph
+        self._config = config
+        self._store = store
+        self._exact = (
+            LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
+            if config.runtime.inference == "exact"
+            else None
         )
-        return logits.numpy()
-    sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
-    loader = FeatureLoader(
-        graph,
-        model,
-        num_threads=config.num_threads,
-        store=store,
-        compute_dtype=getattr(torch, config.runtime.compute_dtype),
-    )
-    parts = []
-    with track("evaluating", total=len(vertices), unit="vertices") as advance:
-        for start in range(0, len(vertices), config.batch_size):
-            batch = sampler.sample(vertices[start : start + config.batch_size], EVALUATION_STEP)
-            parts.append(model(batch, loader.load(batch)))
-            advance(batch.num_seeds)
-    return torch.cat(parts).numpy()
 
+    def logits(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
+        if self._exact is not None:
+            return self._exact.logits(vertices).numpy()
+        return self._sampled(vertices)
 
-def measure(
-    model: GNN,
-    graph: Graph,
-    splits: Sequence[NDArray[np.integer[Any]]],
-    config: TrainConfig,
-    *,
-    store: FeatureStore | None = None,
-) -> list[float | None]:
-    """Return the graph's metric on each of ``splits``; None where it is not defined."""
-    if config.runtime.inference == "exact":
-        # One pass: the layers below the last are mostly the same vertices for every split.
-        together = predict(model, graph, np.concatenate(splits), config, store=store)
-        logits = np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
-    else:
-        logits = [predict(model, graph, vertices, config, store=store) for vertices in splits]
-    values = [
-        score(graph.metric, rows, graph.labels[vertices])
-        for rows, vertices in zip(logits, splits, strict=True)
-    ]
-    return [value if math.isfinite(value) else None for value in values]
+    def measure(self, splits: Sequence[NDArray[np.integer[Any]]]) -> list[float | None]:
+        """Return the graph's metric on each of ``splits``; None where it is not defined."""
+        if self._exact is not None:
+            # One pass: the layers below the last are mostly the same vertices for every split.
+            together = self.logits(np.concatenate(splits))
+            logits = np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
+        else:
+            logits = [self.logits(vertices) for vertices in splits]
+        values = [
+            score(self._graph.metric, rows, self._graph.labels[vertices])
+            for rows, vertices in zip(logits, splits, strict=True)
+        ]
+        return [value if math.isfinite(value) else None for value in values]
+
+    @torch.no_grad()
+    def _sampled(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        config = self._config
+        self._model.eval()
+        sampler = config.sampler.sampler(
+            self._graph, seed=config.seed, num_threads=config.num_threads
+        )
+        loader = FeatureLoader(
+            self._graph,
+            self._model,
+            num_threads=config.num_threads,
+            store=self._store,
+            compute_dtype=getattr(torch, config.runtime.compute_dtype),
+        )
+        parts = []
+        with track("evaluating", total=len(vertices), unit="vertices") as advance:
+            for start in range(0, len(vertices), config.batch_size):
+                seeds = vertices[start : start + config.batch_size]
+                batch = sampler.sample(seeds, EVALUATION_STEP)
+                parts.append(self._model(batch, loader.load(batch)))
+                advance(batch.num_seeds)
+        return torch.cat(parts).numpy()
 
 
 def ceiling(graph: Graph) -> float | None:
@@ -163,7 +169,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
     model.load_state_dict(check_weights(file, best.get("model"), model))
     splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
-    train, valid, test = measure(model, graph, splits, run)
+    train, valid, test = Predictor(model, graph, run).measure(splits)
     return Evaluation(
         dataset=graph.name,
         model=type(run.model).__name__,

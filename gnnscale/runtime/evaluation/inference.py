@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +20,10 @@ from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.progress import track
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampler import Block, NeighborSampler
 from gnnscale.stages import Traffic
 
-__all__ = ["Limits", "layerwise_inference"]
+__all__ = ["LayerwiseInference", "Limits"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +34,20 @@ class Limits:
         hidden_bytes: hidden rows of a layer beyond this size go to a temporary file.
         chunk_edges, chunk_vertices: of one chunk, which bound what it needs besides its output.
         file_chunk_edges: of a chunk that reads its rows from a file, and holds them in memory.
+        kept_bytes: inputs of the first layer up to this size are kept for the next call.
     """
 
     hidden_bytes: int = 512 << 20
     chunk_edges: int = 1 << 20
     chunk_vertices: int = 1 << 14
     file_chunk_edges: int = 1 << 17
+    kept_bytes: int = 64 << 20
 
 
 _LIMITS = Limits()
+
+#: All neighbours of some vertices, and what a layer needs of them.
+_Chunk = tuple[Block, torch.Tensor]
 
 
 class _FileRows(FeatureStore):
@@ -101,7 +108,7 @@ class _MemoryRows(HostFeatures):
         self._done += len(h)
 
 
-def _chunks(
+def _cut(
     graph: Graph, vertices: NDArray[Any], num_edges: int, num_vertices: int
 ) -> list[NDArray[Any]]:
     """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
@@ -111,88 +118,139 @@ def _chunks(
     return np.split(vertices, cuts)
 
 
-@torch.no_grad()
-def layerwise_inference(
-    model: GNN,
-    graph: Graph,
-    *,
-    num_threads: int,
-    vertices: NDArray[Any] | None = None,
-    store: FeatureStore | None = None,
-    limits: Limits = _LIMITS,
-) -> torch.Tensor:
-    """Compute exact logits: every layer for all vertices before the next one.
+class LayerwiseInference:
+    """Computes exact logits: every layer for all vertices before the next one.
 
-    Each hidden layer is computed once a vertex, where sampling would compute it once a path. The
-    last layer is computed for ``vertices`` alone.
-
-    Args:
-        model: put into evaluation mode for the call.
-        graph: the whole graph.
-        num_threads: threads of the native kernels.
-        vertices: distinct ids to predict, all by default.
-        store: where features are read, by default the graph's own.
-        limits: of memory.
-
-    Returns:
-        ``[len(vertices), num_classes]`` float32, in the order of ``vertices``.
+    Each hidden layer is computed once a vertex, where sampling would compute it once a path.
+    What the first layer reads depends on no weight. Where it is small it is kept, since a small
+    graph would spend most of each validation on reading it again.
     """
-    sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
-    degrees = in_degrees(graph) if model.uses_degrees else None
-    everything = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
-    wanted = everything if vertices is None else np.asarray(vertices, dtype=graph.indices.dtype)
-    rows: FeatureStore = HostFeatures.of(graph) if store is None else store
-    was_training = model.training
-    model.eval()
-    try:
-        for index in range(len(model.layers) - 1):
-            hidden = _infer_layer(model, index, rows, sampler, everything, degrees, graph, limits)
+
+    def __init__(
+        self,
+        model: GNN,
+        graph: Graph,
+        *,
+        num_threads: int,
+        store: FeatureStore | None = None,
+        limits: Limits = _LIMITS,
+    ) -> None:
+        """Prepare to infer.
+
+        Args:
+            model: whose weights may change between calls.
+            graph: the whole graph.
+            num_threads: threads of the native kernels.
+            store: where features are read, by default the graph's own.
+            limits: of memory.
+        """
+        self._model = model
+        self._graph = graph
+        self._store = HostFeatures.of(graph) if store is None else store
+        self._limits = limits
+        self._sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
+        self._degrees = in_degrees(graph) if model.uses_degrees else None
+        self._kept: list[_Chunk] | None = None
+
+    @torch.no_grad()
+    def logits(self, vertices: NDArray[Any] | None = None) -> torch.Tensor:
+        """Return the logits of ``vertices``, with the model's weights as they are now.
+
+        Args:
+            vertices: distinct ids, all by default. The last layer is computed for these alone.
+
+        Returns:
+            ``[len(vertices), num_classes]`` float32, in the order of ``vertices``.
+        """
+        dtype = self._graph.indices.dtype
+        everything = np.arange(self._graph.num_vertices, dtype=dtype)
+        wanted = everything if vertices is None else np.asarray(vertices, dtype=dtype)
+        num_hidden = len(self._model.layers) - 1
+        total = num_hidden * len(everything) + len(wanted)
+        rows = self._store
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            with self._progress(total) as advance:
+                for index in range(num_hidden):
+                    chunks = self._chunks(index, rows, everything)
+                    hidden = self._infer(index, chunks, len(everything), self._limits, advance)
+                    _close(rows)
+                    rows = hidden
+                chunks = self._chunks(num_hidden, rows, wanted)
+                in_memory = replace(self._limits, hidden_bytes=sys.maxsize)
+                logits = self._infer(num_hidden, chunks, len(wanted), in_memory, advance)
+        finally:
             _close(rows)
-            rows = hidden
-        last = len(model.layers) - 1
-        in_memory = replace(limits, hidden_bytes=sys.maxsize)
-        logits = _infer_layer(model, last, rows, sampler, wanted, degrees, graph, in_memory)
-    finally:
-        _close(rows)
-        model.train(was_training)
-    assert isinstance(logits, _MemoryRows)
-    return torch.from_numpy(logits.rows)
+            self._model.train(was_training)
+        assert isinstance(logits, _MemoryRows)
+        return torch.from_numpy(logits.rows)
 
+    def _progress(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """Show progress, but for a graph that is done before there is any to be shown."""
+        graph, limits = self._graph, self._limits
+        if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
+            return nullcontext(lambda _: None)
+        return track("inference", total=total, unit="vertices")
 
-def _infer_layer(
-    model: GNN,
-    index: int,
-    rows: FeatureStore,
-    sampler: NeighborSampler,
-    vertices: NDArray[Any],
-    degrees: NDArray[np.float32] | None,
-    graph: Graph,
-    limits: Limits,
-) -> _MemoryRows | _FileRows:
-    """Compute layer ``index`` for ``vertices`` from the rows of the layer before it."""
-    out: _MemoryRows | _FileRows | None = None
-    with track(f"inference, layer {index + 1}", total=len(vertices), unit="vertices") as advance:
+    def _infer(
+        self,
+        index: int,
+        chunks: Iterable[_Chunk],
+        num_rows: int,
+        limits: Limits,
+        advance: Callable[[int], None],
+    ) -> _MemoryRows | _FileRows:
+        """Compute layer ``index`` of ``chunks``, which have ``num_rows`` vertices together."""
+        out: _MemoryRows | _FileRows | None = None
+        for block, x in chunks:
+            h = self._model.infer(index, x, block).float()
+            if out is None:
+                fits = num_rows * h.shape[1] * 4 <= limits.hidden_bytes
+                out = (_MemoryRows if fits else _FileRows)(num_rows, h.shape[1])
+            out.append(h)
+            advance(len(h))
+        assert out is not None
+        return out
+
+    def _chunks(self, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> Iterable[_Chunk]:
+        """Return what layer ``index`` needs for ``vertices``; of the first layer it may be kept."""
+        if index > 0 or len(self._model.layers) == 1:
+            return self._read(index, rows, vertices)
+        if self._kept is None:
+            return self._keep(self._read(index, rows, vertices))
+        return self._kept
+
+    def _keep(self, chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
+        """Yield ``chunks``, and keep them if they are small."""
+        kept: list[_Chunk] = []
+        num_bytes = 0
+        for block, x in chunks:
+            num_bytes += x.nbytes + block.num_bytes
+            if num_bytes <= self._limits.kept_bytes:
+                kept.append((block, x))
+            else:
+                kept.clear()
+            yield block, x
+        if num_bytes <= self._limits.kept_bytes:
+            self._kept = kept
+
+    def _read(self, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> Iterator[_Chunk]:
+        """Sample all neighbours of ``vertices`` chunk by chunk, and read what the layer needs."""
         in_file = isinstance(rows, _FileRows)
-        num_edges = limits.file_chunk_edges if in_file else limits.chunk_edges
-        for chunk in _chunks(graph, vertices, num_edges, limits.chunk_vertices):
-            batch = sampler.sample(chunk, 0)
-            own = None if degrees is None else degrees[batch.input_vertices]
-            x, _ = model.layer(index).load(
+        num_edges = self._limits.file_chunk_edges if in_file else self._limits.chunk_edges
+        for chunk in _cut(self._graph, vertices, num_edges, self._limits.chunk_vertices):
+            batch = self._sampler.sample(chunk, 0)
+            degrees = None if self._degrees is None else self._degrees[batch.input_vertices]
+            x, _ = self._model.layer(index).load(
                 rows,
                 batch.input_vertices,
                 batch.blocks[0],
-                own,
+                degrees,
                 dtype=torch.float32,
-                num_threads=sampler.num_threads,
+                num_threads=self._sampler.num_threads,
             )
-            h = model.infer(index, x, batch.blocks[0]).float()
-            if out is None:
-                fits = len(vertices) * h.shape[1] * 4 <= limits.hidden_bytes
-                out = (_MemoryRows if fits else _FileRows)(len(vertices), h.shape[1])
-            out.append(h)
-            advance(len(chunk))
-    assert out is not None
-    return out
+            yield batch.blocks[0], x
 
 
 def _close(rows: FeatureStore) -> None:

@@ -12,7 +12,7 @@ from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
-from gnnscale.runtime.evaluation.evaluate import measure
+from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -35,8 +35,7 @@ class Validator:
         """
         self._config = config
         self._graph = graph
-        self._model = model
-        self._store = store if config.exchange is None else None
+        self._predictor = Predictor(model, graph, config, store=store)
         self._valid_idx = labelled_vertices(graph, "valid")
 
     def is_due(self, epoch: int) -> bool:
@@ -48,16 +47,14 @@ class Validator:
         """Return the validation metric, None where it is not defined, and the seconds it took."""
         start = time.perf_counter()
         with self._all_threads():
-            metric = measure(
-                self._model, self._graph, [self._valid_idx], self._config, store=self._store
-            )[0]
+            (metric,) = self._predictor.measure([self._valid_idx])
         return metric, time.perf_counter() - start
 
     def test(self) -> float | None:
         """Return the test metric, None where it is not defined."""
         vertices = labelled_vertices(self._graph, "test")
         with self._all_threads():
-            return measure(self._model, self._graph, [vertices], self._config, store=self._store)[0]
+            return self._predictor.measure([vertices])[0]
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.config import ConfigError, typed
 from gnnscale.runtime.checkpoint.file import BEST
-from gnnscale.runtime.evaluation.evaluate import ceiling, evaluate, load_run, predict
+from gnnscale.runtime.evaluation.evaluate import Predictor, ceiling, evaluate, load_run
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
@@ -52,12 +52,13 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
     graph = config.dataset.open()
     torch.manual_seed(0)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    together = predict(model, graph, graph.test_idx, config)
-    alone = predict(model, graph, graph.test_idx[70:71], config)
+    predictor = Predictor(model, graph, config)
+    together = predictor.logits(graph.test_idx)
+    alone = predictor.logits(graph.test_idx[70:71])
     assert together[70:71] == pytest.approx(alone, abs=1e-5)
     full = settings("sampler.fanouts=[-1,-1]", "runtime.inference=sampled")
     exact = settings("sampler.fanouts=[-1,-1]")
-    left, right = (predict(model, graph, graph.test_idx, each) for each in (full, exact))
+    left, right = (Predictor(model, graph, each).logits(graph.test_idx) for each in (full, exact))
     assert left == pytest.approx(right, abs=1e-4)
 
 

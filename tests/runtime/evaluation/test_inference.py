@@ -14,7 +14,7 @@ import torch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
-from gnnscale.runtime.evaluation.inference import Limits, layerwise_inference
+from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
 from gnnscale.sampler import NeighborSampler
 
 ALL = (GCN, GraphSAGE, GIN, GAT)
@@ -41,7 +41,7 @@ def test_equals_a_batch_of_full_neighbourhoods(
     model = built.build(num_features=20, num_classes=5).train()
     everything = np.arange(200)
     for vertices in (None, np.array([7, 3, 199]), np.array([], np.int64)):
-        logits = layerwise_inference(model, graph, num_threads=2, vertices=vertices)
+        logits = LayerwiseInference(model, graph, num_threads=2).logits(vertices)
         assert model.training
         expected = full_batch(model, graph, everything if vertices is None else vertices)
         model.train()
@@ -53,7 +53,7 @@ def test_equals_a_batch_of_full_neighbourhoods(
 def test_any_storage(random_graph: Callable[..., Graph], stored: torch.dtype) -> None:
     graph = random_graph(dtype=stored)
     model = GraphSAGE(hidden=8).build(num_features=20, num_classes=5)
-    logits = layerwise_inference(model, graph, num_threads=1)
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
     expected = full_batch(model, graph, np.arange(300))
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
 
@@ -68,7 +68,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
     graph = random_graph(500, 4000)
     model = config(hidden=16, num_layers=3).build(num_features=20, num_classes=5)
     vertices = np.random.default_rng(0).permutation(500)[:300]
-    expected = layerwise_inference(model, graph, num_threads=1, vertices=vertices)
+    expected = LayerwiseInference(model, graph, num_threads=1).logits(vertices)
 
     files: list[Any] = []
     original = tempfile.TemporaryFile
@@ -88,7 +88,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
 
     monkeypatch.setattr(NeighborSampler, "sample", sampled)
     small = Limits(chunk_edges=256, chunk_vertices=32, file_chunk_edges=256)
-    in_chunks = layerwise_inference(model, graph, num_threads=2, vertices=vertices, limits=small)
+    in_chunks = LayerwiseInference(model, graph, num_threads=2, limits=small).logits(vertices)
     assert sum(sizes) == 500 + 500 + 300
     assert len(sizes) >= 40
     # Matrix products of other shapes may round otherwise.
@@ -96,11 +96,44 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
     assert not files
     # The hidden rows take 32,000 bytes a layer, the logits 6,000.
     small = replace(small, hidden_bytes=10_000)
-    logits = layerwise_inference(model, graph, num_threads=2, vertices=vertices, limits=small)
+    logits = LayerwiseInference(model, graph, num_threads=2, limits=small).logits(vertices)
     assert torch.equal(logits, in_chunks)
     assert len(files) == 2
     assert all(file.closed for file in files)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("kept_bytes", [0, 5_000, 1 << 20])
+def test_weights_may_change_between_calls(
+    random_graph: Callable[..., Graph],
+    monkeypatch: pytest.MonkeyPatch,
+    config: type[ModelConfig],
+    kept_bytes: int,
+) -> None:
+    graph = random_graph(200, 1500)
+    model = config(hidden=16, norm="batch").build(num_features=20, num_classes=5)
+    vertices = np.array([7, 3, 199])
+    limits = Limits(chunk_edges=256, chunk_vertices=32, kept_bytes=kept_bytes)
+    inference = LayerwiseInference(model, graph, num_threads=1, limits=limits)
+    inference.logits(vertices)
+    sizes: list[int] = []
+    sample = NeighborSampler.sample
+
+    def sampled(self: NeighborSampler, seeds: Any, step: int) -> Any:
+        sizes.append(len(seeds))
+        return sample(self, seeds, step)
+
+    monkeypatch.setattr(NeighborSampler, "sample", sampled)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    again = inference.logits(vertices)
+    # Inputs of at most 1 MB are kept: nothing but the last layer is sampled again.
+    assert sum(sizes) == (3 if kept_bytes == 1 << 20 else 203)
+    assert torch.equal(again, inference.logits(vertices))
+    fresh = LayerwiseInference(model, graph, num_threads=1, limits=limits)
+    assert torch.equal(again, fresh.logits(vertices))
 
 
 def test_a_disk_without_room_is_an_error_and_no_crash(
@@ -113,5 +146,5 @@ def test_a_disk_without_room_is_an_error_and_no_crash(
     model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5).train()
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left on device"):
-        layerwise_inference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000))
+        LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000)).logits()
     assert model.training
