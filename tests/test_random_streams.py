@@ -19,8 +19,7 @@ from gnnscale import ops
 from gnnscale.dataset.base import random_split
 from gnnscale.dataset.structure import class_centroids, class_features
 from gnnscale.graph import Graph
-from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
-from gnnscale.sampler.seed_order import seed_batches
+from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler, ShuffledOrder
 
 SIZE = 100
 
@@ -169,7 +168,8 @@ def test_planted_partition() -> None:
     ],
 )
 def test_order_of_seeds(seed: int, epoch: int, expected: list[int]) -> None:
-    batches = list(seed_batches(np.arange(8), 3, seed=seed, epoch=epoch))
+    order = ShuffledOrder(np.arange(8), batch_size=3, seed=seed)
+    batches = [step.seeds for step in order.epoch(epoch)]
     assert np.concatenate(batches).tolist() == expected
 
 
