@@ -74,12 +74,10 @@ def dgl(graph: Any, threads: int) -> Any:
 
 
 def pyg(graph: Any, threads: int) -> Any:
-    from peers import pyg_data, pyg_sage
-    from torch_geometric.loader import NeighborLoader
+    from peers import pyg_loader, pyg_sage
 
-    data = pyg_data(graph)
     order = torch.cat([torch.from_numpy(seeds_of(graph, step)).long() for step in range(190)])
-    loader = NeighborLoader(data, FANOUTS, input_nodes=order, batch_size=SEEDS, is_sorted=True)
+    loader = pyg_loader(graph, num_neighbors=FANOUTS, input_nodes=order, batch_size=SEEDS)
     model = pyg_sage(graph.num_features, graph.num_classes, HIDDEN)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
     batches = iter(loader)

@@ -121,7 +121,9 @@ def interleave(
     """
     argv = sys.argv if argv is None else argv
     workers = {name: Worker(name, argv, threads) for name in systems}
-    workers = {name: worker for name, worker in workers.items() if worker.ready}
+    for name in [name for name, worker in workers.items() if not worker.ready]:
+        del workers[name]
+        print(f"{name} is left out: it did not start", file=sys.stderr)
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
     for number in range(rounds + 1):
         for name, worker in workers.items():

@@ -39,6 +39,20 @@ def pyg_data(graph: Any) -> Any:
     return Data(x=features(graph), y=labels(graph), edge_index=edge_index)
 
 
+def pyg_loader(graph: Any, **options: Any) -> Any:
+    """Return PyG's NeighborLoader over the graph.
+
+    Raises:
+        ImportError: PyG is not here, or neither of the packages that it samples with.
+    """
+    from torch_geometric import typing
+    from torch_geometric.loader import NeighborLoader
+
+    if not (typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE):
+        raise ImportError("PyG samples with torch-sparse or pyg-lib, and neither is installed")
+    return NeighborLoader(pyg_data(graph), is_sorted=True, **options)
+
+
 def csc(graph: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ``indptr`` and ``indices`` in memory, as int64."""
     return (

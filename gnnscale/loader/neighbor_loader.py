@@ -47,6 +47,11 @@ class _Task:
     step: int
     batch: Any = None
 
+    def take(self) -> Any:
+        """Give the batch away: its memory is free for the next one when the caller is done."""
+        batch, self.batch = self.batch, None
+        return batch
+
 
 class NeighborLoader:
     """Yields sampled mini-batches; takes the arguments of PyG's loader of the same name.
@@ -171,7 +176,7 @@ class NeighborLoader:
             adaptive=False,
         ) as pipeline:
             for task in pipeline:
-                yield task.batch
+                yield task.take()
 
     def _tasks(self, epoch: int) -> Iterator[_Task]:
         positions: Iterator[NDArray[Any]]

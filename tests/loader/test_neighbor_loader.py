@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -215,6 +217,15 @@ def test_a_loop_that_breaks_off_leaves_no_thread(graph: Graph) -> None:
         break
     assert not [t for t in threading.enumerate() if t.name.startswith("gnnscale")]
     assert len(list(loader)) == 30
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_batch_is_gone_when_the_loop_lets_go_of_it(graph: Graph, num_workers: int) -> None:
+    """Whoever makes the next one then finds its memory."""
+    batches = iter(NeighborLoader(graph, FANOUTS, batch_size=10, num_workers=num_workers))
+    seen = weakref.ref(next(batches))
+    gc.collect()  # PyG's batches refer to themselves
+    assert seen() is None
 
 
 def test_what_a_transform_raises_surfaces_in_the_loop(graph: Graph) -> None:
