@@ -76,12 +76,22 @@ def serve(measure: Measure) -> None:
 class Worker:
     """A system's process."""
 
-    def __init__(self, system: str, argv: list[str], threads: int) -> None:
+    def __init__(
+        self,
+        system: str,
+        argv: list[str],
+        threads: int,
+        *,
+        python: str = sys.executable,
+        **variables: str,
+    ) -> None:
+        """Start ``argv`` for ``system``, with further environment variables."""
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+        environment |= variables
         if system.startswith("gnnscale"):
             environment["OMP_WAIT_POLICY"] = "PASSIVE"  # as `gnnscale train` sets it
         self._process = subprocess.Popen(
-            [sys.executable, *argv, "--worker", system, "--threads", str(threads)],
+            [python, *argv, "--worker", system, "--threads", str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
