@@ -105,6 +105,16 @@ def test_every_function_and_test_of_the_paper_map_exists() -> None:
         assert function in defined, test
 
 
+def test_every_native_function_of_the_paper_map_is_in_its_file() -> None:
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    places = re.findall(r"`([\w/]+\.cpp)`: ((?:`[\w:]+`(?:, )?)+)", text)
+    assert len(places) > 10
+    for name, functions in places:
+        file = ROOT / name if name.startswith("native/") else ROOT / "native" / "src" / name
+        for function in re.findall(r"(\w+)`", functions):
+            assert re.search(rf"\b{function}\(", file.read_text()), f"{name}: {function}"
+
+
 def _found(name: str) -> bool:
     """Whether a dotted name is one of a module, or of a class or function in it."""
     parts = name.split(".")
