@@ -23,7 +23,7 @@ __all__ = ["Commands"]
 #: One case in so many is a process of its own, as a user would start it.
 _PROCESS = 60
 #: Lines that tell what happens, ahead of the one that tells why it ended.
-_PROGRESS = ("preparing ", "epoch ", "resuming ", "[", "\t")
+_PROGRESS = ("starting", "preparing ", "epoch ", "resuming ", "[", "\t")
 _OTHERS = ("pymp-", "torchinductor_")
 _FILES = {"file.txt": b"text\n", "my.yaml": b"seed: 3\n"}
 _INPUTS = ("run", "my.yaml", "dir", "file.txt", "fifo")
