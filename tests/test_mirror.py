@@ -46,6 +46,7 @@ ELSEWHERE = {
     "report/page/bars.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/sections.py": ("report/files/test_outcome.py", "parts of the page"),
     "runtime/drm/damping.py": ("runtime/drm/test_rebalance.py", "memory between decisions"),
+    "runtime/drm/move.py": ("runtime/drm/test_rebalance.py", "what a decision does"),
     "runtime/processes/begin.py": (
         "runtime/processes/test_server.py",
         "what a worker does first",
@@ -56,6 +57,7 @@ ELSEWHERE = {
     ),
     "runtime/processes/messages.py": ("runtime/processes/test_launch.py", "records alone"),
     "runtime/processes/worker.py": ("runtime/processes/test_launch.py", "a launched process"),
+    "runtime/state.py": ("runtime/test_train.py", "where a run stands, as it trains"),
     "runtime/sync/exchange.py": ("runtime/test_own_parts.py", "a protocol"),
     "runtime/sync/synchronizer.py": ("runtime/sync/test_group.py", "needs several processes"),
     "runtime/telemetry/memory.py": ("runtime/processes/test_launch.py", "memory that is shared"),

@@ -55,8 +55,8 @@ class RuntimeConfig:
         eval_every: validate after every so many epochs, and after the last.
         patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
-        checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included; and with
-            it ``best.safetensors`` where there are better weights.
+        checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included;
+            and with it ``best.safetensors`` where there are better weights.
         checkpoint_interval_s: seconds between two checkpoints at least; 0 writes one after every
             epoch.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.

@@ -35,7 +35,8 @@ class Validator:
         """
         self._config = config
         self._graph = graph
-        self._predictor = Predictor(model, graph, config, store=store)
+        own = store if config.exchange is None else None
+        self._predictor = Predictor(model, graph, config, store=own)
         self._valid_idx = labelled_vertices(graph, "valid")
 
     def is_due(self, epoch: int) -> bool:

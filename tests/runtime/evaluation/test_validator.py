@@ -13,7 +13,7 @@ from row_exchange import NoRows, TradeRows
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
-from gnnscale.runtime.evaluation.evaluate import measure
+from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.evaluation.validator import Validator
 from gnnscale.runtime.pipeline.stages import RUNNING
 from gnnscale.runtime.settings import TrainConfig
@@ -53,8 +53,8 @@ def test_each_split_has_its_own_metric(
     validator = Validator(config, graph, model, HoldEvenVertices().open(graph))
     valid, test = (labelled_vertices(graph, split) for split in ("valid", "test"))
     metric, seconds = validator.validate()
-    assert [metric] == measure(model, graph, [valid], config)
-    assert [validator.test()] == measure(model, graph, [test], config)
+    assert [metric] == Predictor(model, graph, config).measure([valid])
+    assert [validator.test()] == Predictor(model, graph, config).measure([test])
     assert metric != validator.test()
     assert seconds > 0
 

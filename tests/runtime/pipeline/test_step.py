@@ -12,7 +12,7 @@ from torch import nn
 from gnnscale.backend import BatchOutcome, DeviceBatch
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
-from gnnscale.runtime.step import TrainStep
+from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.stages import Traffic

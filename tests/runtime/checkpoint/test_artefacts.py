@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnscale.graph import GraphError
-from gnnscale.runtime.artefacts import GRAPH_STORE, Artefact, make_artefacts, open_graph
+from gnnscale.runtime.checkpoint.artefacts import GRAPH_STORE, Artefact, make_artefacts, open_graph
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.settings import TrainConfig
 
