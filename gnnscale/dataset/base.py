@@ -80,30 +80,21 @@ class Dataset(StoreOptions, ABC):
                 f"dataset.name={shown(self.name)}: must be a name, not a path; allowed are up to "
                 "100 letters, digits and the signs . _ + -"
             )
-        self._check_paths()
-        check_choice("dataset.split", self.split, SPLITS)
-        if self.split == "published" and not self.has_split:
-            raise ConfigError("dataset.split=published: the layout has no split, use random")
-        check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)
-        shares = (self.train_fraction, self.valid_fraction)
-        # Written so that NaN is refused too.
-        if not (all(share > 0 for share in shares) and sum(shares) < 1):
-            raise ConfigError(
-                f"dataset.train_fraction={self.train_fraction}, "
-                f"valid_fraction={self.valid_fraction}: both must be above 0, their sum below 1"
-            )
-
-    def _check_paths(self) -> None:
-        for option, value in (("raw", self.raw), ("store", self.store)):
-            if value is not None and (not value or "\0" in value):
-                raise ConfigError(f"dataset.{option}={shown(value)}: not a path")
+        _check_paths(self.raw, self.store)
         if self.generated and self.raw is not None:
             raise ConfigError(
                 f"dataset.raw={shown(self.raw)}: {type(self).__name__} generates its graph and "
                 "reads no file; name the layout of the file with dataset=..., or leave raw out"
             )
-        if self.store is not None:
-            check_place(self.store)
+        check_choice("dataset.split", self.split, SPLITS)
+        if self.split == "published" and not self.has_split:
+            raise ConfigError("dataset.split=published: the layout has no split, use random")
+        check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)
+        _check_fractions(self._fractions)
+
+    @property
+    def _fractions(self) -> tuple[float, float]:
+        return self.train_fraction, self.valid_fraction
 
     @abstractmethod
     def read(self, writer: StoreWriter) -> None:
@@ -195,14 +186,7 @@ class Dataset(StoreOptions, ABC):
     def raw_path(self) -> Path:
         """Return the published file or folder, downloaded first where that is possible."""
         if self.raw is not None:
-            path = _expanded(self.raw)
-            try:
-                path.stat()
-            except FileNotFoundError:
-                raise GraphError(f"dataset.raw={self.raw}: no such file or folder") from None
-            except OSError as error:
-                raise GraphError(f"dataset.raw={self.raw}: {error.strerror}") from None
-            return path
+            return _existing(self.raw)
         published = self.published()
         if published is None:
             raise ConfigError(
@@ -242,9 +226,8 @@ class Dataset(StoreOptions, ABC):
         with StoreWriter(folder, self) as writer, track(f"preparing {self.name}"):
             self.read(writer)
             if self.split == "random":
-                fractions = (self.train_fraction, self.valid_fraction)
-                parts = random_split(writer.labels, fractions, seed=self.split_seed)
-                self._check_parts(parts)
+                parts = random_split(writer.labels, self._fractions, seed=self.split_seed)
+                _check_parts(parts, self._fractions)
                 writer.set_split(*parts, source=f"random split of {self.name}")
             raw = raw_records(files, root)
             for file, time, record in zip(files, before, raw, strict=True):
@@ -253,15 +236,6 @@ class Dataset(StoreOptions, ABC):
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
 
-    def _check_parts(self, parts: Sequence[NDArray[np.int64]]) -> None:
-        sizes = [len(part) for part in parts]
-        if not all(sizes):
-            raise ConfigError(
-                f"dataset.train_fraction={self.train_fraction}, "
-                f"valid_fraction={self.valid_fraction}: of {sum(sizes)} labelled vertices "
-                f"{sizes[0]} train, {sizes[1]} validate and {sizes[2]} test; each needs one"
-            )
-
     def _identity(self) -> dict[str, Any]:
         """Everything that changes what the store holds, apart from the raw files."""
         skip = ("raw", "store", "memory_bytes")
@@ -269,6 +243,45 @@ class Dataset(StoreOptions, ABC):
         return {"layout": type(self).__name__} | {
             name: value for name, value in values.items() if name not in skip
         }
+
+
+def _check_paths(raw: str | None, store: str | None) -> None:
+    for option, value in (("raw", raw), ("store", store)):
+        if value is not None and (not value or "\0" in value):
+            raise ConfigError(f"dataset.{option}={shown(value)}: not a path")
+    if store is not None:
+        check_place(store)
+
+
+def _check_fractions(fractions: tuple[float, float]) -> None:
+    # Written so that NaN is refused too.
+    if not (all(share > 0 for share in fractions) and sum(fractions) < 1):
+        raise ConfigError(f"{_named(fractions)}: both must be above 0, their sum below 1")
+
+
+def _check_parts(parts: Sequence[NDArray[np.int64]], fractions: tuple[float, float]) -> None:
+    sizes = [len(part) for part in parts]
+    if not all(sizes):
+        raise ConfigError(
+            f"{_named(fractions)}: of {sum(sizes)} labelled vertices {sizes[0]} train, {sizes[1]} "
+            f"validate and {sizes[2]} test; each needs one"
+        )
+
+
+def _named(fractions: tuple[float, float]) -> str:
+    return "dataset.train_fraction={}, valid_fraction={}".format(*fractions)
+
+
+def _existing(raw: str) -> Path:
+    """Return the published file or folder that the user named."""
+    path = _expanded(raw)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise GraphError(f"dataset.raw={raw}: no such file or folder") from None
+    except OSError as error:
+        raise GraphError(f"dataset.raw={raw}: {error.strerror}") from None
+    return path
 
 
 def _expanded(raw: str) -> Path:

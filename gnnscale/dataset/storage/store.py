@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.dataset.checks import (
-    check_features,
     check_ids,
     check_num_features,
     check_split,
@@ -21,6 +20,7 @@ from gnnscale.dataset.checks import (
     count_classes,
 )
 from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.storage.features import FeatureEncoding, write_features
 from gnnscale.dataset.storage.identity import RawFile
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.topology import SELF_LOOPS, EdgeSpool
@@ -32,7 +32,6 @@ from gnnscale.graph import (
     GraphError,
     vertex_dtype,
 )
-from gnnscale.progress import track
 
 __all__ = ["StoreOptions", "StoreWriter"]
 
@@ -151,39 +150,20 @@ class StoreWriter:
             source: named in errors.
         """
         check_num_features(num_features, source)
-        if self._options.normalize_features and dtype == "uint8":
-            dtype = "float32"
-        dtype = self._options.feature_dtype or dtype
+        normalize = self._options.normalize_features
+        asked = self._options.feature_dtype
+        dtype = asked or ("float32" if normalize and dtype == "uint8" else dtype)
         rows_bytes = self.num_vertices * num_features * FEATURE_DTYPES[dtype].itemsize
         what = f"{source}: {num_features} features of {self.num_vertices} vertices"
         check_space(what, self.path, disk=rows_bytes)
-        writer = NpyWriter(self.path / "features.npy", FEATURE_DTYPES[dtype], (num_features,))
-        first = 0
-        try:
-            with track("writing features", self.num_vertices, "vertices") as advance:
-                for rows in chunks:
-                    if rows.shape[1:] != (num_features,):
-                        raise GraphError(
-                            f"{source}: features from vertex {first} on are {list(rows.shape)}, "
-                            f"not {num_features} a row"
-                        )
-                    if first + len(rows) > self.num_vertices:  # not after a disk full of them
-                        raise GraphError(
-                            f"{source}: {first + len(rows)} feature rows for {self.num_vertices} "
-                            "vertices"
-                        )
-                    check_features(rows, first, source)
-                    if self._options.normalize_features:
-                        rows = _row_normalized(rows)
-                    writer.append(self._encoded(rows, dtype, first, source))
-                    first += len(rows)
-                    advance(len(rows))
-            if first != self.num_vertices:
-                raise GraphError(f"{source}: {first} feature rows for {self.num_vertices} vertices")
-            self._arrays["features"] = writer.close()
-            self._feature_dtype = dtype
-        finally:
-            writer.abandon()
+        self._arrays["features"] = write_features(
+            self.path / "features.npy",
+            chunks,
+            shape=(self.num_vertices, num_features),
+            encoding=FeatureEncoding(dtype=dtype, asked_for=asked is not None, normalize=normalize),
+            source=source,
+        )
+        self._feature_dtype = dtype
 
     def set_labels(
         self,
@@ -268,20 +248,6 @@ class StoreWriter:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
         return self._spool
 
-    def _encoded(self, rows: NDArray[Any], dtype: str, first: int, source: object) -> NDArray[Any]:
-        """Return ``rows`` in the storage type ``dtype``; refuse values that it cannot hold."""
-        encoded, held = _converted(rows, dtype)
-        if held.all():
-            return encoded
-        row, column = np.argwhere(~held)[0]
-        reason = (
-            f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
-            f"{dtype} cannot hold it"
-        )
-        if self._options.feature_dtype is not None:
-            raise ConfigError(f"dataset.feature_dtype={dtype}: {reason}")
-        raise GraphError(reason)
-
     def _write(self, name: str, array: NDArray[Any]) -> None:
         writer = NpyWriter(self.path / f"{name}.npy", array.dtype, array.shape[1:])
         try:
@@ -289,23 +255,3 @@ class StoreWriter:
             self._arrays[name] = writer.close()
         finally:
             writer.abandon()
-
-
-def _row_normalized(rows: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
-        rows = rows.astype(np.float32)
-        sums = rows.sum(axis=1, keepdims=True)
-        np.divide(rows, sums, out=rows, where=sums != 0)
-    return rows
-
-
-def _converted(rows: NDArray[Any], dtype: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return ``rows`` in the storage type ``dtype``, and which values it can hold."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == "bfloat16":
-            # Round to the nearest even, as hardware does.
-            bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
-            encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-            return encoded, (encoded & 0x7F80) != 0x7F80  # exponent of infinity
-        encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
-        return encoded, encoded == rows if dtype == "uint8" else np.isfinite(encoded)

@@ -1,0 +1,124 @@
+"""Writing the feature rows of a store: checked, normalised and encoded chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError
+from gnnscale.dataset.checks import check_features
+from gnnscale.dataset.formats.npy import NpyWriter
+from gnnscale.graph import FEATURE_DTYPES, GraphError
+from gnnscale.progress import track
+
+__all__ = ["FeatureEncoding", "write_features"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureEncoding:
+    """How published rows become stored ones.
+
+    Attributes:
+        dtype: the entry of ``FEATURE_DTYPES`` that is stored.
+        asked_for: whether the user chose it, who is then to choose another where it cannot hold a
+            value.
+        normalize: divide each row by its sum.
+    """
+
+    dtype: str
+    asked_for: bool = False
+    normalize: bool = False
+
+
+def write_features(
+    path: Path,
+    chunks: Iterable[NDArray[Any]],
+    *,
+    shape: tuple[int, int],
+    encoding: FeatureEncoding,
+    source: object,
+) -> dict[str, Any]:
+    """Write the feature rows of all vertices, in chunks and in order.
+
+    Args:
+        path: of the ``.npy`` file.
+        chunks: arrays ``[rows, num_features]``, together one row a vertex.
+        shape: number of vertices, number of features.
+        encoding: how rows are stored.
+        source: named in errors.
+
+    Returns:
+        The array's entry of ``meta.json``.
+
+    Raises:
+        ConfigError: the type that the user chose cannot hold a value.
+        GraphError: too few or too many rows, rows of another length, or values that are not finite.
+    """
+    num_vertices, num_features = shape
+    writer = NpyWriter(path, FEATURE_DTYPES[encoding.dtype], (num_features,))
+    first = 0
+    try:
+        with track("writing features", num_vertices, "vertices") as advance:
+            for rows in chunks:
+                if rows.shape[1:] != (num_features,):
+                    raise GraphError(
+                        f"{source}: features from vertex {first} on are {list(rows.shape)}, "
+                        f"not {num_features} a row"
+                    )
+                if first + len(rows) > num_vertices:  # not after a disk full of them
+                    raise GraphError(
+                        f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
+                    )
+                check_features(rows, first, source)
+                writer.append(_encoded(rows, encoding, first, source))
+                first += len(rows)
+                advance(len(rows))
+        if first != num_vertices:
+            raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
+        return writer.close()
+    finally:
+        writer.abandon()
+
+
+def _encoded(
+    rows: NDArray[Any], encoding: FeatureEncoding, first: int, source: object
+) -> NDArray[Any]:
+    """Return ``rows`` as they are stored; refuse values that the storage type cannot hold."""
+    if encoding.normalize:
+        rows = _row_normalized(rows)
+    encoded, held = _converted(rows, encoding.dtype)
+    if held.all():
+        return encoded
+    row, column = np.argwhere(~held)[0]
+    reason = (
+        f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
+        f"{encoding.dtype} cannot hold it"
+    )
+    if encoding.asked_for:
+        raise ConfigError(f"dataset.feature_dtype={encoding.dtype}: {reason}")
+    raise GraphError(reason)
+
+
+def _row_normalized(rows: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
+        rows = rows.astype(np.float32)
+        sums = rows.sum(axis=1, keepdims=True)
+        np.divide(rows, sums, out=rows, where=sums != 0)
+    return rows
+
+
+def _converted(rows: NDArray[Any], dtype: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return ``rows`` in the storage type ``dtype``, and which values it can hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == "bfloat16":
+            # Round to the nearest even, as hardware does.
+            bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+            encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            return encoded, (encoded & 0x7F80) != 0x7F80  # exponent of infinity
+        encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
+        return encoded, encoded == rows if dtype == "uint8" else np.isfinite(encoded)
