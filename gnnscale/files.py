@@ -6,10 +6,10 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["remove_unfinished", "write_whole"]
+__all__ = ["remove_unfinished", "write_atomically"]
 
 
-def write_whole(
+def write_atomically(
     file: Path, content: str | bytes, *, durable: bool = False, shared: bool = False
 ) -> None:
     """Write ``content`` to a temporary sibling of ``file``, then rename it to ``file``.

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.files import remove_unfinished, write_whole
+from gnnscale.files import remove_unfinished, write_atomically
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    write_whole(file, "vertex \u2192 edge")
+    write_atomically(file, "vertex \u2192 edge")
     assert file.read_text() == "vertex \u2192 edge"
-    write_whole(file, b"\x00\x01", durable=True)
+    write_atomically(file, b"\x00\x01", durable=True)
     assert file.read_bytes() == b"\x00\x01"
 
 
@@ -28,7 +28,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left") as caught:
-        write_whole(file, "after", shared=shared)
+        write_atomically(file, "after", shared=shared)
     assert caught.value.filename == str(file)
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert file.read_text() == "before"
@@ -39,7 +39,7 @@ def test_what_a_killed_process_left_is_removed_or_overwritten(tmp_path: Path) ->
     remove_unfinished(tmp_path / "file")
     assert not list(tmp_path.iterdir())
     (tmp_path / ".file.tmp").write_text("half")
-    write_whole(tmp_path / "file", "whole")
+    write_atomically(tmp_path / "file", "whole")
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
@@ -47,5 +47,5 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -
     target = tmp_path / "target"
     target.write_text("kept")
     (tmp_path / ".file.tmp").symlink_to(target)
-    write_whole(tmp_path / "file", "new")
+    write_atomically(tmp_path / "file", "new")
     assert (target.read_text(), (tmp_path / "file").read_text()) == ("kept", "new")

@@ -151,7 +151,7 @@ def simulate(options: DictConfig) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
     from rich.console import Console
 
-    from gnnscale.files import write_whole
+    from gnnscale.files import write_atomically
     from gnnscale.plan.simulator import SimulateConfig
     from gnnscale.plan.simulator import simulate as run_simulation
     from gnnscale.report.files.summary import write_json
@@ -161,7 +161,7 @@ def simulate(options: DictConfig) -> None:
     print_scaling(scaling, Console())
     directory = _output_directory()
     write_json(directory / "simulation.json", describe(scaling))
-    write_whole(directory / "scaling.svg", draw(scaling))
+    write_atomically(directory / "scaling.svg", draw(scaling))
     print(directory)
 
 

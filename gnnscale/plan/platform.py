@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, check_range, typed
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.hardware import find_machine, home, installed
 from gnnscale.options_file import check_references, read_yaml
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device
@@ -186,7 +186,7 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """By what a machine is told from others: figures measured on one say nothing of another.
+    """What identifies a machine: figures measured on one say nothing of another.
 
     Attributes:
         processor: its model name.
@@ -270,9 +270,9 @@ class Platform(PlatformConfig):
         return "; ".join(changed) or None
 
     def write(self, file: Path) -> None:
-        """Write the platform to ``file``, whole or not at all."""
+        """Write the platform to ``file``, atomically."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, yaml.safe_dump(asdict(self), sort_keys=False), shared=True)
+        write_atomically(file, yaml.safe_dump(asdict(self), sort_keys=False), shared=True)
 
 
 def platform_file() -> Path:

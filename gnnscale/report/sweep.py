@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gnnscale.config import ConfigError
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.options_file import load_yaml, read_regular
 from gnnscale.report.devices import MEASURED
 from gnnscale.report.files.summary import SUMMARY_FILE, write_json
@@ -52,8 +52,8 @@ class SweepReport(Callback):
             return
         seeds = over_seeds(jobs)
         write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
-        write_whole(directory / "results.csv", _csv(jobs))
-        write_whole(directory / "results.svg", _plot(jobs))
+        write_atomically(directory / "results.csv", _csv(jobs))
+        write_atomically(directory / "results.svg", _plot(jobs))
         _print(jobs, seeds)
         print((directory / "results.json").resolve())
         failed = sum(job["status"] != "completed" for job in jobs)

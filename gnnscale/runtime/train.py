@@ -40,7 +40,7 @@ def train(
     Args:
         config: the run's options.
         directory: run directory; checkpoints go below it.
-        observer: is told about every step and epoch, on rank 0.
+        observer: receives every step and epoch, on rank 0.
         options: ``config`` as plain values, by which a checkpoint recognises its run.
         group: the workers of the run, one for each device of the plan.
         artefacts: what the launching process has made; empty for workers that make it themselves.

@@ -1,1 +1,1 @@
-"""Stores on disk: written whole or not at all, verified, and raw files downloaded."""
+"""Stores on disk: written atomically, verified, and raw files downloaded."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.files.trace import TRACE_FILE, write_trace
@@ -56,7 +56,7 @@ def write_outcome(
     if len(spans) or not (directory / TRACE_FILE).exists():
         write_trace(directory / TRACE_FILE, run.plan, spans)
     page = render(run, summary, steps, spans, report.options)
-    write_whole(directory / REPORT_FILE, page)
+    write_atomically(directory / REPORT_FILE, page)
     if console is not None and predicted is not None:
         print_prediction(predicted, console)
     return summary

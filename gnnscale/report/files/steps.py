@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.stages import STAGES, Access, Traffic
 
 if TYPE_CHECKING:
@@ -261,4 +261,4 @@ def _keep_before(file: Path, step: int) -> None:
     if not file.exists():
         return
     kept = (values for values in _parsed(file) if values["global_step"] < step)
-    write_whole(file, "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in kept))
+    write_atomically(file, "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in kept))

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.hardware import find_machine, installed
 from gnnscale.metrics import mteps, nvtps
 from gnnscale.plan import Device
@@ -147,13 +147,13 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` to ``file`` as JSON, whole or not at all."""
-    write_whole(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    """Write ``content`` to ``file`` as JSON, atomically."""
+    write_atomically(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_metrics(directory: Path, epochs: Sequence[EpochRecord]) -> None:
     """Write ``metrics.jsonl`` with one line for each of ``epochs``."""
-    write_whole(directory / METRICS_FILE, "".join(_line(each) for each in epochs))
+    write_atomically(directory / METRICS_FILE, "".join(_line(each) for each in epochs))
 
 
 def append_metrics(directory: Path, epoch: EpochRecord) -> None:

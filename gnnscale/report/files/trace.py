@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.plan import DevicePlan
 from gnnscale.report.devices import device_label
 from gnnscale.stages import SPAN, STAGES
@@ -56,7 +56,7 @@ class Spans:
 
 
 def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
-    """Write ``spans`` as Chrome trace events, whole or not at all.
+    """Write ``spans`` as Chrome trace events, atomically.
 
     Args:
         file: where to write.
@@ -65,7 +65,7 @@ def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
     """
     events = [*_names(plan, spans), *_events(spans)]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
-    write_whole(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
+    write_atomically(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
 
 
 def _names(plan: DevicePlan, spans: NDArray[np.void]) -> Iterator[dict[str, Any]]:

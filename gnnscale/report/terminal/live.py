@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from gnnscale.files import write_whole
+from gnnscale.files import write_atomically
 from gnnscale.metrics import mteps
 from gnnscale.plan import DevicePlan
 from gnnscale.report.devices import MEASURED
@@ -86,7 +86,7 @@ class RunReport:
         """Write the run's options, and the epochs it resumes behind."""
         self.run = run
         self._start = self._last_progress = time.monotonic()
-        write_whole(self.directory / "config.yaml", OmegaConf.to_yaml(dict(self.options)))
+        write_atomically(self.directory / "config.yaml", OmegaConf.to_yaml(dict(self.options)))
         write_metrics(self.directory, run.history)
         if not run.history:
             # What another run has left here.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gnnscale.config import ConfigError, differences
 from gnnscale.errors import one_line, shown
-from gnnscale.files import remove_unfinished, write_whole
+from gnnscale.files import remove_unfinished, write_atomically
 from gnnscale.options_file import read_regular
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _MAX_VALUES_BYTES = 1 << 30
 
 
 def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``file``, whole or not at all.
+    """Write ``content`` (tensors and plain values) to ``file``, atomically.
 
     Raises:
         OSError: the disk is full or the directory not writable; ``file`` is as it was before.
@@ -68,7 +68,7 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     from gnnscale.runtime.checkpoint.tensor_file import pack
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, pack({"format_version": FORMAT_VERSION, **content}), durable=True)
+    write_atomically(file, pack({"format_version": FORMAT_VERSION, **content}), durable=True)
 
 
 def remove_unfinished_checkpoints(directory: Path) -> None:

@@ -54,7 +54,7 @@ class TrainStep:
     def synchronize(self, batch: BatchSlice) -> StepTotals:
         """Sum the gradients of all workers, and return what all of them did in the step."""
         self._finish(batch)
-        # Nobody knows yet how long this synchronisation takes; the last one is told.
+        # How long this synchronisation takes is not known yet: the previous one is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)
         with measured(batch, "sync"):
             return self._synchronizer.synchronize(batch.outcome, stages)

@@ -63,7 +63,7 @@ def launch(
     Args:
         config: the run's options.
         directory: run directory.
-        observer: is told what the leading worker tells.
+        observer: receives the events of rank 0.
         options: ``config`` as plain values.
 
     Raises:

@@ -42,7 +42,7 @@ def train_rank0(
     """Train the part of the device whose position in the plan is this process's rank.
 
     ``torchrun`` starts the processes and ends them all when one fails. ``num_threads`` counts the
-    threads of one machine. The observer is told everything where this is the first process.
+    threads of one machine. The observer receives all events where this is rank 0.
 
     Raises:
         ConfigError: what ``train`` raises, or another number of processes than devices.

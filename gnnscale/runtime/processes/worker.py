@@ -31,7 +31,7 @@ _STEPS_EVERY_S = 0.1
 
 
 class _Forwarder:
-    """An observer that tells the process that started this one."""
+    """An observer that sends every event to the launching process."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

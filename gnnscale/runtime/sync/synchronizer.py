@@ -76,9 +76,9 @@ class Synchronizer:
             self._bucket = torch.zeros(sum(sizes), device=collective.partition(":")[0])
             self._control = torch.zeros(num_control)
         else:
-            whole = torch.zeros(sum(sizes) + num_control)
-            self._bucket, self._control = whole[: sum(sizes)], whole[sum(sizes) :]
-            self._whole = whole
+            # One buffer, hence one collective a step.
+            self._buffer = torch.zeros(sum(sizes) + num_control)
+            self._bucket, self._control = self._buffer.tensor_split([sum(sizes)])
         self._own_collective = own_collective
         self._gradients = [
             view.view(parameter.shape)
@@ -102,7 +102,7 @@ class Synchronizer:
                 self._group.sum(self._bucket)
                 self._group.sum(self._control)
             else:
-                self._group.sum(self._whole)
+                self._group.sum(self._buffer)
             totals = self._read_control()
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)

@@ -226,7 +226,7 @@ def waited(history: Sequence[EpochRecord]) -> int:
 
 
 class Observer(Protocol):
-    """Is told what happens in a run, in this order, and must not change it."""
+    """Receives the events of a run, in this order, and must not change them."""
 
     def started(self, run: TrainResult) -> None:
         """The run is set up; ``run.history`` holds the epochs it resumes behind."""
