@@ -18,6 +18,7 @@ __all__ = [
     "CudaDevice",
     "Machine",
     "Memory",
+    "busy_seconds",
     "cache_bytes",
     "cuda_devices",
     "find_machine",
@@ -87,6 +88,25 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
+
+
+def busy_seconds(stat: Path = _PROC / "stat") -> float:
+    """Return the seconds that this process's cores have worked since the system started.
+
+    Other programs count, and so do other virtual machines that took a core's time; 0 where the
+    system does not say.
+    """
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    ticks = 0
+    try:
+        lines = stat.read_text().splitlines()
+    except OSError:
+        return 0.0
+    for name, *fields in (line.split() for line in lines):
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in usable:
+            user, nice, system, _idle, _waiting, *interrupts_and_stolen = map(int, fields[:8])
+            ticks += user + nice + system + sum(interrupts_and_stolen)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def cache_bytes(folder: Path = _CPU_CACHES) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.hardware import cache_bytes, find_machine, home, installed, usable_cores
+from gnnscale.hardware import busy_seconds, cache_bytes, find_machine, home, installed, usable_cores
 
 
 def test_machine_is_described() -> None:
@@ -27,6 +27,21 @@ def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
     assert quota(tmp_path, "50000 100000\n") == 1
     assert quota(tmp_path, f"{affinity * 10}00000 100000\n") == affinity
     assert quota(tmp_path, "nonsense") == affinity
+
+
+def test_busy_seconds_are_those_of_this_process_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2})
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    stat = tmp_path / "stat"
+    # user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
+    stat.write_text(
+        "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 1000 2000 8 16 32 7 7\ncpu1 5 5 5 5 5 5 5 5 5 5\n"
+        "cpu2 100 0 0 0 0 0 0 0 0 0\nintr 3\n"
+    )
+    assert busy_seconds(stat) == pytest.approx(1.63)
+    assert busy_seconds(tmp_path / "none") == 0
 
 
 def test_home_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,8 @@ def plan_devices(
     in_flight: int = 1,
     per_machine: int | None = None,
     correction: Correction | None = None,
-) -> tuple[DevicePlan, Prediction]:
-    """Choose the plan whose step the performance model expects to be shortest.
+) -> list[tuple[DevicePlan, Prediction]]:
+    """Plan each way to prefetch, and order the plans by the step that the model expects.
 
     Every worker gets a thread of the host at least. With more workers than cores each gets one, and
     they take turns. Otherwise all threads that may compute at once have a core, unless ``prefetch``
@@ -73,7 +73,7 @@ def plan_devices(
         correction: what a rehearsal taught, None before one.
 
     Returns:
-        The plan, and what the model says of it.
+        Plans, each with what the model says of it; the devices of no two prefetch alike.
 
     Raises:
         ConfigError: a split that does not fit the devices and the mini-batch.
@@ -81,7 +81,7 @@ def plan_devices(
     check_choice("runtime.prefetch", prefetch, ("auto", *PREFETCH))
     if split is not None:
         _check_split(split, devices, batch_size)
-    best: tuple[DevicePlan, Prediction] | None = None
+    best: dict[tuple[str, ...], tuple[DevicePlan, Prediction]] = {}
     limits = [
         None if split is not None else max_seeds(device, workload, in_flight)
         for device, workload in zip(devices, workloads, strict=True)
@@ -94,10 +94,10 @@ def plan_devices(
     for choices in _choices(devices, cores, prefetch, seconds):
         plan = _plan(devices, choices, start, limits, per_machine or len(devices))
         found = _evaluate(plan, expect, fixed=split is not None)
-        if best is None or found[1].step_s < best[1].step_s:
-            best = found
-    assert best is not None
-    return best
+        modes = tuple(mode for _, mode in choices)
+        if modes not in best or found[1].step_s < best[modes][1].step_s:
+            best[modes] = found
+    return sorted(best.values(), key=lambda each: each[1].step_s)
 
 
 def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: int) -> None:

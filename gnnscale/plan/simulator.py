@@ -197,7 +197,7 @@ def _simulated(
         workloads=[replace(workload, host_aggregates=config.fused)] * len(devices),
         platform=platform,
         emulates=False,
-    )
+    )[0]
     return Simulated(
         num_accelerators=num_accelerators,
         plan=plan,

@@ -54,7 +54,7 @@ def planned(
         workloads=[workload] * len(devices),
         platform=platform,
         emulates=emulates,
-    )
+    )[0]
 
 
 def test_step_of_a_processor(workload: Build, platform: Machine) -> None:

@@ -224,7 +224,7 @@ def test_the_planner_counts_on_what_a_device_does_by_itself(
             split=None,
             workloads=[workload()] * 2,
             platform=platform(2),
-        )
+        )[0]
         return plan.split[1]
 
     # A million edges a second is what a thread of the host samples.

@@ -40,6 +40,8 @@ _WIDTHS = (16, 64, 256, 1024)
 _READ_BYTES = 2**25
 #: Features of the products that are timed.
 _WIDTH = 256
+#: How often: threads may share a core for the first tens of milliseconds.
+_PRODUCTS = 40
 _WEIGHTS = (1 << 12, 1 << 20)
 #: Part of the cores that others may use before calibration says so.
 _BUSY = 0.25
@@ -230,7 +232,7 @@ def _propagation_rates(
     rows they read and write, to which the fit leaves what small matrices lack.
     """
     asked = [_all_work(step) for step in steps]
-    seconds = time_products(_WIDTH, effort.product_rows, threads=threads, repeats=effort.repeats)
+    seconds = time_products(_WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS)
     macs_per_s = effort.product_rows * _WIDTH**2 / seconds
     names = ("aggregate_bandwidth", "stream_bandwidth", "attention_per_s", "layers")
     work = [(each.read_bytes, each.stream_bytes, each.attention, each.operations) for each in asked]

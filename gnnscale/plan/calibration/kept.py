@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from gnnscale.config import ConfigError
+from gnnscale.hardware import busy_seconds, usable_cores
 from gnnscale.plan.platform import Platform, estimate_file, platform_file, read_platform
 
 __all__ = ["this_machine"]
 
 log = logging.getLogger(__name__)
+
+#: What others may use while an estimate is measured that is kept: part of the cores, and seconds
+#: within which the system's clock of busy cores errs.
+_MAX_OTHERS = 0.1
+_CLOCK_ERROR_S = 0.05
 
 
 def this_machine() -> Platform:
@@ -32,7 +39,11 @@ def this_machine() -> Platform:
 
 
 def _estimate() -> Platform:
-    """Return rough figures, which are measured once, and kept in ``estimate_file()``."""
+    """Return rough figures, kept in ``estimate_file()`` unless others disturbed the measurement.
+
+    A busy machine looks slower than it is, with more threads above all; every later run would be
+    planned by that.
+    """
     file = estimate_file()
     try:
         kept = read_platform(file)
@@ -43,9 +54,19 @@ def _estimate() -> Platform:
     # Imported late: it trains, for which it needs much else.
     from gnnscale.plan.calibration.calibrate import estimate
 
+    start, others = time.perf_counter(), _seconds_of_others()
     measured = estimate()
+    seconds, others = time.perf_counter() - start, _seconds_of_others() - others
+    if others > _MAX_OTHERS * seconds * usable_cores() + _CLOCK_ERROR_S:
+        log.debug("other programs were busy: the next run estimates this machine again")
+        return measured
     try:
         measured.write(file)
     except OSError as error:
         log.warning(f"{file}: {error.strerror}; the next run measures this machine again")
     return measured
+
+
+def _seconds_of_others() -> float:
+    """Seconds that this process's cores have worked for others."""
+    return busy_seconds() - time.process_time()

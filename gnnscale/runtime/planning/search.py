@@ -30,8 +30,10 @@ _REHEARSALS = 3
 _REHEARSAL_S = 0.75
 _REHEARSAL_STEPS = 6
 _PART = 0.25
-#: By how much another plan has to promise a shorter step to be rehearsed as well.
+#: By how much another plan has to promise a shorter step to be rehearsed as well; and what is
+#: enough where it prefetches in another way, which the model knows less of.
 _WORTHWHILE = 0.95
+_UNCERTAIN = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,7 @@ class PlanSearch:
         )
         self._tried: list[_Tried] = []
         if known is None:
-            self.plan, self.predicted = self._propose(None)
+            self.plan, self.predicted = self._proposals(None)[0]
         else:
             self.plan = DevicePlan.from_values(self._devices, known)
             self.predicted = self._predict(None)
@@ -114,9 +116,10 @@ class PlanSearch:
         self._tried.append(_Tried(plan=self.plan, step_s=step_s, correction=correction))
         best = min(self._tried, key=lambda each: each.step_s)
         if len(self._tried) < self._rehearsals:
-            self.plan, self.predicted = self._propose(correction)
-            if self.predicted.step_s < _WORTHWHILE * best.step_s:
-                return
+            for plan, predicted in self._proposals(correction):
+                if predicted.step_s < self._promise(plan) * best.step_s:
+                    self.plan, self.predicted = plan, predicted
+                    return
         self.plan = best.plan
         self.predicted = self._predict(best.correction)
         self.converged = True
@@ -133,7 +136,17 @@ class PlanSearch:
         each = max(_REHEARSAL_S, _REHEARSAL_STEPS * step_s)
         return min(_REHEARSALS, int(_PART * self._num_steps * step_s / each))
 
-    def _propose(self, correction: Correction | None) -> tuple[DevicePlan, Prediction]:
+    def _promise(self, plan: DevicePlan) -> float:
+        """Part of the shortest step so far that ``plan`` has to promise to be rehearsed.
+
+        Several devices correct much of a wrong choice by resource management; one alone cannot.
+        """
+        if len(self._devices) > 1:
+            return _WORTHWHILE
+        tried = {each.plan.shares[0].prefetch for each in self._tried}
+        return _WORTHWHILE if plan.shares[0].prefetch in tried else _UNCERTAIN
+
+    def _proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
         config, group = self._config, self._group
         threads = min(config.num_threads, usable_cores())
         return plan_devices(

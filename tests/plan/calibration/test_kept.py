@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gnnscale.config import ConfigError
-from gnnscale.plan.calibration import calibrate
+from gnnscale.plan.calibration import calibrate, kept
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.platform import (
     Identity,
@@ -52,6 +53,18 @@ def test_an_estimate_is_measured_once(measured: list[Platform]) -> None:
     assert this_machine() == this_machine() == measured[0]
     assert len(measured) == 1
     assert read_platform(estimate_file()) == measured[0]
+
+
+def test_a_disturbed_estimate_is_not_kept(
+    measured: list[Platform], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 1000.0, 1000.0, 1000.0])  # seconds that others have had
+    with monkeypatch.context() as others:
+        others.setattr(kept, "busy_seconds", lambda: time.process_time() + next(clock))
+        assert this_machine() == measured[0]
+        assert not estimate_file().exists()
+        assert this_machine() == measured[1]
+    assert this_machine() == read_platform(estimate_file()) == measured[1]
 
 
 @pytest.mark.parametrize("change", ["processor", "cores", "memory_gib", "torch"])

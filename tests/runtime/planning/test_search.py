@@ -48,7 +48,7 @@ def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:
 
 
 def test_a_plan_that_keeps_its_promise_is_taken(settings: Settings) -> None:
-    planning = begun(settings(LONG))
+    planning = begun(settings(LONG, "num_threads=1"))
     proposed = planning.plan
     assert not planning.converged
     assert planning.predicted.by_rates_s is None
@@ -59,12 +59,34 @@ def test_a_plan_that_keeps_its_promise_is_taken(settings: Settings) -> None:
 
 
 def test_a_machine_that_is_slower_than_its_rates(settings: Settings) -> None:
-    planning = begun(settings(LONG))
+    planning = begun(settings(LONG, "num_threads=1"))
     by_rates = planning.predicted.step_s
     planning.learn(as_expected(planning, 3))
     assert planning.converged
     assert planning.predicted.step_s == pytest.approx(3 * by_rates)
     assert planning.predicted.by_rates_s == pytest.approx(by_rates)
+
+
+@pytest.mark.parametrize(("times", "profiled"), [(1.2, True), (1.3, False)])
+def test_one_device_also_profiles_another_way_to_prefetch(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, times: float, profiled: bool
+) -> None:
+    planning = begun(settings(LONG, "num_threads=2"))
+    first = planning.plan, planning.predicted
+    (share,) = planning.plan.shares
+    mode = {"none": "one_stage", "one_stage": "none"}[share.prefetch]
+    other = (
+        replace(planning.plan, shares=(replace(share, prefetch=mode),)),
+        replace(planning.predicted, step_s=times * planning.predicted.step_s),
+    )
+    monkeypatch.setattr(planning, "_proposals", lambda _: [first, other])
+    planning.learn(as_expected(planning))
+    assert planning.converged is not profiled
+    if profiled:
+        # What was measured decides, whatever the rates say.
+        planning.learn(as_expected(planning, 0.5))
+        assert planning.converged
+    assert planning.plan == (other if profiled else first)[0]
 
 
 def test_a_device_that_is_slower_than_thought_gets_less(settings: Settings) -> None:
