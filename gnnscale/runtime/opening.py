@@ -34,7 +34,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import Synchronizer
-from gnnscale.sampler.seed_order import check_seed_order, labelled_vertices
+from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
 
 __all__ = ["open_run"]
 
@@ -177,11 +177,7 @@ def _open(
     keep_freed_memory()
     devices = config.device_plan.parsed()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
-    train_idx = labelled_vertices(graph, "train")
-    order = config.seed_order.order(
-        train_idx, batch_size=config.batch_size, num_devices=len(devices), seed=config.seed
-    )
-    check_seed_order(order, train_idx, epoch=0, num_devices=len(devices))
+    order = _checked_order(config, graph, num_devices=len(devices))
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     store = config.features.open(graph)
@@ -218,6 +214,18 @@ def _open(
         step=TrainStep(model, backend, synchronizer, optimizer, clip_norm=config.runtime.clip_norm),
         checkpoint=RunCheckpoint(directory=directory, config=config, options=options, graph=graph),
     )
+
+
+def _checked_order(config: TrainConfig, graph: Graph, *, num_devices: int) -> CheckedOrder:
+    """Return the order of the run; its first epoch is looked at before any device starts."""
+    train_idx = labelled_vertices(graph, "train")
+    order = config.seed_order.order(
+        train_idx, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
+    )
+    checked = CheckedOrder(order, train_idx, num_devices=num_devices)
+    for _ in checked.epoch(0):
+        pass
+    return checked
 
 
 def _prepare_and_open(config: TrainConfig, group: Group) -> Graph:

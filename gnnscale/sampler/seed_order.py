@@ -20,12 +20,12 @@ from gnnscale.config import ConfigError
 from gnnscale.graph import Graph, GraphError
 
 __all__ = [
+    "CheckedOrder",
     "SeedOrder",
     "SeedOrderConfig",
     "Shuffled",
     "ShuffledOrder",
     "StepSeeds",
-    "check_seed_order",
     "labelled_vertices",
 ]
 
@@ -123,39 +123,56 @@ class ShuffledOrder:
             yield StepSeeds(seeds=order[start : start + self.batch_size])
 
 
-def check_seed_order(
-    order: SeedOrder, train_idx: Vertices, *, epoch: int, num_devices: int
-) -> None:
-    """Refuse an order whose ``epoch`` does not train every vertex exactly once.
+class CheckedOrder:
+    """A seed order that is refused as soon as an epoch does not train every vertex exactly once."""
 
-    Args:
-        order: the order.
-        train_idx: ``[n]`` training vertices.
-        epoch: counted from 0.
-        num_devices: devices of the plan.
+    def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
+        """Hold ``order`` against the training vertices ``[n]``, and the devices of the plan."""
+        self.batch_size = order.batch_size
+        self.movable = order.movable
+        self.steps_per_epoch = order.steps_per_epoch
+        self._order = order
+        self._train_idx = np.sort(train_idx)
+        self._num_devices = num_devices
+        self._name = f"seed_order={type(order).__name__}"
 
-    Raises:
-        ConfigError: a vertex is trained twice or never, or the counts are not those of the seeds.
-    """
-    steps = list(order.epoch(epoch))
-    name = f"seed_order={type(order).__name__}"
-    if len(steps) != order.steps_per_epoch:
-        raise ConfigError(
-            f"{name}: {len(steps)} steps in epoch {epoch + 1}, not {order.steps_per_epoch}"
-        )
-    for step, each in enumerate(steps):
-        _check_counts(f"{name}: step {step} of epoch {epoch + 1}", each, order, num_devices)
-    seeds = np.concatenate([each.seeds for each in steps])
-    found, times = np.unique(seeds, return_counts=True)
-    if len(found) < len(seeds):
-        raise ConfigError(f"{name}: trains vertex {found[times > 1][0]} twice in epoch {epoch + 1}")
-    expected = np.sort(train_idx)
-    if not np.array_equal(found, expected):
-        missing = np.setdiff1d(expected, found)
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        """Yield the seeds of each step of ``epoch``.
+
+        Raises:
+            ConfigError: a vertex is trained twice or never, or the counts are not those of the
+                seeds.
+        """
+        trained = np.zeros(len(self._train_idx), np.bool_)
+        num_steps = 0
+        for num_steps, step in enumerate(self._order.epoch(epoch), 1):
+            where = f"{self._name}: step {num_steps - 1} of epoch {epoch + 1}"
+            _check_counts(where, step, self, self._num_devices)
+            self._mark(trained, step.seeds, epoch)
+            yield step
+        missing = self._train_idx[~trained]
         if len(missing):
-            raise ConfigError(f"{name}: never trains vertex {missing[0]} in epoch {epoch + 1}")
-        foreign = np.setdiff1d(found, expected)[0]
-        raise ConfigError(f"{name}: trains vertex {foreign}, which is no training vertex")
+            raise ConfigError(
+                f"{self._name}: never trains vertex {missing[0]} in epoch {epoch + 1}"
+            )
+        if num_steps != self.steps_per_epoch:
+            raise ConfigError(
+                f"{self._name}: {num_steps} steps in epoch {epoch + 1}, not {self.steps_per_epoch}"
+            )
+
+    def _mark(self, trained: NDArray[np.bool_], seeds: Vertices, epoch: int) -> None:
+        """Note that ``seeds`` are trained; ``trained`` says so of each training vertex."""
+        order = np.sort(seeds)
+        at = np.searchsorted(self._train_idx, order)
+        foreign = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]
+        if len(foreign):
+            raise ConfigError(
+                f"{self._name}: trains vertex {foreign[0]}, which is no training vertex"
+            )
+        again = order[trained[at] | np.append(False, at[1:] == at[:-1])]
+        if len(again):
+            raise ConfigError(f"{self._name}: trains vertex {again[0]} twice in epoch {epoch + 1}")
+        trained[at] = True
 
 
 def _check_counts(where: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from copying_device import PROPAGATE_S
 from held_rows import HoldEvenVertices, OtherRows
-from part_order import Forgetful, Merged, Parts
+from part_order import Forgetful, Merged, Parts, Tiring
 from row_exchange import NoRows, TradeRows
 
 from gnnscale.config import ConfigError
@@ -169,3 +169,13 @@ def test_what_does_not_fit_the_graph_is_refused_before_any_step(
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
+def test_an_order_that_is_wrong_later_ends_the_run(
+    launched: Any, tmp_path: Path, prefetch: str
+) -> None:
+    options = (*STATIC, "device_plan=cpu_x2", "epochs=3", f"runtime.prefetch={prefetch}")
+    with pytest.raises(ConfigError, match=r"trains vertex \d+ twice in epoch 2") as error:
+        launched(tmp_path / "own", *options, seed_order=Tiring())
+    assert "\n" not in str(error.value)

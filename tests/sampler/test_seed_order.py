@@ -12,8 +12,16 @@ from part_order import PartOrder
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph, GraphError
-from gnnscale.sampler import Shuffled, ShuffledOrder, StepSeeds
-from gnnscale.sampler.seed_order import check_seed_order, labelled_vertices
+from gnnscale.sampler import SeedOrder, Shuffled, ShuffledOrder, StepSeeds
+from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
+
+
+def check(order: SeedOrder, vertices: np.ndarray, *, epoch: int, num_devices: int) -> None:
+    """Look at all steps of an epoch, which go through as they are."""
+    found = list(CheckedOrder(order, vertices, num_devices=num_devices).epoch(epoch))
+    for ours, theirs in zip(found, order.epoch(epoch), strict=True):
+        assert np.array_equal(ours.seeds, theirs.seeds)
+        assert ours.counts == theirs.counts
 
 
 def seeds_of(order: ShuffledOrder, epoch: int) -> list[np.ndarray]:
@@ -32,7 +40,7 @@ def test_every_vertex_is_a_seed_once_in_every_epoch(
     assert np.array_equal(np.sort(np.concatenate(batches)), vertices)
     again = seeds_of(order, epoch)
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
-    check_seed_order(order, vertices, epoch=epoch, num_devices=3)
+    check(order, vertices, epoch=epoch, num_devices=3)
 
 
 def test_the_order_differs_between_epochs_and_seeds() -> None:
@@ -55,7 +63,7 @@ def test_the_order_is_fixed_for_good() -> None:
 def test_an_order_over_parts_is_one_too(size: int, num_devices: int, each: int) -> None:
     vertices = np.arange(size)
     order = PartOrder(vertices, batch_size=each * num_devices, num_devices=num_devices, seed=0)
-    check_seed_order(order, vertices, epoch=1, num_devices=num_devices)
+    check(order, vertices, epoch=1, num_devices=num_devices)
 
 
 @dataclass
@@ -85,6 +93,7 @@ FIXED = [step(1, 2, counts=(1, 1)), step(3, counts=(0, 1))]
     ("order", "message"),
     [
         (Listed([step(1, 2), step(2, 3)]), "trains vertex 2 twice in epoch 1"),
+        (Listed([step(1, 1), step(2, 3)]), "trains vertex 1 twice in epoch 1"),
         (Listed([step(1, 2)]), "never trains vertex 3 in epoch 1"),
         (Listed([step(1, 2), step(3, 4)]), "trains vertex 4, which is no training vertex"),
         (Listed([step(1, 2, 3)]), "step 0 of epoch 1: 3 seeds, batch_size is 2"),
@@ -106,7 +115,7 @@ FIXED = [step(1, 2, counts=(1, 1)), step(3, counts=(0, 1))]
 )
 def test_orders_that_are_refused(order: Listed, message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        check_seed_order(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
+        check(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
     assert message in str(error.value)
     assert str(error.value).startswith("seed_order=Listed: ")
     assert "\n" not in str(error.value)
@@ -116,10 +125,16 @@ def test_an_order_that_is_announced_wrongly() -> None:
     order = Listed([step(1, 2), step(3)])
     order.steps_per_epoch = 5
     with pytest.raises(ConfigError, match="2 steps in epoch 1, not 5"):
-        check_seed_order(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
-    check_seed_order(
-        replace(order, steps=FIXED, movable=False), np.array([1, 2, 3]), epoch=0, num_devices=2
-    )
+        check(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
+    check(replace(order, steps=FIXED, movable=False), np.array([1, 2, 3]), epoch=0, num_devices=2)
+
+
+def test_an_order_is_refused_before_the_step_that_is_wrong() -> None:
+    order = Listed([step(3, 1), step(1, 2)])
+    steps = CheckedOrder(order, np.array([1, 2, 3]), num_devices=1).epoch(6)
+    assert next(steps).seeds.tolist() == [3, 1]
+    with pytest.raises(ConfigError, match="trains vertex 1 twice in epoch 7"):
+        next(steps)
 
 
 def graph(labels: list[int]) -> Graph:

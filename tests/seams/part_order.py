@@ -81,3 +81,23 @@ class Merged(SeedOrderConfig):
         self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
     ) -> MergedOrder:
         return MergedOrder(PartOrder(train_idx, batch_size=batch_size, num_devices=2, seed=seed))
+
+
+class _Tiring(PartOrder):
+    """Trains the first seed of each step twice, and the last never, after the first epoch."""
+
+    def epoch(self, epoch: int) -> Iterator[StepSeeds]:
+        for step in super().epoch(epoch):
+            seeds = step.seeds.copy()
+            seeds[-1] = seeds[0] if epoch else seeds[-1]
+            yield StepSeeds(seeds=seeds, counts=step.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiring(SeedOrderConfig):
+    """An order whose first epoch is right."""
+
+    def order(
+        self, train_idx: NDArray[Any], *, batch_size: int, num_devices: int, seed: int
+    ) -> PartOrder:
+        return _Tiring(train_idx, batch_size=batch_size, num_devices=num_devices, seed=seed)
