@@ -8,6 +8,7 @@ without worker processes; this project's has one thread in the background.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,15 +31,21 @@ def make_loader(system: str, graph: Any) -> Any:
     )
 
 
+def endless(loader: Any) -> Iterator[Any]:
+    """Yield the batches of one epoch after another."""
+    while True:
+        yield from loader
+
+
 def loader_alone(system: str, graph: Any) -> Any:
-    batches = iter(make_loader(system, graph))
+    batches = endless(make_loader(system, graph))
     return lambda step: next(batches)
 
 
 def training_loop(system: str, graph: Any) -> Any:
     from peers import pyg_sage
 
-    batches = iter(make_loader(system, graph))
+    batches = endless(make_loader(system, graph))
     model = pyg_sage(graph.num_features, graph.num_classes, HIDDEN)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
 

@@ -52,7 +52,8 @@ def main() -> None:
     for worker in systems.values():
         worker.close()
     pairs = list(zip(figures["before"][2:], figures["now"][2:], strict=True))  # two are to warm up
-    rows, results = [], {}
+    rows: list[list[str]] = []
+    results: dict[str, dict[str, float]] = {}
     for figure in pairs[0][0]:
         before, now, ratio = (
             statistics.median(values)
@@ -60,6 +61,8 @@ def main() -> None:
                 *((b[figure], n[figure], n[figure] / b[figure]) for b, n in pairs), strict=True
             )
         )
+        if all(b[figure] == n[figure] for b, n in pairs):
+            continue  # a size, not a time
         results[figure] = {"before": before, "now": now, "ratio": ratio}
         rows.append([figure, f"{before:.4g}", f"{now:.4g}", f"{ratio:.3f}"])
     title = f"{options.benchmark}, {options.system}, {options.threads} threads"
