@@ -23,6 +23,7 @@ __all__ = [
     "BEST",
     "FORMAT_VERSION",
     "LAST",
+    "check_same_graph",
     "check_same_run",
     "has_checkpoint",
     "load_checkpoint",
@@ -173,8 +174,25 @@ def check_same_run(
         raise ConfigError(
             f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
         )
-    for what, new, old in differences(graph, saved.graph):
+    check_same_graph(file, saved.graph, graph=graph, option="resume")
+
+
+def check_same_graph(
+    file: Path, saved: Mapping[str, Any], *, graph: Mapping[str, Any], option: str
+) -> None:
+    """Refuse weights of another graph.
+
+    Args:
+        file: the checkpoint, named in the error.
+        saved: name, sizes and content hash of its graph.
+        graph: those of the graph at hand.
+        option: the option that named the run.
+
+    Raises:
+        ConfigError: naming the first difference, and both values.
+    """
+    for what, new, old in differences(graph, saved):
         raise ConfigError(
-            f"resume: the graph's {shown(what)} is {shown(new)}, "
+            f"{option}: the graph's {shown(what)} is {shown(new)}, "
             f"but {file} was written with {shown(old)}"
         )

@@ -86,7 +86,14 @@ class RunCheckpoint:
         self.saved_at = time.perf_counter()
         best = best_epoch(history)
         if best != self.saved_best:
-            save_checkpoint(self.directory / BEST, {"epoch": best, "model": dict(best_weights)})
+            save_checkpoint(
+                self.directory / BEST,
+                {
+                    "epoch": best,
+                    "model": dict(best_weights),
+                    "graph": graph_identity(self.graph),
+                },
+            )
             self.saved_best = best
         save_checkpoint(
             self.directory / LAST,

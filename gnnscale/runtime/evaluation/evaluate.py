@@ -24,11 +24,13 @@ from gnnscale.progress import track
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 from gnnscale.runtime.checkpoint.file import (
     BEST,
+    check_same_graph,
     has_checkpoint,
     load_checkpoint,
     max_bytes,
     read_checkpoint,
 )
+from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.saved_run import check_weights
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
@@ -147,7 +149,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     """Measure the best checkpoint of a run on its training, validation and test vertices.
 
     Raises:
-        ConfigError: the directory holds no run or no best checkpoint, or it fits not its options.
+        ConfigError: the directory holds no run or no best checkpoint, or one that does not fit its
+            options or its graph.
         GraphError: the run's graph store is not usable.
     """
     run = load_run(config.run)
@@ -167,6 +170,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     epoch = best.get("epoch")
     if type(epoch) is not int:
         raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
+    trained_on = best.get("graph")
+    if not isinstance(trained_on, dict):
+        raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
+    check_same_graph(file, trained_on, graph=graph_identity(graph), option="run")
     model.load_state_dict(check_weights(file, best.get("model"), model))
     splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
     train, valid, test = Predictor(model, graph, run).measure(splits)

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.config import ConfigError, typed
-from gnnscale.runtime.checkpoint.file import BEST
+from gnnscale.runtime.checkpoint.file import BEST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.evaluation.evaluate import Predictor, ceiling, evaluate, load_run
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
@@ -100,3 +100,17 @@ def test_weights_of_another_model(options: Compose, observer: Any, tmp_path: Pat
     with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of this model") as error:
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
     assert "\n" not in str(error.value)
+
+
+def test_weights_of_another_graph(options: Compose, observer: Any, tmp_path: Path) -> None:
+    finished(options, tmp_path, observer, "epochs=1")
+    changed = OmegaConf.load(tmp_path / "config.yaml")
+    changed.dataset.seed = 7
+    OmegaConf.save(changed, tmp_path / "config.yaml")
+    with pytest.raises(ConfigError, match=r"run: the graph's \w+ is .*best\.safetensors") as error:
+        evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
+    assert "\n" not in str(error.value)
+    weights = load_checkpoint(tmp_path / BEST)
+    save_checkpoint(tmp_path / BEST, {**weights, "graph": None})
+    with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of a run \(its graph"):
+        evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
