@@ -160,6 +160,7 @@ def test_random_split():
 
 
 INTERRUPTED = """
+    import signal
     import sys
     from gnnscale.dataset import PlantedPartition
     from gnnscale.dataset.storage.store import StoreWriter
@@ -171,6 +172,8 @@ INTERRUPTED = """
             while True:
                 super().read(writer)
 
+    # Whatever a shell that runs tests in the background has made of it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     Slow(name="slow", store=sys.argv[1]).prepare()
 """
 
