@@ -86,6 +86,7 @@ def _resume(state: TrainState) -> SavedRun | None:
     )
     if saved is not None:
         state.history, state.best_weights = saved.history, saved.best_model
+        state.metrics = [each.valid_metric for each in saved.history]
         state.steps_done = saved.step
     return saved
 

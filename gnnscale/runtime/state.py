@@ -49,7 +49,9 @@ class TrainState:
         optimizer: updates the host's weights.
         step: what a training step does, behind the stages.
         checkpoint: where the run is saved.
-        history: records of the epochs done.
+        history: records of the epochs done, on rank 0.
+        metrics: the validation metric of every epoch done; on other ranks where something depends
+            on it, else None.
         best_weights: the model's state after the best epoch, on rank 0.
         steps_done: over all epochs; with the seed it fixes samples and dropout.
         predicted: what the performance model says of the plan that the run begins with.
@@ -69,6 +71,7 @@ class TrainState:
     step: TrainStep
     checkpoint: RunCheckpoint
     history: list[EpochRecord] = field(default_factory=list)
+    metrics: list[float | None] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     steps_done: int = 0
     predicted: Prediction | None = None
@@ -81,7 +84,7 @@ class TrainState:
     @property
     def epoch(self) -> int:
         """Epochs done."""
-        return len(self.history)
+        return len(self.metrics)
 
     @property
     def finished(self) -> bool:
@@ -92,12 +95,18 @@ class TrainState:
     def out_of_patience(self) -> bool:
         """Whether ``runtime.patience`` validations in a row brought nothing better."""
         patience = self.config.runtime.patience
-        return patience is not None and waited(self.history) >= patience
+        return patience is not None and waited(self.metrics) >= patience
+
+    @property
+    def follows_metrics(self) -> bool:
+        """Whether validation decides how the run goes on, on every rank alike."""
+        config = self.config
+        return config.runtime.patience is not None or config.optimizer.schedule == "plateau"
 
     @property
     def learning_rate(self) -> float:
         """Learning rate of the epoch to come."""
-        metrics = [each.valid_metric for each in self.history if each.valid_metric is not None]
+        metrics = [each for each in self.metrics if each is not None]
         return self.config.optimizer.learning_rate(
             self.epoch, epochs=self.config.epochs, metrics=metrics
         )

@@ -17,7 +17,7 @@ from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder
-from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
+from gnnscale.runtime.telemetry.records import Observer, TrainResult, best_epoch
 
 __all__ = ["train"]
 
@@ -87,8 +87,8 @@ def _end_epoch(
 ) -> None:
     """Validate, keep the weights if they are the best so far, and write the checkpoint."""
     state.synchronizer.average_buffers()
-    recorder.end_epoch()
-    record = None
+    recorder.end_epoch(last=state.epoch + 1 >= state.config.epochs or state.follows_metrics)
+    metric = None
     if state.group.is_rank0:
         observer.traced(recorder.spans)
         observer.trained()
@@ -100,19 +100,13 @@ def _end_epoch(
             valid_metric=metric,
             eval_time_s=seconds,
         )
-    record = _shared(record, state.group)
-    state.history.append(record)
+        state.history.append(record)
+    if state.follows_metrics:
+        metric = state.group.broadcast_json(metric)
+    state.metrics.append(metric)
     if state.group.is_rank0:
         _keep(state)
         observer.finished_epoch(record)
-
-
-def _shared(record: EpochRecord | None, group: Group) -> EpochRecord:
-    """Let the other workers have rank 0's record of the epoch."""
-    if record is not None and group.size == 1:
-        return record
-    values = group.broadcast_json(None if record is None else record.to_dict())
-    return EpochRecord.from_dict(values) if record is None else record
 
 
 def _keep(state: TrainState) -> None:

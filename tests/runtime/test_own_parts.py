@@ -138,14 +138,16 @@ def test_seeds_of_parts_stay_on_their_devices(
     assert [[each["seeds"] for each in step["devices"]] for step in run.steps] == expected
     assert not [s["decision"] for s in run.steps if s["decision"] and "seeds" in s["decision"]]
 
-    # The same seeds on devices between which they may move: the second is slow, and does.
+    # The same seeds on devices between which they may move: the second is slow, and does, also on
+    # a busy machine, where it takes more steps to be sure of that.
+    longer = ("num_threads=2", "epochs=16")
     other = launched(
-        *(tmp_path / "moved", *options, HYBRID, "device_plan.split=[4,60]"), seed_order=Merged()
+        *(tmp_path / "moved", *longer, HYBRID, "device_plan.split=[4,60]"), seed_order=Merged()
     )
     assert any(step["decision"] for step in other.steps)
     assert {s["stage_s"]["propagate"] for s in run.of_device(1)} == {PROPAGATE_S}
-    alone = launched(tmp_path / "alone", *options, "device_plan=cpu", seed_order=Merged())
-    assert run.losses == pytest.approx(alone.losses, rel=1e-4)
+    alone = launched(tmp_path / "alone", *longer, "device_plan=cpu", seed_order=Merged())
+    assert run.losses == pytest.approx(alone.losses[: len(run.losses)], rel=1e-4)
     assert other.losses == pytest.approx(alone.losses, rel=1e-4)
 
 

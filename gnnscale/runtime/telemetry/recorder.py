@@ -27,6 +27,8 @@ __all__ = ["StepRecorder"]
 
 #: Steps of a run whose spans are kept for the trace.
 _TRACED_STEPS = 2000
+#: Steps between two gatherings at least, where devices count nothing by themselves.
+_GATHER_EVERY = 32
 #: Seconds for which a look at the proportional set holds: the kernel walks all pages for it, which
 #: takes as long as a short epoch.
 _PSS_EVERY_S = 1.0
@@ -52,8 +54,11 @@ class StepRecorder:
         self._steps_per_epoch = steps_per_epoch
         self._start = start
         self._traced = 0
+        self._steps_since_gathered = _GATHER_EVERY  # those of the first epoch are needed
         self._pss: tuple[float, int | None] = (-math.inf, None)
         self._mine: list[tuple[int, int, int, float, float]] = []
+        self._figures: list[dict[str, Any]] = []
+        self._own_counters: Counter[str] = Counter()
         self.begin_epoch()
 
     def begin_epoch(self) -> None:
@@ -63,7 +68,6 @@ class StepRecorder:
         self._stages = [StageTimes() for _ in range(size)]
         self._traffic = [Traffic()] * size
         self._seeds = [0] * size
-        self._own_counters: Counter[str] = Counter()
         self._plan: DevicePlan | None = None
 
     def add(self, batch: BatchSlice, totals: StepTotals, decision: str | None) -> StepRecord:
@@ -75,6 +79,7 @@ class StepRecorder:
             decision: what dynamic resource management decided after it.
         """
         self._plan = batch.plan
+        self._steps_since_gathered += 1
         self._counters.count(
             num_seeds=batch.num_seeds,
             num_edges=totals.num_edges,
@@ -125,9 +130,26 @@ class StepRecorder:
             self._pss = now, pss_bytes()
         return self._pss[1]
 
-    def end_epoch(self) -> None:
-        """End the epoch's clock, and gather every worker's figures and spans on rank 0."""
+    def end_epoch(self, *, last: bool) -> None:
+        """End the epoch's clock, and gather every worker's figures and spans on rank 0.
+
+        An epoch of few steps on processors alone keeps the memory of the one before, and leaves
+        spans and counters to the next: to gather takes longer than such an epoch.
+
+        Args:
+            last: whether the run may end with this epoch.
+        """
         self._counters.stop()
+        assert self._plan is not None
+        counts = any(not share.device.on_host for share in self._plan.shares)
+        if counts or last or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
+            self._gather()
+            self._steps_since_gathered = 0
+        else:
+            self.spans = np.empty(0, SPAN)
+            self._figures = [{**each, "counters": {}} for each in self._figures]
+
+    def _gather(self) -> None:
         mine = {
             "peak_rss_bytes": peak_rss_bytes(),
             "pss_bytes": self._pss_bytes(),
@@ -141,6 +163,7 @@ class StepRecorder:
             [np.empty(0, SPAN), *(np.frombuffer(each, SPAN) for _, _, each in found)]
         )
         self._mine = []
+        self._own_counters.clear()
 
     def epoch_record(
         self, *, epoch: int, lr: float, valid_metric: float | None, eval_time_s: float | None

@@ -217,12 +217,14 @@ def best_epoch(history: Sequence[EpochRecord]) -> int | None:
     return None if best is None else best.epoch
 
 
-def waited(history: Sequence[EpochRecord]) -> int:
-    """Return how many validations in a row, up to now, brought nothing better."""
-    best = best_epoch(history)
-    if best is None:
-        return 0
-    return sum(record.valid_metric is not None for record in history if record.epoch > best)
+def waited(metrics: Sequence[float | None]) -> int:
+    """Return how many validations in a row, up to now, brought nothing better.
+
+    Args:
+        metrics: the validation metric of every epoch, None where there is none.
+    """
+    known = [each for each in metrics if each is not None]
+    return len(known) - 1 - known.index(max(known)) if known else 0
 
 
 class Observer(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -264,3 +265,13 @@ def test_a_device_without_room_for_its_part(
     assert "\n" not in str(error.value)
     assert not workers()
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) -> None:
+    options = ("device_plan=cpu_x2", "num_threads=2", "batch_size=100000", "epochs=40")
+    run = launched(tmp_path, *options, "runtime.eval_every=20")
+    assert len(run.steps) == 40
+    assert all(each.pss_bytes for epoch in run.result.history for each in epoch.devices)
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    traced = {(each["pid"], each["args"]["step"]) for each in trace if each.get("ph") == "X"}
+    assert len(traced) == 2 * 40

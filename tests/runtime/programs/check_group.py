@@ -28,12 +28,17 @@ def check_exchanges(group: Group) -> None:
     group.sum(values)
     assert values.tolist() == [size * (size + 1) / 2, 10.0 * size * (size - 1) / 2]
 
-    # Sums that depend on the order of terms: all the same, bit for bit.
+    # Sums that depend on the order of terms: all the same, bit for bit, in both ways to sum.
     torch.manual_seed(rank)
-    values = torch.randn(10_007) * 10.0 ** torch.randint(-6, 6, (10_007,))
-    group.sum(values)
-    gathered = group.gather(values.numpy().tobytes())
-    assert len(set(gathered)) == (1 if rank == 0 else 0)
+    for count in (10_007, 100_003):
+        values = torch.randn(count) * 10.0 ** torch.randint(-6, 6, (count,))
+        each = group.gather(values.numpy().tobytes())
+        group.sum(values)
+        gathered = group.gather(values.numpy().tobytes())
+        assert len(set(gathered)) == (1 if rank == 0 else 0)
+        if rank == 0:
+            terms = torch.stack([torch.frombuffer(bytearray(x), dtype=torch.float32) for x in each])
+            torch.testing.assert_close(values, terms.sum(0), rtol=1e-4, atol=1.0)
 
     for content in (b"", b"\0", bytes(range(256)) * 5000):
         assert group.broadcast(content if rank == 0 else None) == content

@@ -51,7 +51,7 @@ def record(epoch: int, metric: float | None, **changes: Any) -> EpochRecord:
 )
 def test_best_epoch_by_hand(metrics: tuple[float | None, ...], best: int, waiting: int) -> None:
     assert best_epoch(history(*metrics)) == best
-    assert waited(history(*metrics)) == waiting
+    assert waited(metrics) == waiting
 
 
 def test_result_reads_the_best_epoch() -> None:
