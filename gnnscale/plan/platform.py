@@ -23,6 +23,7 @@ from gnnscale.plan.device_plan import MAX_THREADS
 from gnnscale.plan.registry import parse_devices
 
 __all__ = [
+    "MAX_MEETING_BYTES",
     "Identity",
     "Platform",
     "PlatformConfig",
@@ -52,6 +53,11 @@ _PER_THREADS = (
 )
 #: Those that memory decides more than arithmetic.
 _OF_MEMORY = ("memory_bandwidth", "cache_bandwidth", "rows_per_s", "memory_rows_per_s")
+
+
+#: Sums of more bytes go round a ring, which shares the work. Smaller ones meet at rank 0: two
+#: messages one after the other, in place of twice as many as there are processes.
+MAX_MEETING_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +161,15 @@ class Processor:
         return self.layer_s[position] * max(1.0, active / self.cores)
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
-        """Return the seconds of an all-reduce of ``num_bytes`` as a ring, eq. 13 for workers."""
+        """Return the seconds of an all-reduce of ``num_bytes``, eq. 13 for workers.
+
+        It is a ring; a small one of three workers or more is a meeting at rank 0, and the way back.
+        """
         if num_workers < 2:
             return 0.0
+        if num_workers > 2 and num_bytes <= MAX_MEETING_BYTES:
+            each = num_bytes / self.sync_bandwidth
+            return 2 * (self.sync_latency_s + (num_workers - 1) * each)
         share = (num_workers - 1) / num_workers * num_bytes / self.sync_bandwidth
         return 2 * ((num_workers - 1) * self.sync_latency_s + share)
 

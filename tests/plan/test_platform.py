@@ -75,10 +75,16 @@ def test_workers_lose_no_more_than_the_contention(processor: Callable[..., Proce
 
 
 def test_all_reduce_is_a_ring(processor: Callable[..., Processor]) -> None:
+    host = processor(sync_latency_s=1.0, sync_bandwidth=1e6)
+    assert host.sync_seconds(4e6, 1) == 0
+    assert host.sync_seconds(4e6, 2) == 2 * (1 + 2)
+    assert host.sync_seconds(4e6, 4) == 2 * (3 + 3)
+
+
+def test_a_small_all_reduce_of_many_is_a_meeting(processor: Callable[..., Processor]) -> None:
     host = processor(sync_latency_s=1.0, sync_bandwidth=10.0)
-    assert host.sync_seconds(100, 1) == 0
     assert host.sync_seconds(100, 2) == 2 * (1 + 5)
-    assert host.sync_seconds(100, 4) == 2 * (3 + 7.5)
+    assert host.sync_seconds(100, 4) == 2 * (1 + 3 * 10)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from gnnscale.config import ConfigError
+from gnnscale.plan.platform import MAX_MEETING_BYTES
 
 __all__ = ["ALONE", "Group", "PeerLostError", "join", "join_torchrun"]
 
@@ -25,9 +26,6 @@ __all__ = ["ALONE", "Group", "PeerLostError", "join", "join_torchrun"]
 _TIMEOUT = timedelta(days=7)
 #: How long to wait for all processes to appear.
 _RENDEZVOUS = timedelta(minutes=5)
-#: Sums of more bytes go round a ring, which shares the work. Smaller ones meet at rank 0: two
-#: messages one after the other, in place of twice as many as there are processes.
-_MAX_MEETING_BYTES = 1 << 18
 
 
 class PeerLostError(RuntimeError):
@@ -61,7 +59,7 @@ class Group:
         """Replace ``values`` by their sum over all processes; bit for bit the same in each."""
         if self.size == 1:
             return
-        meet = self.size > 2 and values.device.type == "cpu" and values.nbytes <= _MAX_MEETING_BYTES
+        meet = self.size > 2 and values.device.type == "cpu" and values.nbytes <= MAX_MEETING_BYTES
         with _peers():
             if meet:
                 self._sum_at_rank0(values)
