@@ -66,6 +66,11 @@ class OptimizerConfig(ABC):
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return an optimizer of the model's parameters."""
 
+    @property
+    def follows_metrics(self) -> bool:
+        """Whether ``learning_rate`` looks at ``metrics``, which all workers need then."""
+        return self.schedule == "plateau"
+
     def learning_rate(self, epoch: int, *, epochs: int, metrics: Sequence[float]) -> float:
         """Return the learning rate of ``epoch``.
 

@@ -57,8 +57,8 @@ class RuntimeConfig:
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
         checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included;
             and with it ``best.safetensors`` where there are better weights.
-        checkpoint_interval_s: seconds between two checkpoints at least; 0 writes one after every
-            epoch.
+        checkpoint_interval_s: seconds between two checkpoints at least, or ten times as long as
+            the last one took; 0 writes one after every epoch.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.

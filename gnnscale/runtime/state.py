@@ -101,7 +101,7 @@ class TrainState:
     def follows_metrics(self) -> bool:
         """Whether validation decides how the run goes on, on every rank alike."""
         config = self.config
-        return config.runtime.patience is not None or config.optimizer.schedule == "plateau"
+        return config.runtime.patience is not None or config.optimizer.follows_metrics
 
     @property
     def learning_rate(self) -> float:

@@ -35,6 +35,9 @@ __all__ = ["RunCheckpoint", "graph_identity"]
 
 log = logging.getLogger(__name__)
 
+#: From one checkpoint to the next it is so many times as long as one takes.
+_TIMES = 10
+
 
 @dataclass(kw_only=True)
 class RunCheckpoint:
@@ -46,6 +49,7 @@ class RunCheckpoint:
         options: the same as plain values.
         graph: the graph that is trained on.
         saved_at: when the last one was begun, on the performance counter's clock.
+        took_s: seconds that it took.
         saved_best: the epoch whose weights are on disk as the best.
     """
 
@@ -54,13 +58,18 @@ class RunCheckpoint:
     options: Mapping[str, Any]
     graph: Graph
     saved_at: float = -math.inf
+    took_s: float = 0.0
     saved_best: int | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether the last one is long enough ago."""
+        """Whether the last one is long enough ago.
+
+        It grows with the history of a run, and takes at most a tenth of the time.
+        """
         interval = self.config.runtime.checkpoint_interval_s
-        return time.perf_counter() - self.saved_at >= interval
+        wait_s = max(interval, _TIMES * self.took_s) if interval else 0.0
+        return time.perf_counter() - self.saved_at >= wait_s
 
     @running("checkpoint")
     def save(
@@ -110,6 +119,7 @@ class RunCheckpoint:
                 "graph": graph_identity(self.graph),
             },
         )
+        self.took_s = time.perf_counter() - self.saved_at
 
     def resume(
         self,

@@ -102,10 +102,10 @@ class Group:
         """Return what each process passes, in the order of ranks; empty but at rank 0."""
         if self.size == 1:
             return [content]
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(content)
+        self.sum(lengths)
         with _peers():
-            lengths = torch.zeros(self.size, dtype=torch.int64)
-            lengths[self.rank] = len(content)
-            dist.all_reduce(lengths, group=self.connections)
             mine = torch.zeros(int(lengths.max()), dtype=torch.uint8)
             if content:
                 mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
@@ -130,10 +130,10 @@ class Group:
         """
         if self.size == 1:
             return list(parts)
+        rows = torch.zeros(self.size, self.size, dtype=torch.int64)
+        rows[self.rank] = torch.tensor([len(part) for part in parts])
+        self.sum(rows)
         with _peers():
-            rows = torch.zeros(self.size, self.size, dtype=torch.int64)
-            rows[self.rank] = torch.tensor([len(part) for part in parts])
-            dist.all_reduce(rows, group=self.connections)
             columns = parts[self.rank].shape[1:]
             given = [
                 torch.empty((int(count), *columns), dtype=parts[self.rank].dtype)

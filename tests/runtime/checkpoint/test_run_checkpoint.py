@@ -139,6 +139,12 @@ def test_it_is_due_after_a_while(new_run: Any, clock: Any) -> None:
     assert not checkpoint.is_due
     clock.advance(0.25)
     assert checkpoint.is_due
+    # One that takes half a second waits for five.
+    checkpoint.took_s = 0.5
+    clock.advance(3.75)
+    assert not checkpoint.is_due
+    clock.advance(0.25)
+    assert checkpoint.is_due
 
 
 def test_a_run_without_a_checkpoint_starts_again(

@@ -275,3 +275,22 @@ def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) 
     trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     traced = {(each["pid"], each["args"]["step"]) for each in trace if each.get("ph") == "X"}
     assert len(traced) == 2 * 40
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1"],
+        ["runtime.patience=1", "optimizer.lr=1e-9"],
+    ],
+)
+def test_what_follows_validation_is_the_same_on_all_workers(
+    launched: Any, tmp_path: Path, overrides: list[str]
+) -> None:
+    options = (*overrides, "num_threads=2", "epochs=8", "runtime.drm=false")
+    alone = launched(tmp_path / "alone", *options, "device_plan=cpu")
+    three = launched(tmp_path / "three", *options, "device_plan.devices=[cpu,cpu,cpu]")
+    rates = [[epoch.lr for epoch in each.result.history] for each in (alone, three)]
+    assert rates[0] == rates[1]
+    assert len(rates[0]) < 8 or len(set(rates[0])) > 1
+    assert three.losses == pytest.approx(alone.losses, rel=1e-5)
