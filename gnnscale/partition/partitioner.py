@@ -1,0 +1,83 @@
+"""What every partitioner offers: parts of a graph, and beforehand what making them will take."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gnnscale.config import ConfigError, check_range
+from gnnscale.graph import Graph
+from gnnscale.partition.parts import Parts
+
+__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts"]
+
+#: Parts of a partition; owners are kept in 16 bits.
+MAX_PARTS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What making a partition will take, told before it starts.
+
+    Attributes:
+        memory_bytes: peak of what the process holds for it, the mapped topology included.
+        seconds: roughly how long it takes.
+    """
+
+    memory_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionerConfig(ABC):
+    """Base of the configuration group ``partitioner``.
+
+    Attributes:
+        num_parts: number of parts; None for one for each device of the plan.
+        store: directory of the partition; None for a name of its own in
+            ``${GNNSCALE_HOME:-~/.cache/gnnscale}/partitions``.
+    """
+
+    num_parts: int | None = None
+    store: str | None = None
+
+    #: What reports call the algorithm.
+    algorithm: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.num_parts is not None:
+            check_range("partitioner.num_parts", self.num_parts, 1, MAX_PARTS)
+
+    @abstractmethod
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+        """Divide ``graph`` into ``num_parts``.
+
+        Args:
+            graph: the graph; its topology is only read.
+            num_parts: K.
+            num_hops: layers of the model that is trained, L.
+            num_threads: threads to use; the result does not depend on it.
+
+        Raises:
+            ConfigError: the graph cannot be divided so.
+        """
+
+    @abstractmethod
+    def forecast(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> Forecast:
+        """Return what ``assign`` will take with the same arguments."""
+
+
+def check_num_parts(graph: Graph, num_parts: int) -> None:
+    """Refuse more parts than training vertices.
+
+    Raises:
+        ConfigError: a part would have none.
+    """
+    if num_parts > len(graph.train_idx):
+        raise ConfigError(
+            f"partitioner.num_parts={num_parts}: {graph.name} has {len(graph.train_idx)} training "
+            "vertices, and each part needs one"
+        )
