@@ -19,7 +19,13 @@ from gnnscale import ops
 from gnnscale.dataset.base import random_split
 from gnnscale.dataset.structure import class_centroids, class_features
 from gnnscale.graph import Graph
-from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler, ShuffledOrder
+from gnnscale.sampler import (
+    LayerSampler,
+    MiniBatch,
+    NeighborSampler,
+    ShuffledOrder,
+    TwoStageOrder,
+)
 
 SIZE = 100
 
@@ -171,6 +177,12 @@ def test_order_of_seeds(seed: int, epoch: int, expected: list[int]) -> None:
     order = ShuffledOrder(np.arange(8), batch_size=3, seed=seed)
     batches = [step.seeds for step in order.epoch(epoch)]
     assert np.concatenate(batches).tolist() == expected
+
+
+def test_order_of_seeds_over_parts() -> None:
+    order = TwoStageOrder([np.arange(5), np.arange(5, 8)], batch_sizes=[2, 2], seed=42)
+    batches = [step.seeds.tolist() for step in order.epoch(1)]
+    assert batches == [[3, 0, 6, 7], [4, 1, 5], [2]]
 
 
 def test_split() -> None:

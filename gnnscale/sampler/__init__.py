@@ -11,6 +11,7 @@ from gnnscale.sampler.seed_order import (
     ShuffledOrder,
     StepSeeds,
 )
+from gnnscale.sampler.two_stage import TwoStageOrder
 
 __all__ = [
     "Block",
@@ -26,4 +27,5 @@ __all__ = [
     "Shuffled",
     "ShuffledOrder",
     "StepSeeds",
+    "TwoStageOrder",
 ]

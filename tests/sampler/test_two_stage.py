@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.sampler.seed_order import CheckedOrder
+from gnnscale.sampler.two_stage import TwoStageOrder, two_stage_schedule
+
+
+def test_the_example_of_figure_5() -> None:
+    # Parts of 5, 3 and 4 mini-batches, of one seed each. Part 1 is empty after the third step; its
+    # device then takes one of part 0, and then one of part 2.
+    steps = list(two_stage_schedule([5, 3, 4], [1, 1, 1]))
+    assert steps == [
+        [(0, 1), (1, 1), (2, 1)],
+        [(0, 1), (1, 1), (2, 1)],
+        [(0, 1), (1, 1), (2, 1)],
+        # Part 2 has none left beside its own: the turn passes on to nobody, and this is the end.
+        [(0, 1), (0, 1), (2, 1)],
+    ]
+
+
+def test_extra_mini_batches_come_in_turn_from_the_parts_that_have_some() -> None:
+    steps = list(two_stage_schedule([9, 9, 1, 1], [1, 1, 1, 1]))
+    assert steps[0] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    # Two idle devices, two parts: each gives one.
+    assert steps[1] == [(0, 1), (1, 1), (0, 1), (1, 1)]
+    assert [sum(seeds for _, seeds in step) for step in steps] == [4, 4, 4, 4, 4]
+
+
+def test_the_turn_goes_on_from_step_to_step() -> None:
+    steps = list(two_stage_schedule([9, 9, 1], [1, 1, 1]))
+    assert [step[2] for step in steps[:-1]] == [(2, 1), (0, 1), (1, 1), (0, 1), (1, 1), (0, 1)]
+    # One seed is left, which its own device trains.
+    assert sorted(steps[-1]) == [(0, 0), (1, 1), (2, 0)]
+
+
+@pytest.mark.parametrize("unit", [1, 7, 256])
+def test_parts_of_size_4_2_1_1(unit: int) -> None:
+    sizes = [4 * 3 * unit + 5, 2 * 3 * unit, 3 * unit, 3 * unit]
+    steps = list(two_stage_schedule(sizes, [unit] * 4))
+    for step in steps[:-1]:
+        assert min(seeds for _, seeds in step) > 0
+    taken = np.zeros(4, int)
+    for part, seeds in (each for step in steps for each in step):
+        taken[part] += seeds
+    assert taken.tolist() == sizes
+
+
+parts_and_batches = st.integers(1, 6).flatmap(
+    lambda p: st.tuples(
+        st.lists(st.integers(0, 40), min_size=p, max_size=p),
+        st.lists(st.integers(1, 9), min_size=p, max_size=p),
+    )
+)
+
+
+@given(parts_and_batches, st.integers(0, 2**40), st.integers(0, 5))
+def test_every_vertex_is_trained_once_and_nobody_is_idle_before_the_end(
+    sizes: tuple[list[int], list[int]], seed: int, epoch: int
+) -> None:
+    counts, batch_sizes = sizes
+    if not any(counts):
+        counts[0] = 1
+    train_idx = np.random.default_rng(0).permutation(1000)[: sum(counts)]
+    parts = np.split(train_idx, np.cumsum(counts)[:-1])
+    order = TwoStageOrder(parts, batch_sizes=batch_sizes, seed=seed)
+    # Refuses a vertex that is trained twice or never, and counts that are none.
+    steps = list(CheckedOrder(order, train_idx, num_devices=len(counts)).epoch(epoch))
+    assert all(min(step.counts or ()) > 0 for step in steps[:-1])
+    again = [step.seeds.tolist() for step in order.epoch(epoch)]
+    assert again == [step.seeds.tolist() for step in steps]
+    # In stage 1 each device trains its own part.
+    first, offset = steps[0], 0
+    for part, size in zip(parts, first.counts or (), strict=True):
+        if len(part):
+            assert set(first.seeds[offset : offset + size]) <= set(part)
+        offset += size
+
+
+def test_epochs_parts_and_seeds_are_shuffled_apart() -> None:
+    part = np.arange(50)
+
+    def first(seed: int, epoch: int) -> list[list[int]]:
+        order = TwoStageOrder([part, part + 50], batch_sizes=[50, 50], seed=seed)
+        seeds = next(order.epoch(epoch)).seeds
+        return [seeds[:50].tolist(), (seeds[50:] - 50).tolist()]
+
+    every = [each for pair in ((0, 0), (0, 1), (1, 0)) for each in first(*pair)]
+    assert len({tuple(each) for each in every}) == 6
+    assert all(sorted(each) == part.tolist() for each in every)
+
+
+@pytest.mark.parametrize("batch_sizes", [[4], [4, 0], [1, 1, 1]])
+def test_every_device_needs_a_mini_batch(batch_sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match="batch_sizes"):
+        TwoStageOrder([np.arange(3), np.arange(3)], batch_sizes=batch_sizes, seed=0)
