@@ -8,6 +8,7 @@ the change log has to name. Initial weights are torch's own and not pinned.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Any
 
@@ -19,6 +20,7 @@ from gnnscale import ops
 from gnnscale.dataset.base import random_split
 from gnnscale.dataset.structure import class_centroids, class_features
 from gnnscale.graph import Graph
+from gnnscale.partition import Hash, Random
 from gnnscale.sampler import (
     LayerSampler,
     MiniBatch,
@@ -188,6 +190,20 @@ def test_order_of_seeds_over_parts() -> None:
 def test_split() -> None:
     parts = random_split(np.zeros(10, np.int64), (0.5, 0.2), seed=42)
     assert [part.tolist() for part in parts] == [[3, 7, 1, 5, 6], [8, 2], [4, 9, 0]]
+
+
+def test_parts_by_id() -> None:
+    graph = complete_graph()
+    options = {"num_parts": 5, "num_hops": 1, "num_threads": 1}
+    graph = dataclasses.replace(
+        graph, labels=np.zeros(SIZE, np.int64), train_idx=np.arange(0, SIZE, 3, dtype=np.int32)
+    )
+    hashed = Hash().assign(graph, **options).owner
+    assert hashed[:10].tolist() == [0, 0, 0, 3, 3, 3, 2, 2, 2, 3]
+    assert digest(hashed) == "77da971c00266010"
+    drawn = Random(seed=42).assign(graph, **options).owner
+    assert drawn[:10].tolist() == [2, 4, 3, 4, 1, 0, 3, 1, 3, 1]
+    assert digest(drawn) == "8fbfb7c30ee9ca97"
 
 
 def test_features_of_synthetic_graphs() -> None:

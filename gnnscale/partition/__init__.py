@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from gnnscale.partition.by_id import Hash, Random, Range
+from gnnscale.partition.figures import PartFigures, PartitionFigures
+from gnnscale.partition.make import make_partition
+from gnnscale.partition.p3 import P3
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig
 from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
+from gnnscale.partition.storage import Partition, read_partition
+from gnnscale.partition.whole import NoPartitioner
 
-__all__ = ["NO_PART", "UNREACHED", "Forecast", "PartitionerConfig", "Parts"]
+__all__ = [
+    "NO_PART",
+    "P3",
+    "UNREACHED",
+    "Forecast",
+    "Hash",
+    "NoPartitioner",
+    "PartFigures",
+    "Partition",
+    "PartitionFigures",
+    "PartitionerConfig",
+    "Parts",
+    "Random",
+    "Range",
+    "make_partition",
+    "read_partition",
+]

@@ -6,11 +6,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gnnscale.config import ConfigError, check_range
+from gnnscale.dataset.storage.identity import check_place
+from gnnscale.errors import shown
 from gnnscale.graph import Graph
 from gnnscale.partition.parts import Parts
+from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts"]
+__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts", "check_parts_train"]
 
 #: Parts of a partition; owners are kept in 16 bits.
 MAX_PARTS = 1024
@@ -44,10 +50,35 @@ class PartitionerConfig(ABC):
 
     #: What reports call the algorithm.
     algorithm: ClassVar[str]
+    #: Whether ``num_hops`` plays a part; where it does not, one partition serves models of any
+    #: depth.
+    depends_on_hops: ClassVar[bool] = True
+    #: What is divided: ``vertices``, ``columns`` of the features (P3), or ``nothing``.
+    divides: ClassVar[str] = "vertices"
 
     def __post_init__(self) -> None:
         if self.num_parts is not None:
             check_range("partitioner.num_parts", self.num_parts, 1, MAX_PARTS)
+        if self.store is not None:
+            if not self.store or "\0" in self.store:
+                raise ConfigError(f"partitioner.store={shown(self.store)}: not a path")
+            check_place(self.store, option="partitioner.store")
+
+    def check_run(self, *, num_devices: int, num_hops: int) -> None:
+        """Refuse a run that the parts do not fit.
+
+        Args:
+            num_devices: devices of the plan, each of which has a part.
+            num_hops: layers of the model that is trained.
+
+        Raises:
+            ConfigError: there is not one part for each device.
+        """
+        if self.num_parts not in (None, num_devices):
+            raise ConfigError(
+                f"partitioner.num_parts={self.num_parts}: device_plan has {num_devices} devices, "
+                "and each has one part; leave num_parts out, or name another plan"
+            )
 
     @abstractmethod
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
@@ -80,4 +111,21 @@ def check_num_parts(graph: Graph, num_parts: int) -> None:
         raise ConfigError(
             f"partitioner.num_parts={num_parts}: {graph.name} has {len(graph.train_idx)} training "
             "vertices, and each part needs one"
+        )
+
+
+def check_parts_train(
+    graph: Graph, owner: NDArray[np.int16], num_parts: int, algorithm: str
+) -> None:
+    """Refuse owners ``[num_vertices]`` that leave a part without a training vertex.
+
+    Raises:
+        ConfigError: names the part.
+    """
+    owners = owner[labelled_vertices(graph, "train")]
+    counts = np.bincount(owners[owners >= 0], minlength=num_parts)
+    if not counts.all():
+        raise ConfigError(
+            f"partitioner.num_parts={num_parts}: {algorithm} leaves part {counts.argmin()} of "
+            f"{graph.name} without a training vertex; choose fewer parts, or partitioner=random"
         )

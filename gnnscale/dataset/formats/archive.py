@@ -71,6 +71,10 @@ class Archive:
         info = self._members[name]
         return info.file_size, info.compress_size
 
+    def member_crc32(self, name: str) -> int:
+        """Return the checksum that the archive has of a member, unpacked; reading compares it."""
+        return self._members[name].CRC
+
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:

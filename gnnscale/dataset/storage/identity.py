@@ -176,32 +176,33 @@ def check_options(store: Path, meta: StoreMeta, options: Mapping[str, Any]) -> N
             )
 
 
-def check_place(store: str) -> None:
-    """Refuse a ``dataset.store`` that cannot be a store's place.
+def check_place(store: str, *, option: str = "dataset.store") -> None:
+    """Refuse a directory that cannot be a store's place, of a graph or of a partition.
 
     Raises:
-        ConfigError: it is empty, the file system's root, the home directory, or where all stores
-            or downloads go.
+        ConfigError: names ``option``; it is empty, the file system's root, the home directory, or
+            where all stores, partitions or downloads go.
     """
-    path = store_place(store)
+    path = store_place(store, option=option)
     taken = {
         "the file system's root": Path("/"),
         "the home directory": Path("~").expanduser(),
         "GNNSCALE_HOME": home(),
         "where all stores go": home() / "graphs",
+        "where all partitions go": home() / "partitions",
         "where downloads go": home() / "raw",
     }
     for what, place in taken.items():
         if path == Path(os.path.realpath(place)):
-            raise ConfigError(f"dataset.store={store}: is {what}, name a directory of its own")
+            raise ConfigError(f"{option}={store}: is {what}, name a directory of its own")
 
 
-def store_place(store: str) -> Path:
-    """Return the directory that ``dataset.store`` means, links followed."""
+def store_place(store: str, *, option: str = "dataset.store") -> Path:
+    """Return the directory that ``option`` means, links followed."""
     try:
         return Path(os.path.realpath(Path(store).expanduser()))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
-        raise ConfigError(f"dataset.store={shown(store)}: not a path ({error})") from None
+        raise ConfigError(f"{option}={shown(store)}: not a path ({error})") from None
 
 
 def check_replaceable(path: Path) -> None:

@@ -1,0 +1,143 @@
+"""Partitions that look at ids alone, at no edge: by a hash, by ranges, at random."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import MAX_SEED, check_range
+from gnnscale.graph import Graph, vertex_dtype
+from gnnscale.partition.partitioner import (
+    Forecast,
+    PartitionerConfig,
+    check_num_parts,
+    check_parts_train,
+)
+from gnnscale.partition.parts import Parts
+from gnnscale.sampler.seed_order import labelled_vertices
+
+__all__ = ["Hash", "Random", "Range"]
+
+_SLICE_VERTICES = 1 << 20
+#: Tells the stream of this module from others of the same seed.
+_STREAM = 0x70617274
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ById(PartitionerConfig):
+    """Base of the partitioners that need no edge."""
+
+    depends_on_hops: ClassVar[bool] = False
+
+    #: Bytes of memory and nanoseconds of time that a vertex takes.
+    _vertex_bytes: ClassVar[int]
+    _vertex_ns: ClassVar[float]
+
+    @abstractmethod
+    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+        """Return the part of each vertex."""
+
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+        """Divide ``graph`` into ``num_parts``; hops and threads play no part.
+
+        Raises:
+            ConfigError: a part would have no training vertex.
+        """
+        check_num_parts(graph, num_parts)
+        owner = self._owners(graph, num_parts)
+        check_parts_train(graph, owner, num_parts, self.algorithm)
+        return Parts(num_parts=num_parts, owner=owner)
+
+    def forecast(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> Forecast:
+        """Return what ``assign`` will take; it reads no topology."""
+        return Forecast(
+            memory_bytes=self._vertex_bytes * graph.num_vertices + 48 * _SLICE_VERTICES,
+            seconds=1e-9 * self._vertex_ns * graph.num_vertices,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hash(_ById):
+    """Each vertex to the part that a hash of its id says, whatever its neighbours."""
+
+    algorithm: ClassVar[str] = "hash"
+    _vertex_bytes: ClassVar[int] = 2
+    _vertex_ns: ClassVar[float] = 16.0
+
+    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+        owner = np.empty(graph.num_vertices, np.int16)
+        for first in range(0, len(owner), _SLICE_VERTICES):
+            part = owner[first : first + _SLICE_VERTICES]
+            ids = np.arange(first, first + len(part), dtype=np.uint64)
+            part[:] = mixed(ids) % np.uint64(num_parts)
+        return owner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range(_ById):
+    """Equal ranges of vertex ids: good where the publisher's ids follow communities."""
+
+    algorithm: ClassVar[str] = "range"
+    _vertex_bytes: ClassVar[int] = 2
+    _vertex_ns: ClassVar[float] = 1.5
+
+    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+        bounds = [graph.num_vertices * part // num_parts for part in range(num_parts + 1)]
+        return np.repeat(np.arange(num_parts, dtype=np.int16), np.diff(bounds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(_ById):
+    """A random permutation, dealt out: parts differ by one vertex and one training vertex at most.
+
+    Attributes:
+        seed: fixes the permutation.
+    """
+
+    seed: int = 0
+
+    algorithm: ClassVar[str] = "random"
+    _vertex_bytes: ClassVar[int] = 17
+    _vertex_ns: ClassVar[float] = 130.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("partitioner.seed", self.seed, 0, MAX_SEED)
+
+    def _owners(self, graph: Graph, num_parts: int) -> NDArray[np.int16]:
+        generator = np.random.Generator(np.random.Philox(key=[self.seed, _STREAM]))
+        ids = vertex_dtype(graph.num_vertices)
+        train = labelled_vertices(graph, "train").astype(ids)
+        others = np.ones(graph.num_vertices, np.bool_)
+        others[train] = False
+        rest = np.flatnonzero(others).astype(ids)
+        # Training vertices are dealt first, so that no part goes without.
+        generator.shuffle(train)
+        generator.shuffle(rest)
+        owner = np.empty(graph.num_vertices, np.int16)
+        dealt = np.resize(np.arange(num_parts, dtype=np.int16), len(owner))
+        owner[train] = dealt[: len(train)]
+        owner[rest] = dealt[len(train) :]
+        return owner
+
+
+def mixed(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of each id, all of whose bits depend on all of the id's.
+
+    SplitMix64's finaliser (Steele, Lea and Flood, "Fast splittable pseudorandom number
+    generators", 2014), a bijection.
+
+    Args:
+        ids: ``[n]``.
+    """
+    z: NDArray[np.uint64] = ids + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return z

@@ -1,0 +1,278 @@
+"""A stored partition: ``partition.npz`` with the arrays, ``partition.json`` with the figures.
+
+Nothing in either is executed. Whoever reads one gets parts that fit the graph, or one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.dataset.formats.archive import Archive
+from gnnscale.dataset.formats.json_file import parse_json
+from gnnscale.dataset.formats.plain import file_bytes, read_file
+from gnnscale.errors import shown
+from gnnscale.files import write_atomically
+from gnnscale.graph import Graph, GraphError
+from gnnscale.graph_files import ArrayEntry
+from gnnscale.npy import NpyError, read_header
+from gnnscale.partition.checks import check_figures, problem_of
+from gnnscale.partition.figures import PartitionFigures
+from gnnscale.partition.identity import FORMAT_VERSION, Divided, Identity, describe
+from gnnscale.partition.partitioner import MAX_PARTS
+from gnnscale.partition.parts import Parts
+from gnnscale.plain_records import record_from
+
+__all__ = [
+    "JSON_FILE",
+    "NPZ_FILE",
+    "Partition",
+    "PartitionMeta",
+    "check_graph",
+    "read_meta",
+    "read_partition",
+    "write_partition",
+]
+
+JSON_FILE = "partition.json"
+NPZ_FILE = "partition.npz"
+
+_MAX_JSON_BYTES = 64 << 20
+_MAX_HEADER_BYTES = 4096
+_AGAIN = "run gnnscale partition again with force=true"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionMeta:
+    """What ``partition.json`` says.
+
+    Attributes:
+        identity: what decided how the partition came out.
+        columns: see ``Parts``.
+        arrays: an entry for each array in ``partition.npz``, ``owner`` and ``hops``.
+        figures: what is known of it.
+    """
+
+    identity: Identity
+    columns: tuple[tuple[int, ...], ...] | None
+    arrays: dict[str, ArrayEntry]
+    figures: PartitionFigures
+
+    @property
+    def content(self) -> str:
+        """Hex digest that tells partitions with other parts, or of other graphs, apart."""
+        said = [
+            asdict(self.identity.graph),
+            [self.identity.num_parts, self.identity.num_hops, self.columns],
+            [(name, entry.shape, entry.crc32) for name, entry in sorted(self.arrays.items())],
+        ]
+        return hashlib.blake2b(json.dumps(said).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """A partition that was read.
+
+    Attributes:
+        parts: the graph divided.
+        figures: what is known of it.
+        path: its directory.
+        content: hash of what it holds.
+    """
+
+    parts: Parts
+    figures: PartitionFigures
+    path: Path
+    content: str
+
+
+def write_partition(
+    folder: Path, identity: Identity, parts: Parts, figures: PartitionFigures
+) -> None:
+    """Write both files into ``folder``, which exists."""
+    file = folder / NPZ_FILE
+    found = {"owner": parts.owner, "hops": parts.hops}
+    arrays = {name: array for name, array in found.items() if array is not None}
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    with Archive(file) as archive:
+        entries = {
+            name: ArrayEntry(
+                shape=array.shape,
+                dtype=str(array.dtype),
+                bytes=archive.member_bytes(f"{name}.npy")[0],
+                crc32=archive.member_crc32(f"{name}.npy"),
+            )
+            for name, array in arrays.items()
+        }
+    content = {
+        "format_version": FORMAT_VERSION,
+        **asdict(figures),
+        "graph": asdict(identity.graph),
+        "options": identity.options,
+        "num_hops": identity.num_hops,
+        "columns": parts.columns,
+        "arrays": {name: asdict(entry) for name, entry in entries.items()},
+    }
+    # A line for each entry: the counts between parts would have a line each otherwise.
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    write_atomically(folder / JSON_FILE, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read_meta(path: Path) -> PartitionMeta:
+    """Read and check ``partition.json`` of the partition at ``path``.
+
+    Raises:
+        GraphError: it is missing, of another version, or an entry is not what it must be.
+    """
+    file = path / JSON_FILE
+    if not file.exists():
+        raise GraphError(f"{path}: not a partition, it has no {JSON_FILE}")
+    if file_bytes(file) > _MAX_JSON_BYTES:
+        raise GraphError(f"{file}: more than {_MAX_JSON_BYTES >> 20} MiB, not a partition's")
+    entries = parse_json(read_file(file), source=file)
+    if entries.get("format_version") != FORMAT_VERSION:
+        raise GraphError(
+            f"{file}: format version {shown(entries.get('format_version'))}, "
+            f"this release reads {FORMAT_VERSION}; {_AGAIN}"
+        )
+    try:
+        said = record_from(_Said, entries, where="entry")
+        figures = record_from(PartitionFigures, entries, where="entry")
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"{file}: {str(error) or 'nested too deeply'}") from None
+    options = entries.get("options")
+    if not isinstance(options, dict):
+        raise GraphError(f"{file}: options is {shown(options)}, allowed is an object")
+    if not 1 <= figures.num_parts <= MAX_PARTS:
+        raise GraphError(f"{file}: num_parts is {figures.num_parts}, allowed are 1 to {MAX_PARTS}")
+    identity = Identity(
+        graph=said.graph,
+        algorithm=figures.algorithm,
+        options=options,
+        num_parts=figures.num_parts,
+        num_hops=said.num_hops,
+    )
+    check_figures(file, figures, said.graph)
+    return PartitionMeta(
+        identity=identity, columns=said.columns, arrays=said.arrays, figures=figures
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    """The entries of ``partition.json`` that are no figures."""
+
+    graph: Divided
+    num_hops: int | None
+    columns: tuple[tuple[int, ...], ...] | None
+    arrays: dict[str, ArrayEntry]
+
+
+def read_partition(path: Path, graph: Graph) -> Partition:
+    """Read the partition of ``graph`` at ``path``.
+
+    Raises:
+        GraphError: it is no partition, one of another graph, or damaged.
+    """
+    meta = read_meta(path)
+    check_graph(path, meta, describe(graph))
+    arrays = _read_arrays(path / NPZ_FILE, meta)
+    parts = Parts(
+        num_parts=meta.identity.num_parts,
+        owner=arrays.get("owner"),
+        hops=arrays.get("hops"),
+        num_hops=(meta.identity.num_hops or 0) if "hops" in arrays else 0,
+        columns=None if meta.columns is None else _pairs(path / JSON_FILE, meta.columns),
+        notes=meta.figures.notes,
+    )
+    problem = problem_of(parts, graph)
+    if problem is not None:
+        raise GraphError(f"{path / NPZ_FILE}: {problem}; {_AGAIN}")
+    return Partition(parts=parts, figures=meta.figures, path=path, content=meta.content)
+
+
+def check_graph(path: Path, meta: PartitionMeta, graph: Divided) -> None:
+    """Refuse a partition of another graph.
+
+    Raises:
+        GraphError: names both.
+    """
+    other = meta.identity.graph
+    if other == graph:
+        return
+    what = f"of {shown(other.name)}"
+    if other.name == graph.name:
+        what = f"of another {shown(graph.name)} ({other.num_vertices} vertices, other content)"
+    raise GraphError(
+        f"{path}: is a partition {what}, not of {shown(graph.name)} ({graph.num_vertices} "
+        "vertices); name another partitioner.store, or run gnnscale partition with force=true"
+    )
+
+
+def _pairs(file: Path, columns: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
+    if any(len(each) != 2 for each in columns):
+        raise GraphError(f"{file}: columns is no list of pairs")
+    return tuple((each[0], each[1]) for each in columns)
+
+
+def _read_arrays(file: Path, meta: PartitionMeta) -> dict[str, NDArray[Any]]:
+    """Return the arrays in ``partition.npz``, of the types and shapes that they must have."""
+    num_parts, num_vertices = meta.identity.num_parts, meta.identity.graph.num_vertices
+    forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+        "owner": (np.dtype(np.int16), (num_vertices,)),
+        "hops": (np.dtype(np.uint8), (num_parts, num_vertices)),
+    }
+    if set(meta.arrays) not in (set(), {"owner"}, {"owner", "hops"}):
+        raise GraphError(
+            f"{file.with_name(JSON_FILE)}: arrays are {shown(sorted(meta.arrays))}, allowed are "
+            "owner and hops"
+        )
+    with Archive(file) as archive:
+        if sorted(archive.names) != sorted(f"{name}.npy" for name in meta.arrays):
+            raise GraphError(
+                f"{file}: members are {shown(sorted(archive.names))}, {JSON_FILE} tells of "
+                f"{shown(sorted(meta.arrays))}"
+            )
+        return {
+            name: _read_array(archive, name, *forms[name], meta.arrays[name])
+            for name in meta.arrays
+        }
+
+
+def _read_array(
+    archive: Archive, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], entry: ArrayEntry
+) -> NDArray[Any]:
+    source = f"{archive.path}/{name}.npy"
+    unpacked, _ = archive.member_bytes(f"{name}.npy")
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if not num_bytes <= unpacked <= min(num_bytes + _MAX_HEADER_BYTES, archive.file_bytes):
+        raise GraphError(f"{source}: {unpacked} bytes, {dtype}{list(shape)} has {num_bytes}")
+    said = (entry.bytes, entry.crc32, entry.dtype, entry.shape)
+    if said != (unpacked, archive.member_crc32(f"{name}.npy"), str(dtype), shape):
+        raise GraphError(f"{source}: not the array that {JSON_FILE} tells of; {_AGAIN}")
+    with archive.open(f"{name}.npy") as stream:
+        try:
+            header = read_header(stream)
+        except NpyError as error:
+            raise GraphError(f"{source}: not a readable .npy array ({error})") from None
+        if (header.dtype, header.shape) != (dtype, shape):
+            raise GraphError(
+                f"{source}: {header.dtype}{list(header.shape)}, needed is {dtype}{list(shape)}"
+            )
+        if unpacked != header.offset + num_bytes:
+            raise GraphError(
+                f"{source}: {unpacked - header.offset} bytes of data, needed are {num_bytes}"
+            )
+        array = np.empty(shape, dtype)
+        found = stream.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
+        # The checksum is compared where the end is read.
+        if found != num_bytes or stream.read(1):
+            raise GraphError(f"{source}: ends after {found} bytes of data of {num_bytes}")
+    return array

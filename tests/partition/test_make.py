@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.dataset import PlantedPartition
+from gnnscale.graph import Graph, GraphError
+from gnnscale.hardware import Memory
+from gnnscale.partition import (
+    P3,
+    Forecast,
+    Hash,
+    NoPartitioner,
+    PartitionerConfig,
+    Parts,
+    Random,
+    Range,
+    make_partition,
+    read_partition,
+)
+from gnnscale.partition import make as module
+from gnnscale.partition.peak import note_child
+
+
+def make(config: PartitionerConfig, graph: Graph, num_parts: int = 3, **options: Any) -> Path:
+    options = {"num_hops": 2, "num_threads": 1, **options}
+    return make_partition(config, graph, num_parts=num_parts, **options)
+
+
+def given(
+    parts: Parts, *, child_bytes: int = 0, needs: int = 0, interrupted: bool = False
+) -> PartitionerConfig:
+    """A partitioner that returns ``parts``."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Given(PartitionerConfig):
+        algorithm: ClassVar[str] = "given"
+
+        def assign(self, graph: Graph, **options: int) -> Parts:
+            if interrupted:
+                raise KeyboardInterrupt
+            if child_bytes:
+                note_child(child_bytes)
+            return parts
+
+        def forecast(self, graph: Graph, **options: int) -> Forecast:
+            return Forecast(memory_bytes=needs, seconds=600.0)
+
+    return Given()
+
+
+@pytest.mark.parametrize("config", [Hash(), Range(), Random(), P3(), NoPartitioner()])
+def test_a_partition_is_made_once(
+    config: PartitionerConfig, random_graph: Callable[..., Graph], home: Path
+) -> None:
+    graph = random_graph()
+    path = make(config, graph)
+    assert path.parent == home / "partitions"
+    found = read_partition(path, graph)
+    assert found.figures.algorithm == config.algorithm
+    assert found.figures.predicted.seconds >= 0
+    before = (path / "partition.json").stat()
+    assert make(config, graph, num_threads=2, num_hops=3) == path
+    assert os.path.samestat((path / "partition.json").stat(), before)
+    assert make(config, graph, force=True) == path
+    assert not os.path.samestat((path / "partition.json").stat(), before)
+    assert read_partition(path, graph).content == found.content
+    assert sorted(each.name for each in path.iterdir()) == ["partition.json", "partition.npz"]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_store_and_a_graph_in_memory(tmp_path: Path) -> None:
+    options = {"num_vertices": 60, "num_edges": 300, "num_classes": 3, "num_features": 4}
+    graph = PlantedPartition(name="small", store=str(tmp_path / "g"), **options).open()
+    inside = dataclasses.replace(graph, content=None, path=None)
+    assert make(Hash(), graph) != make(Hash(), inside)
+    assert (
+        read_partition(make(Hash(), graph), graph).parts.owner
+        == read_partition(make(Hash(), inside), inside).parts.owner
+    ).all()
+
+
+def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -> None:
+    config = given(Parts(num_parts=2, owner=np.array([0, 0, 1, 1, 0], np.int16)))
+    assert make(config, tiny_graph, 2, num_hops=1) != make(config, tiny_graph, 2, num_hops=2)
+    assert make(Hash(), tiny_graph, 2, num_hops=1) == make(Hash(), tiny_graph, 2, num_hops=2)
+
+
+def test_a_place_of_its_own(tmp_path: Path, random_graph: Callable[..., Graph]) -> None:
+    graph, store = random_graph(), str(tmp_path / "mine")
+    path = make(Random(store=store), graph)
+    assert path == tmp_path / "mine"
+    assert make(Random(store=store), graph) == path
+    cases = [
+        (Random(store=store, seed=1), graph, 3, "made with seed=0, now seed=1"),
+        (Hash(store=store), graph, 3, "made with partitioner=random, now partitioner=hash"),
+        (Random(store=store), graph, 2, "made with num_parts=3, now num_parts=2"),
+        (Random(store=store), random_graph(seed=1), 3, "is a partition of another graph"),
+    ]
+    for config, other, num_parts, said in cases:
+        with pytest.raises(GraphError) as error:
+            make(config, other, num_parts)
+        assert str(error.value).startswith(f"{path}: {said}")
+        assert "name another partitioner.store" in str(error.value)
+    assert make(Random(store=store, seed=1), graph, force=True) == path
+    assert json.loads((path / "partition.json").read_text())["options"] == {"seed": 1}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    said = "holds thesis.tex, which is no file" if force else "not a partition, it has no"
+    with pytest.raises(GraphError, match=said):
+        make(Hash(store=str(tmp_path / "mine")), tiny_graph, 2, force=force)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_picture_goes_with_its_partition(tiny_graph: Graph) -> None:
+    path = make(Hash(), tiny_graph, 2)
+    (path / module.PICTURE_FILE).write_text("<svg/>")
+    make(Hash(), tiny_graph, 2, force=True)
+    assert not (path / module.PICTURE_FILE).exists()
+
+
+def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) -> None:
+    parts = Parts(num_parts=2, owner=None)
+    with pytest.raises(KeyboardInterrupt):
+        make(given(parts, interrupted=True), tiny_graph, 2)
+    with pytest.raises(ConfigError, match="has 5 training vertices"):
+        make(Hash(), tiny_graph, 6)
+    assert list((home / "partitions").iterdir()) == []
+
+
+@pytest.mark.parametrize("num_parts", [0, 1025])
+def test_numbers_of_parts_that_nobody_has(tiny_graph: Graph, num_parts: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^partitioner\.num_parts={num_parts}: must be"):
+        make(Hash(), tiny_graph, num_parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (Parts(num_parts=3, owner=None), "partitioner=given: 3 parts, not 2"),
+        (Parts(num_parts=2, owner=np.zeros(5, np.int16)), "part 1 has no training vertex"),
+        (
+            Parts(
+                num_parts=2,
+                owner=np.array([0, 1, 1, 1, 1], np.int16),
+                hops=np.array([[0, 9, 9, 9, 9], [9, 0, 0, 0, 0]], np.uint8) % 10,
+                num_hops=9,
+            ),
+            "counts 9 hops, not 2",
+        ),
+    ],
+)
+def test_what_a_partitioner_may_not_return(tiny_graph: Graph, parts: Parts, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make(given(parts), tiny_graph, 2)
+
+
+def test_what_it_takes_is_said_before_and_measured(
+    tiny_graph: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = given(Parts(num_parts=2, owner=None), child_bytes=1 << 50, needs=1 << 30)
+    figures = read_partition(make(config, tiny_graph, 2), tiny_graph).figures
+    (line,) = [each.message for each in caplog.records if "needs" in each.message]
+    assert "partitioning tiny into 2 parts by given in " in line
+    assert "needs about 1.0 GiB of memory and 10 min; " in line
+    assert figures.predicted.seconds == 600.0
+    assert figures.predicted.peak_rss_bytes > 1 << 30
+    assert figures.peak_rss_bytes > 1 << 50
+
+
+@pytest.mark.parametrize("needs", [7 << 30, 17 << 30])
+def test_memory_that_there_is_not(
+    tiny_graph: Graph, needs: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = dataclasses.replace(
+        module.find_machine(), memory=Memory(total=8 << 30, available=6 << 30)
+    )
+    monkeypatch.setattr(module, "find_machine", lambda: machine)
+    config = given(Parts(num_parts=2, owner=None), needs=needs)
+    if needs > 2 * machine.memory.total:
+        with pytest.raises(GraphError, match=r"needs about 17.0 GiB of memory, this machine has 8"):
+            make(config, tiny_graph, 2)
+        return
+    make(config, tiny_graph, 2)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.message.endswith("but 6.0 GiB are available: it may fail")
+
+
+def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph: Graph) -> None:
+    path = make(Hash(), tiny_graph, 2)
+    (path / "partition.json").write_text("{")
+    with pytest.raises(GraphError, match="cannot be read as JSON"):
+        make(Hash(), tiny_graph, 2)
+    make(Hash(), tiny_graph, 2, force=True)
+    read_partition(path, tiny_graph)
+
+
+def test_a_graph_that_holds_something_else_by_now(
+    tmp_path: Path, random_graph: Callable[..., Graph]
+) -> None:
+    path = make(Hash(), random_graph())
+    shutil.move(path, tmp_path / "moved")
+    with pytest.raises(GraphError, match="is a partition of another graph"):
+        read_partition(tmp_path / "moved", random_graph(seed=1))
