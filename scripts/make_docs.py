@@ -39,7 +39,7 @@ COMMANDS: dict[str, type[Any]] = {
     "doctor": DoctorConfig,
 }
 GROUPS = (
-    *("dataset", "sampler", "model", "optimizer", "runtime", "device_plan", "platform"),
+    *("dataset", "sampler", "model", "optimizer", "runtime", "device_plan", "partitioner", "platform"),
     "experiment",
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")

@@ -15,6 +15,7 @@ from gnnscale.dataset import Dataset
 from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
+from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
@@ -30,6 +31,7 @@ GROUPS: dict[str, type[Any]] = {
     "device_plan": DevicePlanConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
+    "partitioner": PartitionerConfig,
     "platform": PlatformConfig,
     "runtime": RuntimeConfig,
     "sampler": SamplerConfig,

@@ -60,6 +60,12 @@ ELSEWHERE = {
     "runtime/processes/worker.py": ("runtime/processes/test_launch.py", "a launched process"),
     "runtime/state.py": ("runtime/test_train.py", "where a run stands, as it trains"),
     "runtime/sync/exchange.py": ("runtime/test_own_parts.py", "a protocol"),
+    "runtime/sync/p3/exchange.py": ("runtime/sync/p3/test_split_run.py", "needs several processes"),
+    "runtime/sync/p3/split_model.py": (
+        "runtime/sync/p3/test_split_run.py",
+        "needs several processes",
+    ),
+    "runtime/sync/p3/weights.py": ("runtime/sync/p3/test_split_run.py", "needs several processes"),
     "runtime/sync/synchronizer.py": ("runtime/sync/test_group.py", "needs several processes"),
     "runtime/telemetry/memory.py": ("runtime/processes/test_launch.py", "memory that is shared"),
     "runtime/telemetry/recorder.py": ("runtime/test_train.py", "records of steps and epochs"),

@@ -118,13 +118,13 @@ class Backend(Protocol):
         ...
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients since the last update of the weights.
+        """Copy the gradients of the shared parameters since the last update of the weights.
 
         Waits for the device. The gradients of a step without seeds are zeros. A backend with a
         copy of the model forgets its own here; those of the host's model are the optimizer's.
 
         Args:
-            into: tensors of the parameters' shapes, in host memory, or on the device where
+            into: tensors of those parameters' shapes, in host memory, or on the device where
                 ``Device.collective`` says so.
         """
         ...

@@ -48,8 +48,8 @@ class CpuBackend:
         self._loss = loss.item()
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients; a parameter without one counts as 0."""
-        for target, parameter in zip(into, self._model.parameters(), strict=True):
+        """Copy the gradients of shared parameters; one without counts as 0."""
+        for target, parameter in zip(into, self._model.shared_parameters, strict=True):
             if parameter.grad is None:
                 target.zero_()
             elif parameter.grad is not target:

@@ -141,4 +141,4 @@ def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
-    return inputs.x.nbytes, topology
+    return inputs.num_bytes, topology

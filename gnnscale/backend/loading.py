@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
-from gnnscale.sampler import MiniBatch
+from gnnscale.sampler import Block, MiniBatch
 
 __all__ = ["FeatureLoader", "in_degrees"]
 
@@ -49,10 +51,10 @@ class FeatureLoader:
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
         self.num_threads = num_threads
+        self.dtype = compute_dtype
         self._graph = graph
         self._model = model
         self._aggregates = aggregates
-        self._dtype = compute_dtype
         self._degrees: NDArray[np.float32] | None = None
 
     def load(self, batch: MiniBatch) -> Inputs:
@@ -60,9 +62,9 @@ class FeatureLoader:
         return self._model.load(
             self.store,
             batch,
-            self._degrees_of(batch),
+            self.degrees_of(batch.input_vertices, batch.blocks[0]),
             aggregates=self._aggregates,
-            dtype=self._dtype,
+            dtype=self.dtype,
             num_threads=self.num_threads,
         )
 
@@ -70,10 +72,18 @@ class FeatureLoader:
         """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
         return len(batch.input_vertices) * self.store.row_bytes
 
-    def _degrees_of(self, batch: MiniBatch) -> NDArray[np.float32] | None:
-        if not self._model.uses_degrees and batch.blocks[0].importance is None:
+    def degrees_of(
+        self, vertices: NDArray[np.integer[Any]], block: Block
+    ) -> NDArray[np.float32] | None:
+        """Return the in-degrees in the whole graph that the model needs, None where it needs none.
+
+        Args:
+            vertices: ``[num_src]`` sources of ``block``.
+            block: the first layer's block.
+        """
+        if not self._model.uses_degrees and block.importance is None:
             return None
         if self._degrees is None:
             self._degrees = in_degrees(self._graph)
-        degrees: NDArray[np.float32] = self._degrees[batch.input_vertices]
+        degrees: NDArray[np.float32] = self._degrees[vertices]
         return degrees

@@ -26,14 +26,29 @@ class HostFeatures(FeatureStore):
     There is no cache, and so neither hits nor misses.
     """
 
-    def __init__(self, features: NDArray[Any], dtype: str) -> None:
-        """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``."""
-        self._rows: tuple[NDArray[Any], str] = (features, dtype)
+    def __init__(
+        self, features: NDArray[Any], dtype: str, *, columns: tuple[int, int] | None = None
+    ) -> None:
+        """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
+
+        Args:
+            features: the whole matrix.
+            dtype: one of ``FEATURE_DTYPES``.
+            columns: ``(first, last + 1)`` of the columns that are read (P3); None for all.
+        """
+        self._columns = columns
+        rows = features if columns is None else features[:, slice(*columns)]
+        self._rows: tuple[NDArray[Any], str] = (rows, dtype)
 
     @classmethod
-    def of(cls, graph: Graph) -> HostFeatures:
-        """Return the store of a graph's own features."""
-        return cls(graph.features, graph.feature_dtype)
+    def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
+        """Return the store of a graph's own features, or of some of their columns."""
+        return cls(graph.features, graph.feature_dtype, columns=columns)
+
+    @property
+    def columns(self) -> tuple[int, int] | None:
+        """``(first, last + 1)`` of the columns that a row has; None for all."""
+        return self._columns
 
     @property
     def num_rows(self) -> int:

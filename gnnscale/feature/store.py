@@ -34,6 +34,11 @@ class FeatureStore(ABC):
         """Features of a row, f^0."""
 
     @property
+    def columns(self) -> tuple[int, int] | None:
+        """``(first, last + 1)`` of the graph's features that a row has; None for all of them."""
+        return None
+
+    @property
     @abstractmethod
     def row_bytes(self) -> int:
         """Bytes of a row as it is stored, f^0·S_feat of eq. 7."""
@@ -94,7 +99,9 @@ def check_store(store: FeatureStore, graph: Graph) -> None:
     Raises:
         GraphError: it has another number of rows, or rows of another width.
     """
-    if (store.num_rows, store.width) != (graph.num_vertices, graph.num_features):
+    first, end = store.columns or (0, graph.num_features)
+    inside = 0 <= first < end <= graph.num_features
+    if not inside or (store.num_rows, store.width) != (graph.num_vertices, end - first):
         raise GraphError(
             f"{graph.name}: its feature store ({type(store).__name__}) has {store.num_rows:,} rows "
             f"of {store.width:,} features, the graph has {graph.num_vertices:,} vertices with "

@@ -23,6 +23,7 @@ class GCNLayer(LinearAggregationLayer):
     """
 
     uses_degrees = True
+    splits_columns = True
 
     def __init__(self, num_in: int, num_out: int) -> None:
         """Build a layer from ``num_in`` to ``num_out`` features."""

@@ -31,12 +31,20 @@ class Inputs:
         aggregated: whether ``x`` is that result, so that only rows of destinations are left.
         degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
         traffic: what reading ``x`` moved.
+        parts: the first layer's ``load`` results of every device's mini-batch, ``x`` among them,
+            over this device's columns of the features; None unless the layer is split (P3).
     """
 
     x: torch.Tensor
     aggregated: bool
     degrees: NDArray[np.float32] | None = None
     traffic: Traffic = field(default_factory=Traffic)
+    parts: tuple[torch.Tensor, ...] | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(rows.nbytes for rows in self.parts or (self.x,))
 
 
 class GNN(nn.Module):
@@ -62,6 +70,11 @@ class GNN(nn.Module):
         layer = self.layers[index]
         assert isinstance(layer, GraphLayer)
         return layer
+
+    @property
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """The parameters of which every device has all, in the order of ``parameters``."""
+        return list(self.parameters())
 
     @property
     def uses_degrees(self) -> bool:
@@ -101,22 +114,34 @@ class GNN(nn.Module):
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
-        h = inputs.x
-        act = None
-        for index, block in enumerate(batch.blocks):
-            layer = self.layer(index)
-            if index > 0 or not inputs.aggregated:
-                h = layer.prepare(h, block, inputs.degrees, act)
-            h = layer.update(h, block)
-            if index + 1 < len(self.layers):
-                h = self.normalise(index, h)
-                act = activation(self.dropout if self.training else 0.0, batch, index)
+        h = self.first(batch.blocks[0], inputs)
+        for index in range(1, len(self.layers)):
+            h = self.normalise(index - 1, h)
+            act = activation(self.dropout if self.training else 0.0, batch, index - 1)
+            layer, block = self.layer(index), batch.blocks[index]
+            h = layer.update(layer.prepare(h, block, inputs.degrees, act), block)
         return h.float()
+
+    def first(self, block: Block, inputs: Inputs) -> torch.Tensor:
+        """Return the first layer's output rows ``[num_dst, f^1]``."""
+        layer, x = self.layer(0), inputs.x
+        if not inputs.aggregated:
+            x = layer.prepare(x, block, inputs.degrees, None)
+        return layer.update(x, block)
+
+    def take_waited_s(self) -> float:
+        """Return the seconds since the last call in which propagation waited for other devices.
+
+        A model that is all here never does.
+        """
+        return 0.0
 
     def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
         """Apply the normalisation between layers ``index`` and ``index + 1``."""
         norm = self.norms[index]
-        out: torch.Tensor = h if isinstance(norm, nn.Identity) else norm(h.float()).to(h.dtype)
+        # A slice without seeds has no rows, of which there are no statistics.
+        unchanged = isinstance(norm, nn.Identity) or not len(h)
+        out: torch.Tensor = h if unchanged else norm(h.float()).to(h.dtype)
         return out
 
     def infer(self, index: int, x: torch.Tensor, block: Block) -> torch.Tensor:

@@ -32,6 +32,9 @@ class GraphLayer(nn.Module):
     uses_degrees: ClassVar[bool] = False
     #: Whether ``load`` aggregates, so that only the rows of destinations are left.
     aggregates_on_load: ClassVar[bool] = False
+    #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:
+    #: each column of the features may then be multiplied elsewhere, and the products added (P3).
+    splits_columns: ClassVar[bool] = False
 
     def load(
         self,

@@ -16,7 +16,7 @@ __all__ = ["seed_loss"]
 
 
 def seed_loss(graph: Graph, logits: Tensor, seeds: NDArray[np.integer[Any]]) -> Tensor:
-    """Return the mean loss of a mini-batch's seeds.
+    """Return the mean loss of a mini-batch's seeds; that of none is 0.
 
     Cross-entropy over the classes where a vertex has one label; binary cross-entropy of each class
     where it may have several.
@@ -26,6 +26,8 @@ def seed_loss(graph: Graph, logits: Tensor, seeds: NDArray[np.integer[Any]]) -> 
         logits: ``[num_seeds, num_classes]`` float32.
         seeds: ``[num_seeds]`` global vertex ids, none without a label.
     """
+    if not len(seeds):
+        return logits.sum()
     labels = torch.from_numpy(graph.labels[seeds])
     if graph.multilabel:
         return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.config import ConfigError, check_choice, check_range
 
@@ -38,6 +38,9 @@ class ModelConfig(ABC):
     dropout: float = 0.5
     norm: str = "none"
 
+    #: Whether devices can split the first layer among them; see ``GraphLayer.splits_columns``.
+    splits_columns: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
         check_range("model.num_layers", self.num_layers, 1, _MAX_LAYERS)
@@ -66,6 +69,8 @@ class ModelConfig(ABC):
 class GCN(ModelConfig):
     """Graph convolutional network."""
 
+    splits_columns: ClassVar[bool] = True
+
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
         from gnnscale.model.gcn import GCNLayer
@@ -76,6 +81,8 @@ class GCN(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGE(ModelConfig):
     """GraphSAGE with mean aggregation."""
+
+    splits_columns: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""

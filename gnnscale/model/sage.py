@@ -17,6 +17,8 @@ __all__ = ["SAGELayer"]
 class SAGELayer(LinearAggregationLayer):
     """``h'_v = W (h_v ‖ mean of h_u) + b`` over the sampled in-neighbours u."""
 
+    splits_columns = True
+
     def __init__(self, num_in: int, num_out: int) -> None:
         """Build a layer from ``num_in`` to ``num_out`` features."""
         super().__init__()

@@ -52,6 +52,8 @@ class Device:
     loads: ClassVar[bool] = False
     #: Whether its propagation occupies cores of the host.
     computes_on_host: ClassVar[bool] = False
+    #: Whether it trains the host's own copy of the weights, and not one of the device's.
+    trains_host_weights: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with where all devices of a run have the same, as
     #: in ``cuda:nccl``; None where gradients are summed in host memory.
     collective: ClassVar[str | None] = None
@@ -78,6 +80,7 @@ class Cpu(Device):
     kind: ClassVar[str] = "cpu"
     on_host: ClassVar[bool] = True
     computes_on_host: ClassVar[bool] = True
+    trains_host_weights: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +151,7 @@ class Emulated(Accelerator):
     kind: ClassVar[str] = "emulated"
     figures: ClassVar[str] = "emulated"
     computes_on_host: ClassVar[bool] = True
+    trains_host_weights: ClassVar[bool] = True
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:

@@ -18,9 +18,16 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.ops import keep_freed_memory
+from gnnscale.partition.storage import Partition
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
-from gnnscale.runtime.checkpoint.artefacts import Artefact, open_graph
+from gnnscale.plan.device_plan import apportion
+from gnnscale.runtime.checkpoint.artefacts import (
+    Artefact,
+    divide,
+    open_graph,
+    open_partition,
+)
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.drm.rebalancer import Rebalancer
@@ -32,8 +39,11 @@ from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.p3.split_run import SplitRun
 from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.sampler import SeedOrder, TwoStageOrder
 from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
 
 __all__ = ["open_run"]
@@ -78,13 +88,17 @@ def open_run(
 
 def _resume(state: TrainState) -> SavedRun | None:
     """Go on where the checkpoint stands."""
+    split = state.split
+    optimizer = state.optimizer if split is None else state.config.optimizer.build(state.model)
     saved = state.checkpoint.resume(
         state.group,
         state.model,
-        state.optimizer,
+        optimizer,
         steps_per_epoch=state.order.steps_per_epoch,
     )
     if saved is not None:
+        if split is not None:
+            split.take(optimizer)
         state.history, state.best_weights = saved.history, saved.best_model
         state.metrics = [each.valid_metric for each in saved.history]
         state.steps_done = saved.step
@@ -112,14 +126,14 @@ def _profile(state: TrainState, plan: DevicePlan) -> PlanProfile:
         state.order,
         plan,
         rank=state.group.rank,
-        model=state.model,
+        model=state.trained,
         backend=state.backend,
         stages=state.stages,
         step=TrainStep(
-            state.model,
+            state.trained,
             state.backend,
             state.synchronizer,
-            state.config.optimizer.build(state.model),
+            state.config.optimizer.build(state.trained),
         ),
     )
 
@@ -156,7 +170,7 @@ def _start(state: TrainState) -> None:
 
 def _drain(state: TrainState) -> None:
     """Let every device come as far as the furthest: it may wait for the others' rows."""
-    if state.config.exchange is None:
+    if not state.stages.exchanges:
         return
     held = state.group.gather(json.dumps(state.schedule.hold()).encode())
     state.schedule.end_at(state.group.broadcast_json(max(map(json.loads, held), default=0)))
@@ -178,14 +192,18 @@ def _open(
     keep_freed_memory()
     devices = config.device_plan.parsed()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
-    order = _checked_order(config, graph, num_devices=len(devices))
+    partition = open_partition(artefacts or _divide(config, graph, group), graph)
+    order = checked_order(config, graph, partition)
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    store = config.features.open(graph)
+    columns = None if partition is None or group.size == 1 else partition.parts.columns
+    split = None if columns is None else SplitRun(model, columns, group)
+    trained = model if split is None else split.model
+    store = config.features.open(graph) if split is None else split.store(graph)
     device = devices[group.rank]
     loader = FeatureLoader(
         graph,
-        model,
+        trained,
         num_threads=config.num_threads,
         store=store,
         aggregates=device.host_aggregates,
@@ -193,14 +211,16 @@ def _open(
     )
     sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
     backend = open_backend(
-        device, HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+        device, HostParts(graph=graph, model=trained, sampler=sampler, loader=loader)
     )
-    exchange = None
-    if config.exchange is not None:
+    exchange: Exchange | None = None
+    if split is not None:
+        exchange = split.exchange(loader)
+    elif config.exchange is not None:
         exchange = config.exchange.open(group.with_own_connections(), graph)
     collective = shared_collective(devices)
-    synchronizer = Synchronizer(model, backend, group, own_collective=collective is not None)
-    optimizer = config.optimizer.build(model)
+    synchronizer = Synchronizer(trained, backend, group, own_collective=collective is not None)
+    optimizer = config.optimizer.build(trained)
     return TrainState(
         config=config,
         group=group,
@@ -208,21 +228,40 @@ def _open(
         store=store,
         order=order,
         model=model,
+        trained=trained,
+        split=None if split is None else split.weights(optimizer),
         backend=backend,
         stages=Stages(backend, exchange),
         synchronizer=synchronizer,
         optimizer=optimizer,
-        step=TrainStep(model, backend, synchronizer, optimizer, clip_norm=config.runtime.clip_norm),
-        checkpoint=RunCheckpoint(directory=directory, config=config, options=options, graph=graph),
+        step=TrainStep(
+            trained, backend, synchronizer, optimizer, clip_norm=config.runtime.clip_norm
+        ),
+        checkpoint=RunCheckpoint(
+            directory=directory,
+            config=config,
+            options=options,
+            graph=graph,
+            partition=partition.content if partition is not None and split is None else None,
+        ),
     )
 
 
-def _checked_order(config: TrainConfig, graph: Graph, *, num_devices: int) -> CheckedOrder:
+def checked_order(config: TrainConfig, graph: Graph, partition: Partition | None) -> CheckedOrder:
     """Return the order of the run; its first epoch is looked at before any device starts."""
     train_idx = labelled_vertices(graph, "train")
-    order = config.seed_order.order(
-        train_idx, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
-    )
+    num_devices = len(config.device_plan.devices)
+    order: SeedOrder
+    if partition is not None and partition.parts.owner is not None:
+        order = TwoStageOrder(
+            partition.parts.train_vertices(train_idx),
+            batch_sizes=config.device_plan.split or apportion([1] * num_devices, config.batch_size),
+            seed=config.seed,
+        )
+    else:
+        order = config.seed_order.order(
+            train_idx, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
+        )
     checked = CheckedOrder(order, train_idx, num_devices=num_devices)
     for _ in checked.epoch(0):
         pass
@@ -235,6 +274,16 @@ def _prepare_and_open(config: TrainConfig, group: Group) -> Graph:
         graph = config.dataset.open()
     group.barrier()
     return graph if group.local_rank == 0 else config.dataset.open()
+
+
+def _divide(config: TrainConfig, graph: Graph, group: Group) -> Sequence[Artefact]:
+    """Return the partition, which one process of each machine makes where it is missing."""
+    if config.partitioner.divides == "nothing":
+        return ()
+    if group.local_rank == 0:
+        made = divide(config, graph)
+    group.barrier()
+    return (made if group.local_rank == 0 else divide(config, graph),)
 
 
 def _warn_of_threads(config: TrainConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
-from gnnscale.plan import MAX_THREADS, PREFETCH, DevicePlanConfig
+from gnnscale.partition import NoPartitioner, PartitionerConfig
+from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled
 
@@ -104,6 +106,7 @@ class TrainConfig:
         seed_order: which vertices are trained in which step.
         features: where workers read features from.
         exchange: what devices trade before they propagate; None for nothing.
+        partitioner: how the graph is divided among the devices.
     """
 
     seed: int
@@ -120,6 +123,7 @@ class TrainConfig:
     seed_order: SeedOrderConfig = field(default_factory=Shuffled)
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
+    partitioner: PartitionerConfig = field(default_factory=NoPartitioner)
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, MAX_SEED)
@@ -136,6 +140,38 @@ class TrainConfig:
             raise ConfigError(
                 f"sampler: picks neighbours for {self.sampler.num_layers} layers, but "
                 f"model.num_layers={self.model.num_layers}; give one number per layer"
+            )
+        _check_partitioner(self)
+
+
+def _check_partitioner(config: TrainConfig) -> None:
+    """Refuse a partitioner that does not go with devices, batch and model."""
+    partitioner, devices = config.partitioner, config.device_plan.parsed()
+    if partitioner.divides == "nothing":
+        return
+    partitioner.check_run(num_devices=len(devices), num_hops=config.sampler.num_layers)
+    if partitioner.divides == "columns":
+        _check_columns(config, devices)
+    elif min(config.device_plan.split or [config.batch_size // len(devices)]) < 1:
+        raise ConfigError(
+            f"batch_size={config.batch_size}: each of {len(devices)} devices trains the vertices "
+            "of its own part, and needs one seed a step at least"
+        )
+
+
+def _check_columns(config: TrainConfig, devices: Sequence[Device]) -> None:
+    """Refuse a model, or a device, that cannot take part where columns are divided (P3)."""
+    option = f"partitioner={config.partitioner.algorithm}"
+    if not config.model.splits_columns:
+        raise ConfigError(
+            f"{option}: {type(config.model).__name__} cannot be split by columns of the features; "
+            "model=gcn and model=sage can"
+        )
+    for device in devices:
+        if not (device.trains_host_weights and device.host_aggregates):
+            raise ConfigError(
+                f"{option}: {device.label} trains weights of its own, or aggregates by itself; "
+                "devices of kind cpu and emulated, with host_aggregates=true, can take part"
             )
 
 

@@ -13,6 +13,7 @@ from gnnscale.backend import Backend
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
+from gnnscale.optimizer.state import optimizer_state
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.prefetch import Pipeline
@@ -23,6 +24,7 @@ from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.p3.weights import SplitWeights
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited
 from gnnscale.sampler import SeedOrder
@@ -42,17 +44,19 @@ class TrainState:
         graph: the graph that is trained on.
         store: where features are read.
         order: the seeds of every step.
-        model: the host's weights.
+        model: the whole model, which is evaluated and saved.
+        trained: the model that this device trains: ``model``, or a part of it (P3).
         backend: the device.
         stages: what becomes of a slice before it is propagated.
         synchronizer: sums gradients over all workers.
-        optimizer: updates the host's weights.
+        optimizer: updates the weights of ``trained``.
         step: what a training step does, behind the stages.
         checkpoint: where the run is saved.
         history: records of the epochs done, on rank 0.
         metrics: the validation metric of every epoch done; on other ranks where something depends
             on it, else None.
         best_weights: the model's state after the best epoch, on rank 0.
+        split: joins ``model`` where devices train parts of it; None where they do not.
         steps_done: over all epochs; with the seed it fixes samples and dropout.
         predicted: what the performance model says of the plan that the run begins with.
         planning_s: seconds that finding this plan took.
@@ -64,6 +68,7 @@ class TrainState:
     store: FeatureStore
     order: SeedOrder
     model: GNN
+    trained: GNN
     backend: Backend
     stages: Stages
     synchronizer: Synchronizer
@@ -73,6 +78,7 @@ class TrainState:
     history: list[EpochRecord] = field(default_factory=list)
     metrics: list[float | None] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    split: SplitWeights | None = None
     steps_done: int = 0
     predicted: Prediction | None = None
     planning_s: float = 0.0
@@ -113,10 +119,20 @@ class TrainState:
 
     def begin_epoch(self) -> Iterator[BatchSlice]:
         """Set the epoch's learning rate, and return its slices: sampled, loaded, transferred."""
-        self.model.train()
+        self.trained.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         return (next(self.pipeline) for _ in range(self.schedule.steps_per_epoch))
+
+    def join(self) -> None:
+        """Bring the whole model up to date. Every worker calls this at the same time."""
+        if self.split is not None:
+            self.split.join()
+
+    @property
+    def optimizer_state(self) -> dict[int, dict[str, Tensor]]:
+        """What an optimizer of the whole model keeps of each parameter, as of the last ``join``."""
+        return optimizer_state(self.optimizer) if self.split is None else self.split.state
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
         """Let dynamic resource management look at a step, and return what it decides."""

@@ -87,6 +87,7 @@ def _end_epoch(
 ) -> None:
     """Validate, keep the weights if they are the best so far, and write the checkpoint."""
     state.synchronizer.average_buffers()
+    state.join()
     recorder.end_epoch(last=state.epoch + 1 >= state.config.epochs or state.follows_metrics)
     metric = None
     if state.group.is_rank0:
@@ -118,7 +119,7 @@ def _keep(state: TrainState) -> None:
         return
     state.checkpoint.save(
         model=state.model,
-        optimizer=state.optimizer,
+        optimizer=state.optimizer_state,
         step=state.steps_done,
         history=state.history,
         best_weights=state.best_weights,

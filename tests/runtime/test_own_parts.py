@@ -88,7 +88,8 @@ def test_devices_that_trade_rows(launched: Any, tmp_path: Path) -> None:
     assert all(step["traffic"]["rows"].keys() == {"peer_bytes"} for step in asks)
     assert all("traffic" not in step for step in answers)
     assert all(step["stage_s"]["exchange"] > 0 for step in (*asks, *answers))
-    assert all("sample" not in step["stage_s"] for step in answers)
+    # One without seeds has an empty mini-batch.
+    assert all(step["stage_s"]["sample"] > 0 for step in answers)
     for each in run.summary["devices"]:
         assert each["stage_times_s"]["exchange"] > 0
     for each in known.summary["devices"]:

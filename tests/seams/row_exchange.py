@@ -48,15 +48,12 @@ class RowExchange:
         self._group = group
         self._features = torch.from_numpy(np.array(graph.features))
 
-    def trade(self, batch: MiniBatch | None, inputs: Inputs | None) -> Inputs | None:
-        size = self._group.size
-        vertices = np.empty(0, np.int64) if batch is None else batch.input_vertices
+    def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
+        size, vertices = self._group.size, batch.input_vertices
         owners = [np.flatnonzero(vertices % size == rank) for rank in range(size)]
         asked = [torch.from_numpy(vertices[each].astype(np.int64)) for each in owners]
         wanted = self._group.trade(asked)
         rows = self._group.trade([self._features[each] for each in wanted])
-        if batch is None or inputs is None:
-            return None
         x = inputs.x.clone()
         for places, answer in zip(owners, rows, strict=True):
             x[torch.from_numpy(places)] = answer

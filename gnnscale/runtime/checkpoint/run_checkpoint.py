@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
+from gnnscale.optimizer.state import restore_optimizer
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import (
     BEST,
@@ -25,7 +26,7 @@ from gnnscale.runtime.checkpoint.file import (
     read_checkpoint,
     save_checkpoint,
 )
-from gnnscale.runtime.checkpoint.saved_run import SavedRun, optimizer_state, restore_optimizer
+from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
@@ -48,6 +49,7 @@ class RunCheckpoint:
         config: the run's options.
         options: the same as plain values.
         graph: the graph that is trained on.
+        partition: hash of the partition whose parts give the order of seeds; None without.
         saved_at: when the last one was begun, on the performance counter's clock.
         took_s: seconds that it took.
         saved_best: the epoch whose weights are on disk as the best.
@@ -57,6 +59,7 @@ class RunCheckpoint:
     config: TrainConfig
     options: Mapping[str, Any]
     graph: Graph
+    partition: str | None = None
     saved_at: float = -math.inf
     took_s: float = 0.0
     saved_best: int | None = None
@@ -76,7 +79,7 @@ class RunCheckpoint:
         self,
         *,
         model: GNN,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Mapping[int, Mapping[str, Tensor]],
         step: int,
         history: list[EpochRecord],
         best_weights: Mapping[str, Tensor],
@@ -85,8 +88,8 @@ class RunCheckpoint:
         """Write the best weights where they are new, then everything that the run needs to go on.
 
         Args:
-            model: the host's weights.
-            optimizer: with its state.
+            model: the whole model.
+            optimizer: its optimizer's state of each parameter, by its number.
             step: steps done.
             history: records of the epochs done.
             best_weights: those of the best epoch.
@@ -111,12 +114,12 @@ class RunCheckpoint:
                 "step": step,
                 "model": model.state_dict(),
                 "best_model": dict(best_weights),
-                "optimizer": optimizer_state(optimizer),
+                "optimizer": {number: dict(each) for number, each in optimizer.items()},
                 "torch_rng": torch.get_rng_state(),
                 "history": [record.to_dict() for record in history],
                 "plan": plan.to_values(),
                 "config": dict(self.options),
-                "graph": graph_identity(self.graph),
+                "graph": self._identity,
             },
         )
         self.took_s = time.perf_counter() - self.saved_at
@@ -155,6 +158,11 @@ class RunCheckpoint:
             log.info(f"{file}: resuming after epoch {saved.epoch} of {self.config.epochs}")
         return saved
 
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """The graph, and the partition of it that is trained over."""
+        return {**graph_identity(self.graph), "partition": self.partition}
+
     def _checked(
         self,
         file: Path,
@@ -165,7 +173,7 @@ class RunCheckpoint:
     ) -> SavedRun:
         """Read a checkpoint, and make sure that it is one of this run."""
         saved = SavedRun.load(file, content)
-        check_same_run(file, saved, config=self.options, graph=graph_identity(self.graph))
+        check_same_run(file, saved, config=self.options, graph=self._identity)
         saved.check_tensors(file, model, optimizer, self.config.optimizer.state_names)
         saved.check_progress(file, self.config, self.options, steps_per_epoch=steps_per_epoch)
         return saved

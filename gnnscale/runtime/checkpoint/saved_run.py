@@ -19,7 +19,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord
 from gnnscale.stages import STAGES
 
-__all__ = ["SavedRun", "check_weights", "optimizer_state", "restore_optimizer"]
+__all__ = ["SavedRun", "check_weights"]
 
 _STAGES = set(STAGES)
 _THREADS = {"sample", "load", "propagate"}
@@ -183,23 +183,6 @@ def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tenso
                 f"{file}: not weights of this model ({name} is {shape}, not {list(tensor.shape)})"
             )
     return dict(weights)
-
-
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-    """Return what the optimizer keeps of each parameter; everything else follows from options."""
-    state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
-    return {
-        number: {name: each for name, each in kept.items() if each is not None}
-        for number, kept in state.items()
-    }
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Tensor]]
-) -> None:
-    """Give the optimizer a state that ``SavedRun.load`` has checked."""
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": dict(state), "param_groups": groups})
 
 
 def _check_optimizer(

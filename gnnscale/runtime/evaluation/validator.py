@@ -30,12 +30,12 @@ class Validator:
             config: the run's options.
             graph: the graph.
             model: the host's weights.
-            store: where features are read; the graph's own are, where devices trade rows, as a
-                device may then have but a part of them.
+            store: where features are read; the graph's own are, where devices trade rows or have
+                columns, and so but a part of them.
         """
         self._config = config
         self._graph = graph
-        own = store if config.exchange is None else None
+        own = store if config.exchange is None and store.columns is None else None
         self._predictor = Predictor(model, graph, config, store=own)
         self._valid_idx = labelled_vertices(graph, "valid")
 

@@ -21,16 +21,25 @@ RUNNING: dict[int, str] = {}
 
 
 class Stages:
-    """What becomes of a slice before it is propagated; an empty slice passes untouched."""
+    """What becomes of a slice before it is propagated.
+
+    A slice without seeds passes untouched; where devices trade rows it is an empty mini-batch,
+    since every device takes part.
+    """
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
         """Run on ``backend``, and trade rows by ``exchange``."""
         self._backend = backend
         self._exchange = exchange
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether devices trade rows."""
+        return self._exchange is not None
+
     def sample(self, batch: BatchSlice) -> None:
         """Pick the neighbours of the slice's seeds."""
-        if len(batch.seeds):
+        if len(batch.seeds) or self.exchanges:
             with measured(batch, "sample"):
                 batch.batch = self._backend.sample(batch.seeds, batch.step)
 
@@ -41,8 +50,10 @@ class Stages:
                 batch.inputs = self._backend.load(batch.batch)
 
     def exchange(self, batch: BatchSlice) -> None:
-        """Trade rows with the other devices; a slice without seeds takes part."""
+        """Trade rows with the other devices."""
         if self._exchange is not None:
+            assert batch.batch is not None
+            assert batch.inputs is not None
             with measured(batch, "exchange"):
                 batch.inputs = self._exchange.trade(batch.batch, batch.inputs)
 

@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from gnnscale.backend import Backend
+from gnnscale.model import GNN
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
@@ -22,7 +22,7 @@ class TrainStep:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: GNN,
         backend: Backend,
         synchronizer: Synchronizer,
         optimizer: torch.optim.Optimizer,
@@ -32,7 +32,7 @@ class TrainStep:
         """Train ``model`` on ``backend``.
 
         Args:
-            model: the host's weights.
+            model: what this device trains of the host's weights.
             backend: the device.
             synchronizer: sums gradients over all workers.
             optimizer: updates the host's weights.
@@ -50,6 +50,10 @@ class TrainStep:
         if batch.device_batch is not None:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
+            # A device that is waited for would otherwise make all others look as slow.
+            waited_s = self._model.take_waited_s()
+            batch.stages.propagate -= waited_s
+            batch.stages.exchange += waited_s
 
     def synchronize(self, batch: BatchSlice) -> StepTotals:
         """Sum the gradients of all workers, and return what all of them did in the step."""
@@ -63,7 +67,7 @@ class TrainStep:
         """Apply the gradients to the weights."""
         with measured(batch, "sync"):
             if self._clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
+                self._synchronizer.clip_gradients(self._clip_norm)
             self._optimizer.step()
             self._optimizer.zero_grad()
             self._backend.update_weights()

@@ -21,11 +21,11 @@ class Exchange(Protocol):
     It has a process group of its own, so that it may run while gradients are summed.
     """
 
-    def trade(self, batch: MiniBatch | None, inputs: Inputs | None) -> Inputs | None:
+    def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
         """Give rows to the other devices, and return the input with what they gave.
 
         Every device calls this once a step, in the order of steps; one that has no seeds in the
-        step takes part with None, and gets None.
+        step takes part with an empty mini-batch.
 
         Args:
             batch: the device's mini-batch.

@@ -155,6 +155,26 @@ class Group:
         for request in requests:
             _wait(request)
 
+    def start_sending(self, values: Tensor, peer: int) -> dist.Work:
+        """Begin to send ``values``, contiguous and kept until ``finish``, to rank ``peer``."""
+        with _peers():
+            work = dist.isend(values, peer, group=self.connections)
+        assert work is not None  # this process is part of the group
+        return work
+
+    def start_receiving(self, into: Tensor, peer: int) -> dist.Work:
+        """Begin to receive what rank ``peer`` sends, of the shape and dtype of ``into``."""
+        with _peers():
+            work = dist.irecv(into, peer, group=self.connections)
+        assert work is not None  # this process is part of the group
+        return work
+
+    def finish(self, works: Sequence[dist.Work]) -> None:
+        """Wait until all that was begun is done."""
+        with _peers():
+            for work in works:
+                work.wait()
+
     def with_own_connections(self) -> Group:
         """Return the same processes over connections that nobody else uses.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend import Backend, BatchOutcome
+from gnnscale.model import GNN
 from gnnscale.runtime.sync.group import Group
 from gnnscale.stages import STAGES, StageTimes, Traffic
 
@@ -44,6 +45,8 @@ class StepTotals:
 class Synchronizer:
     """Sums gradients in one flat bucket, and gathers what every device did.
 
+    Parameters that are not shared (P3) are left to their device.
+
     Each slice's loss is weighted with its part of the mini-batch before it is differentiated, so
     that the sum is the gradient of the mean over all seeds. As every process gets the same sums,
     each decides the same about the next steps, and nobody has to tell it.
@@ -54,7 +57,7 @@ class Synchronizer:
     """
 
     def __init__(
-        self, model: nn.Module, backend: Backend, group: Group, *, own_collective: bool = False
+        self, model: GNN, backend: Backend, group: Group, *, own_collective: bool = False
     ) -> None:
         """Lay out the bucket.
 
@@ -68,7 +71,7 @@ class Synchronizer:
         self._model = model
         self._backend = backend
         self._group = group
-        self._parameters = list(model.parameters())
+        self._parameters = model.shared_parameters
         sizes = [parameter.numel() for parameter in self._parameters]
         num_control = 1 + group.size * _ROW
         if own_collective:
@@ -107,6 +110,23 @@ class Synchronizer:
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
         return totals
+
+    def clip_gradients(self, max_norm: float) -> None:
+        """Scale all gradients down to a global L2 norm of ``max_norm``.
+
+        Gradients that are not shared are parts of one that is spread over the devices.
+        """
+        parameters = list(self._model.parameters())
+        shared = {id(each) for each in self._parameters}
+        if len(shared) == len(parameters):
+            nn.utils.clip_grad_norm_(parameters, max_norm)
+            return
+        squares = torch.zeros(2)
+        for each in parameters:
+            if each.grad is not None:
+                squares[int(id(each) in shared)] += each.grad.square().sum()
+        self._group.sum(squares[:1])
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def average_buffers(self) -> None:
         """Make running statistics the mean over all devices; a normalisation sees its slice only.

@@ -11,6 +11,7 @@ import torch
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
+from gnnscale.optimizer.state import optimizer_state
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_identity
@@ -73,7 +74,7 @@ class Run:
     def save(self, history: list[EpochRecord]) -> None:
         self.checkpoint.save(
             model=self.model,
-            optimizer=self.optimizer,
+            optimizer=optimizer_state(self.optimizer),
             step=len(history) * STEPS,
             history=history,
             best_weights=self.weights(),

@@ -69,15 +69,30 @@ def a_slice(num_seeds: int) -> BatchSlice:
     return batch
 
 
+class Model(nn.Linear):
+    """Four weights, all of them shared; propagation waits for nobody unless a test says so."""
+
+    waited_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(4, 1, bias=False)
+        nn.init.zeros_(self.weight)
+
+    @property
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return list(self.parameters())
+
+    def take_waited_s(self) -> float:
+        return self.waited_s
+
+
 @pytest.fixture
-def model() -> nn.Module:
-    found = nn.Linear(4, 1, bias=False)
-    nn.init.zeros_(found.weight)
-    return found
+def model() -> Any:
+    return Model()
 
 
 def training(
-    model: nn.Module, clock: Any, *, clip_norm: float | None = None, **own_clock: float
+    model: Any, clock: Any, *, clip_norm: float | None = None, **own_clock: float
 ) -> tuple[TrainStep, Slow]:
     device: Any = Slow(model, clock, own_clock)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -85,7 +100,7 @@ def training(
     return TrainStep(model, device, synchronizer, optimizer, clip_norm=clip_norm), device
 
 
-def test_one_step_after_the_other(model: nn.Module, clock: Any) -> None:
+def test_one_step_after_the_other(model: Any, clock: Any) -> None:
     step, device = training(model, clock)
     batch = a_slice(6)
     step.propagate(batch)
@@ -109,7 +124,16 @@ def test_one_step_after_the_other(model: nn.Module, clock: Any) -> None:
     assert step.synchronize(batch).stages[0].sync == 12.0
 
 
-def test_what_the_devices_own_clock_says_is_recorded(model: nn.Module, clock: Any) -> None:
+def test_waiting_for_other_devices_is_no_propagation(model: Any, clock: Any) -> None:
+    step, _ = training(model, clock)
+    batch = a_slice(8)
+    model.waited_s = 0.25
+    step.propagate(batch)
+    (found,) = step.synchronize(batch).stages
+    assert (found.propagate, found.exchange) == (2.75, 0.25)
+
+
+def test_what_the_devices_own_clock_says_is_recorded(model: Any, clock: Any) -> None:
     step, _ = training(model, clock, propagate=0.25, transfer=0.125)
     batch = a_slice(8)
     batch.stages.transfer = 7.0
@@ -119,7 +143,7 @@ def test_what_the_devices_own_clock_says_is_recorded(model: nn.Module, clock: An
     assert (found.propagate, found.transfer, found.sample) == (0.25, 0.125, 5.0)
 
 
-def test_a_stage_that_is_none_is_no_figure(model: nn.Module, clock: Any) -> None:
+def test_a_stage_that_is_none_is_no_figure(model: Any, clock: Any) -> None:
     step, _ = training(model, clock, propagating=0.25)
     batch = a_slice(8)
     step.propagate(batch)
@@ -127,7 +151,7 @@ def test_a_stage_that_is_none_is_no_figure(model: nn.Module, clock: Any) -> None
         step.synchronize(batch)
 
 
-def test_a_device_without_seeds_takes_part_in_the_update(model: nn.Module, clock: Any) -> None:
+def test_a_device_without_seeds_takes_part_in_the_update(model: Any, clock: Any) -> None:
     step, device = training(model, clock)
     batch = a_slice(0)
     step.propagate(batch)
@@ -139,7 +163,7 @@ def test_a_device_without_seeds_takes_part_in_the_update(model: nn.Module, clock
     assert device.calls == [["update_weights", [[0.0] * 4]]]
 
 
-def test_gradients_are_clipped_before_the_update(model: nn.Module, clock: Any) -> None:
+def test_gradients_are_clipped_before_the_update(model: Any, clock: Any) -> None:
     step, _ = training(model, clock, clip_norm=0.5)
     batch = a_slice(8)
     step.propagate(batch)

@@ -62,6 +62,10 @@ class Model(torch.nn.Module):
         self.register_buffer("mean", torch.zeros(3))
         self.register_buffer("count", torch.tensor(7))
 
+    @property
+    def shared_parameters(self) -> list[torch.nn.Parameter]:
+        return list(self.parameters())
+
 
 def check_synchronizer(group: Group, *, own_collective: bool) -> None:
     rank, size = group.rank, group.size

@@ -1,0 +1,1 @@
+"""P3's execution: the first layer is split among devices by columns of the features."""
