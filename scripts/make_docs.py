@@ -26,21 +26,27 @@ import yaml
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
-from gnnscale.runtime.settings import EvaluateConfig, PrepareConfig, TrainConfig
+from gnnscale.runtime.settings import (
+    EvaluateConfig,
+    PartitionConfig,
+    PrepareConfig,
+    TrainConfig,
+)
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "gnnscale" / "configs"
 NOTE = "<!-- Made by scripts/make_docs.py: change its source, then run it. -->\n"
 COMMANDS: dict[str, type[Any]] = {
     "prepare": PrepareConfig,
+    "partition": PartitionConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "simulate": SimulateConfig,
     "doctor": DoctorConfig,
 }
 GROUPS = (
-    *("dataset", "sampler", "model", "optimizer", "runtime", "device_plan", "partitioner", "platform"),
-    "experiment",
+    *("dataset", "partitioner", "sampler", "model", "optimizer", "runtime", "device_plan"),
+    *("platform", "experiment"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 #: Groups whose choices are of one class, which tells nothing about them.

@@ -20,7 +20,13 @@ from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
-from gnnscale.runtime.settings import EvaluateConfig, PrepareConfig, RuntimeConfig, TrainConfig
+from gnnscale.runtime.settings import (
+    EvaluateConfig,
+    PartitionConfig,
+    PrepareConfig,
+    RuntimeConfig,
+    TrainConfig,
+)
 from gnnscale.runtime.telemetry.records import StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
@@ -64,7 +70,7 @@ def test_every_folder_is_a_known_group() -> None:
     ("group", "name"), [(group, name) for group in GROUPS for name in names(group)]
 )
 def test_every_option_is_instantiated(group: str, name: str) -> None:
-    command = "simulate" if group == "platform" else "train"
+    command = {"platform": "simulate", "partitioner": "partition"}.get(group, "train")
     node = compose(command, [f"{group}={name}"])[group]
     for key in OmegaConf.missing_keys(node):
         OmegaConf.update(node, key, "some/path")
@@ -78,6 +84,7 @@ def test_commands_are_instantiated() -> None:
     assert typed(compose("train"), TrainConfig).resume is None
     assert typed(compose("evaluate", ["run=x"]), EvaluateConfig).run == Path("x")
     assert typed(compose("prepare"), PrepareConfig).force is False
+    assert typed(compose("partition"), PartitionConfig).num_parts == 4
     assert typed(compose("doctor"), DoctorConfig).calibrate is False
     assert typed(compose("simulate"), SimulateConfig).dataset is None
 

@@ -32,6 +32,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "prepare": "raw files to a graph store",
+    "partition": "a graph to parts, one for each device",
     "train": "train a model, by default a small one on a synthetic graph",
     "evaluate": "measure the best checkpoint of a run: run=DIR",
     "simulate": "predict training on a platform, without training",

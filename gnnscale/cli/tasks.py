@@ -34,6 +34,32 @@ def prepare(options: DictConfig) -> None:
     print(config.dataset.prepare(force=config.force))
 
 
+def partition(options: DictConfig) -> None:
+    """Divide a graph into parts, show them, and draw ``partition.svg`` beside them."""
+    from rich.console import Console
+
+    from gnnscale.files import write_atomically
+    from gnnscale.partition import PICTURE_FILE, make_partition, read_partition
+    from gnnscale.report.partition import draw, print_partition
+    from gnnscale.runtime.settings import PartitionConfig
+
+    config = typed(options, PartitionConfig)
+    graph = config.dataset.open()
+    path = make_partition(
+        config.partitioner,
+        graph,
+        num_parts=config.num_parts,
+        num_hops=config.num_hops,
+        num_threads=config.num_threads,
+        force=config.force,
+    )
+    made = read_partition(path, graph)
+    print_partition(made, graph=graph.name, console=Console())
+    if not (path / PICTURE_FILE).exists():
+        write_atomically(path / PICTURE_FILE, draw(made, graph=graph.name))
+    print(path)
+
+
 def train(options: DictConfig) -> None:
     """Train, and write ``summary.json`` into the run directory whatever the end."""
     # A job of a sweep begins now, whenever the command did.
@@ -167,6 +193,7 @@ def simulate(options: DictConfig) -> None:
 
 TASKS: dict[str, Callable[[Any], None]] = {
     "prepare": prepare,
+    "partition": partition,
     "train": train,
     "evaluate": evaluate,
     "simulate": simulate,

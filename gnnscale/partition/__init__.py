@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnnscale.partition.by_id import Hash, Random, Range
 from gnnscale.partition.figures import PartFigures, PartitionFigures
-from gnnscale.partition.make import make_partition
+from gnnscale.partition.make import PICTURE_FILE, make_partition
 from gnnscale.partition.p3 import P3
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig
 from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
@@ -14,6 +14,7 @@ from gnnscale.partition.whole import NoPartitioner
 __all__ = [
     "NO_PART",
     "P3",
+    "PICTURE_FILE",
     "UNREACHED",
     "Forecast",
     "Hash",

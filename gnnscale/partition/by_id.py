@@ -23,6 +23,8 @@ from gnnscale.sampler.seed_order import labelled_vertices
 __all__ = ["Hash", "Random", "Range"]
 
 _SLICE_VERTICES = 1 << 20
+#: Of a slice, for each of its vertices: ids and their hashes.
+_SLICE_BYTES = 48
 #: Tells the stream of this module from others of the same seed.
 _STREAM = 0x70617274
 
@@ -57,7 +59,8 @@ class _ById(PartitionerConfig):
     ) -> Forecast:
         """Return what ``assign`` will take; it reads no topology."""
         return Forecast(
-            memory_bytes=self._vertex_bytes * graph.num_vertices + 48 * _SLICE_VERTICES,
+            memory_bytes=self._vertex_bytes * graph.num_vertices
+            + _SLICE_BYTES * min(graph.num_vertices, _SLICE_VERTICES),
             seconds=1e-9 * self._vertex_ns * graph.num_vertices,
         )
 

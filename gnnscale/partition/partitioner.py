@@ -40,7 +40,8 @@ class PartitionerConfig(ABC):
     """Base of the configuration group ``partitioner``.
 
     Attributes:
-        num_parts: number of parts; None for one for each device of the plan.
+        num_parts: number of parts; None for one for each device of the plan, and 4 where there is
+            none (``gnnscale partition``).
         store: directory of the partition; None for a name of its own in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/partitions``.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "count", "gib", "milliseconds", "percent", "signed_percent"]
+__all__ = ["ABSENT", "count", "gib", "milliseconds", "percent", "short", "signed_percent"]
 
 ABSENT = "–"
 
@@ -15,6 +15,19 @@ def count(value: float | None) -> str:
         return f"{value:,.0f}"
     decimals = 2 if abs(value) >= 1 else 3
     return f"{value:.{decimals}f}"
+
+
+def short(number: int) -> str:
+    """Return a whole number in five characters at most: 1,234, 56.7k, 8.90M."""
+    if number < 10_000:
+        return f"{number:,}"
+    power = (len(str(number)) - 1) // 3
+    # 999,950 would become 1000k.
+    if round(number / 1000**power, 0) >= 1000:
+        power += 1
+    value = number / 1000**power
+    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{decimals}f}{('', 'k', 'M', 'G', 'T')[power]}"
 
 
 def gib(num_bytes: float | None) -> str:

@@ -1,4 +1,7 @@
-"""The options of commands: ``prepare``, ``train`` and ``evaluate`` as typed, checked records."""
+"""The options of commands: ``prepare``, ``partition``, ``train`` and ``evaluate``.
+
+They are typed records that check themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
-from gnnscale.partition import NoPartitioner, PartitionerConfig
+from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled
@@ -21,6 +24,7 @@ __all__ = [
     "COMPUTE_DTYPES",
     "INFERENCE",
     "EvaluateConfig",
+    "PartitionConfig",
     "PrepareConfig",
     "RuntimeConfig",
     "TrainConfig",
@@ -32,6 +36,8 @@ COMPUTE_DTYPES = ("float32", "bfloat16")
 INFERENCE = ("exact", "sampled")
 
 _MAX_PREFETCH_DEPTH = 1024
+#: Parts where neither options nor the devices of a run say how many.
+_NUM_PARTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,34 @@ class PrepareConfig:
 
     dataset: Dataset
     force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionConfig:
+    """A partition to make.
+
+    Attributes:
+        dataset: the graph that is divided.
+        partitioner: how.
+        num_threads: threads to use; the result does not depend on it.
+        num_hops: layers of the model that will be trained, which some partitioners look at.
+        force: make it again where it exists.
+    """
+
+    dataset: Dataset
+    partitioner: PartitionerConfig
+    num_threads: int
+    num_hops: int = 2
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        check_range("num_threads", self.num_threads, 1, MAX_THREADS)
+        check_range("num_hops", self.num_hops, 1, UNREACHED - 1)
+
+    @property
+    def num_parts(self) -> int:
+        """Parts that are asked for, 4 where no number is."""
+        return self.partitioner.num_parts or _NUM_PARTS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ def test_help_lists_the_commands_without_torch(gnnscale: Command) -> None:
 
 def test_an_unknown_command(gnnscale: Command) -> None:
     one_line(gnnscale("trian"), "trian: unknown command, did you mean 'train'?")
-    one_line(gnnscale("xyz"), "commands are prepare, train, evaluate, simulate, doctor")
+    one_line(gnnscale("xyz"), "commands are prepare, partition, train, evaluate, simulate, doctor")
 
 
 def test_help_and_configuration_of_a_command_need_no_torch(gnnscale: Command) -> None:
@@ -132,6 +132,7 @@ def test_completion(gnnscale: Command) -> None:
     assert "model.hidden=" in complete("gnnscale train optimizer=sgd model.hi")
     assert "config=cora_gcn" in complete("gnnscale train config=co")
     assert complete("gnnscale evaluate inf") == ["inference="]
+    assert "partitioner=hash" in complete("gnnscale partition partitioner=")
 
 
 def test_prepare_prints_the_store(gnnscale: Command) -> None:
@@ -140,6 +141,37 @@ def test_prepare_prints_the_store(gnnscale: Command) -> None:
     before = (store / "meta.json").stat().st_mtime_ns
     assert path_written(gnnscale("prepare", *TINY[:4], "force=true")) == store
     assert (store / "meta.json").stat().st_mtime_ns != before
+
+
+def test_partition_prints_the_parts(gnnscale: Command) -> None:
+    options = (*TINY[:4], "num_threads=1", "partitioner=random")
+    answer = gnnscale("partition", *options, "partitioner.num_parts=3")
+    path = path_written(answer)
+    assert {each.name for each in path.iterdir()} == {
+        *("partition.json", "partition.npz", "partition.svg")
+    }
+    said = json.loads((path / "partition.json").read_text())
+    assert (said["algorithm"], said["num_parts"]) == ("random", 3)
+    assert "3 parts by random" in answer.stdout
+    assert f"replication factor {said['replication_factor']:.2f}" in answer.stdout
+    assert "into 3 parts by random in " in answer.stderr
+    again = gnnscale("partition", *options, "partitioner.num_parts=3")
+    assert again.stdout == answer.stdout
+    assert again.stderr == ""
+    four = path_written(gnnscale("partition", *options))
+    assert json.loads((four / "partition.json").read_text())["num_parts"] == 4
+
+
+def test_a_sweep_over_partitioners(gnnscale: Command, environment: dict[str, str]) -> None:
+    sweep = ("-m", "partitioner=hash,range", "partitioner.num_parts=2,700")
+    answer = gnnscale("partition", *TINY[:4], "num_threads=1", *sweep)
+    assert answer.returncode == 1
+    assert answer.stderr.count("partitioner.num_parts=700: ") == 2
+    assert "Traceback" not in answer.stderr
+    assert "2 parts by hash" in answer.stdout
+    assert "2 parts by range" in answer.stdout
+    folder = Path(environment["GNNSCALE_HOME"]) / "partitions"
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
 def test_train_then_evaluate(gnnscale: Command, trained: tuple[Path, Answer]) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gnnscale.report.figures import count, gib, milliseconds, percent, signed_percent
+from gnnscale.report.figures import count, gib, milliseconds, percent, short, signed_percent
 
 
 def test_figures_by_hand() -> None:
@@ -12,6 +12,10 @@ def test_figures_by_hand() -> None:
     ]
     assert [gib(value) for value in (None, 0, 3 << 29, 5 << 20)] == [
         *("–", "0.00 GiB", "1.50 GiB", "5.0 MiB")
+    ]
+    numbers = (0, 9_999, 10_000, 99_949, 99_950, 999_499, 999_500, 1_234_567, 3 * 10**12)
+    assert [short(number) for number in numbers] == [
+        *("0", "9,999", "10.0k", "99.9k", "100k", "999k", "1.00M", "1.23M", "3.00T")
     ]
     assert [percent(0.284), percent(None)] == ["28 %", "–"]
     assert [signed_percent(-0.121), signed_percent(0.05)] == ["-12 %", "+5 %"]
