@@ -63,6 +63,7 @@ class Access:
         hits: found in the device's own cache.
         peer_hits: found in the cache of a peer device.
         misses: found in neither. Without a cache there are neither hits nor misses.
+        host_bytes: bytes of distinct rows, or lists, that were read in the host's memory.
         link_bytes: bytes over the link between host and device.
         link_requests: requests over that link, of the size that the device names.
         peer_bytes: bytes from peers.
@@ -71,6 +72,7 @@ class Access:
     hits: int = 0
     peer_hits: int = 0
     misses: int = 0
+    host_bytes: int = 0
     link_bytes: int = 0
     link_requests: int = 0
     peer_bytes: int = 0

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gnnscale.stages import STAGES, Access, StageTimes, Traffic
 
-COUNTS = st.lists(st.integers(0, 2**40), min_size=12, max_size=12)
+COUNTS = st.lists(st.integers(0, 2**40), min_size=14, max_size=14)
 
 
 def test_stages_are_in_the_order_of_the_pipeline() -> None:

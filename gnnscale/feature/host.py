@@ -12,7 +12,7 @@ from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.feature.store import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
-from gnnscale.stages import Traffic
+from gnnscale.stages import Access, Traffic
 
 __all__ = ["HostFeatures"]
 
@@ -70,7 +70,8 @@ class HostFeatures(FeatureStore):
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         out = ops.empty((len(vertices), self.width), dtype)
-        return ops.gather(self._rows, vertices, out=out, num_threads=num_threads), Traffic()
+        rows = ops.gather(self._rows, vertices, out=out, num_threads=num_threads)
+        return rows, self._read(vertices)
 
     def aggregate(
         self,
@@ -86,4 +87,7 @@ class HostFeatures(FeatureStore):
         write_aggregated(
             self._rows, block, aggregation, out=out, ids=vertices, num_threads=num_threads
         )
-        return out, Traffic()
+        return out, self._read(vertices)
+
+    def _read(self, vertices: NDArray[Any]) -> Traffic:
+        return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))

@@ -29,12 +29,18 @@ __all__ = ["SweepReport", "collect", "over_seeds"]
 _COLUMNS = (
     *("status", "epochs", "best_epoch", "valid_metric", "test_metric"),
     *("epoch_time_s", "mteps", "speed_up"),
+    *("edge_cut_fraction", "replication_factor", "step_mb"),
 )
+#: Columns that only sweeps over partitions show.
+_OF_PARTS = ("edge_cut_fraction", "replication_factor", "step_mb")
 _FILE_WIDTH = 160
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options that change how a run is executed: sweeping them compares times. A name before a dot
 #: stands for its whole group.
-_EXECUTION = ("experiment", "config", "device_plan", "runtime", "num_threads")
+_EXECUTION = (
+    *("algorithm", "experiment", "config", "device_plan", "partitioner", "runtime"),
+    "num_threads",
+)
 
 
 class SweepReport(Callback):
@@ -69,7 +75,9 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median. Where
     the sweep varies how runs are executed, ``speed_up`` is the first job's ``epoch_time_s`` over
     this one's; it is None otherwise, and where either job has no such time. ``figures`` is the
-    kind of a job's figures, None where it has none.
+    kind of a job's figures, None where it has none. ``edge_cut_fraction`` and
+    ``replication_factor`` are those of its partition, and ``step_mb`` is what a step reads in host
+    memory, and moves over links and from other devices, in MB.
     """
     found = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
@@ -89,6 +97,7 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 **{name: summary.get(name) for name in (*_COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
                 "figures": summary.get("figures"),
+                **_of_parts(summary),
             }
         )
     if _compares_times(varied):
@@ -97,6 +106,17 @@ def collect(directory: Path) -> list[dict[str, Any]]:
             mine = job["epoch_time_s"]
             job["speed_up"] = first / mine if first and mine else None
     return jobs
+
+
+def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
+    """Return what a summary says of parts, and of what they make a step move."""
+    partition, moved = summary.get("partition") or {}, summary.get("step_bytes") or {}
+    parts = [moved[name] for name in ("host", "link", "peers") if name in moved]
+    return {
+        "edge_cut_fraction": partition.get("edge_cut_fraction"),
+        "replication_factor": partition.get("replication_factor"),
+        "step_mb": sum(parts) / 1e6 if parts else None,
+    }
 
 
 def _job(directory: Path) -> tuple[int, dict[str, str]] | None:
@@ -117,6 +137,7 @@ def _summary(file: Path) -> dict[str, Any]:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         mean = (summary.get("epoch_time_s") or {}).get("median")
         figures = [summary.get(name) for name in (*_COLUMNS[1:5], "mteps")]
+        figures += _of_parts(summary).values()
         plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
         if plain and isinstance(summary.get("figures"), (str, type(None))):
             return dict(summary)
@@ -199,10 +220,13 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
     compared = any(job["speed_up"] is not None for job in jobs)
     figures = [*("status", "epochs", "best epoch"), f"valid {metric}", f"test {metric}"]
     figures += ["s/epoch", "MTEPS", *(["speed-up"] if compared else [])]
+    divided = any(job["replication_factor"] is not None for job in jobs)
+    figures += ["cut", "replication", "MB/step"] if divided else []
+    hidden = {*(() if compared else ["speed_up"]), *(() if divided else _OF_PARTS)}
     for heading in ("job", *options, *figures):
         table.add_column(escape(heading), justify="left" if heading == "status" else "right")
     for job in jobs:
-        values = [job[name] for name in _COLUMNS if compared or name != "speed_up"]
+        values = [job[name] for name in _COLUMNS if name not in hidden]
         table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
     console.print(table)
     for kind in dict.fromkeys(job["figures"] for job in jobs):

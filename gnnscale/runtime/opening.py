@@ -116,8 +116,25 @@ def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
         )
     devices = state.config.device_plan.parsed()
     state.first_plan = agree_on_plan(search, devices, state.group, partial(_profile, state))
-    state.predicted = None if search is None else search.predicted
+    if search is not None:
+        state.predicted = search.predicted
+        state.step_bytes = search.step_bytes()
+        _tell_bytes(state)
     state.planning_s = time.perf_counter() - begin
+
+
+def _tell_bytes(state: TrainState) -> None:
+    """Say what a step over parts moves, and what it would with the other kind of first layer."""
+    found = state.step_bytes
+    if found is None or state.partition is None:
+        return
+    ways = {"p3": found.p3, "data_parallel": found.data_parallel}
+    mine = "data_parallel" if state.split is None else "p3"
+    other = "p3" if mine == "data_parallel" else "data_parallel"
+    log.info(
+        f"a step is expected to move {ways[mine] / 1e6:,.1f} MB ({mine}); "
+        f"{ways[other] / 1e6:,.1f} MB as {other}, so that {found.cheaper} moves less"
+    )
 
 
 def _profile(state: TrainState, plan: DevicePlan) -> PlanProfile:
@@ -229,6 +246,7 @@ def _open(
         order=order,
         model=model,
         trained=trained,
+        partition=None if partition is None else partition.figures,
         split=None if split is None else split.weights(optimizer),
         backend=backend,
         stages=Stages(backend, exchange),

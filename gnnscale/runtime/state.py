@@ -14,8 +14,10 @@ from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.optimizer.state import optimizer_state
+from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.prefetch import Pipeline
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
@@ -60,6 +62,8 @@ class TrainState:
         steps_done: over all epochs; with the seed it fixes samples and dropout.
         predicted: what the performance model says of the plan that the run begins with.
         planning_s: seconds that finding this plan took.
+        partition: what is known of the devices' parts; None where the graph is whole.
+        step_bytes: what a step is expected to move, on rank 0; None where no layer can be split.
     """
 
     config: TrainConfig
@@ -82,6 +86,8 @@ class TrainState:
     steps_done: int = 0
     predicted: Prediction | None = None
     planning_s: float = 0.0
+    partition: PartitionFigures | None = None
+    step_bytes: StepBytes | None = None
     first_plan: DevicePlan = field(init=False)
     schedule: Schedule = field(init=False)
     pipeline: Pipeline[BatchSlice] = field(init=False)
@@ -160,4 +166,7 @@ class TrainState:
             planning_s=self.planning_s,
             test_metric=test_metric,
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
+            steps_per_epoch=self.order.steps_per_epoch,
+            partition=self.partition,
+            step_bytes=self.step_bytes,
         )

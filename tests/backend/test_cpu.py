@@ -15,7 +15,7 @@ from gnnscale.model import GraphSAGE
 from gnnscale.model.loss import seed_loss
 from gnnscale.plan import Cpu, Threads
 from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import Traffic
+from gnnscale.stages import Access, Traffic
 
 
 def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
@@ -29,7 +29,9 @@ def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
     batch = backend.sample(np.array([0, 3]), 7)
     assert batch.seeds.tolist() == [0, 3]
     resident = backend.transfer(batch, backend.load(batch))
-    assert (resident.num_bytes, resident.traffic) == (0, Traffic())
+    # Rows of two features.
+    read = Traffic(rows=Access(host_bytes=len(batch.input_vertices) * 8))
+    assert (resident.num_bytes, resident.traffic) == (0, read)
     backend.propagate(resident, 0.25)
     outcome = backend.finish(resident)
     assert (outcome.num_edges, outcome.num_vertices) == (batch.num_edges, batch.num_vertices)

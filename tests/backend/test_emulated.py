@@ -104,7 +104,11 @@ def test_a_transfer_takes_the_links_time(
     seconds, arrived = clock.took(lambda: backend(device).transfer(batch, inputs))
     assert seconds == 0.1
     assert arrived.traffic == Traffic(
-        rows=Access(link_bytes=rows, link_requests=-(-rows // 128)),
+        rows=Access(
+            host_bytes=len(batch.input_vertices) * 20 * 4,
+            link_bytes=rows,
+            link_requests=-(-rows // 128),
+        ),
         lists=Access(link_bytes=lists, link_requests=-(-lists // 128)),
     )
 
@@ -193,7 +197,7 @@ def test_an_emulated_processor_transfers_nothing(
     inputs = found.load(batch)
     seconds, resident = clock.took(lambda: found.transfer(batch, inputs))
     assert seconds == 0.0
-    assert resident.traffic == Traffic()
+    assert resident.traffic == inputs.traffic
     assert clock.took(lambda: found.propagate(resident, 1.0))[0] == 0.05
     into = [torch.zeros_like(parameter) for parameter in model.parameters()]
     assert clock.took(lambda: found.gradients_out(into))[0] == 0.0

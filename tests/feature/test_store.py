@@ -25,7 +25,8 @@ def test_a_store_that_wraps_a_store_has_its_rows(held: set[int], asked: list[int
     rows, traffic = store.gather(vertices, dtype=torch.float32, num_threads=1)
     assert torch.equal(rows, torch.from_numpy(ROWS[vertices]))
     hits = sum(vertex in held for vertex in asked)
-    assert traffic == Traffic(rows=Access(hits=hits, misses=len(asked) - hits))
+    misses = len(asked) - hits
+    assert traffic == Traffic(rows=Access(hits=hits, misses=misses, host_bytes=16 * misses))
 
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])
@@ -42,13 +43,14 @@ def test_aggregating_what_was_gathered_is_aggregating_while_reading(
         dst_scale=generator.standard_normal(block.num_dst).astype(np.float32),
     )
     arguments = (batch.input_vertices, block, aggregation)
-    direct, nothing = HostFeatures.of(graph).aggregate(*arguments, dtype=dtype, num_threads=2)
+    direct, read = HostFeatures.of(graph).aggregate(*arguments, dtype=dtype, num_threads=2)
     apart, traffic = (
         HoldEvenVertices().open(graph).aggregate(*arguments, dtype=dtype, num_threads=2)
     )
     assert torch.equal(direct, apart)
     assert direct.shape == (block.num_dst, aggregation.width(graph.num_features))
-    assert nothing == Traffic()
+    assert read == Traffic(rows=Access(host_bytes=block.num_src * 80))
+    assert traffic.rows.host_bytes == traffic.rows.misses * 80
     assert traffic.rows.hits + traffic.rows.misses == block.num_src
     assert traffic.rows.hits > 0 < traffic.rows.misses
 

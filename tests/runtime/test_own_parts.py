@@ -60,7 +60,8 @@ def test_a_store_that_holds_rows_tells_what_it_found(launched: Any, tmp_path: Pa
     for rank in range(2):
         found = [step["traffic"]["rows"] for step in run.of_device(rank)]
         hits, misses = (sum(each[name] for each in found) for name in ("hits", "misses"))
-        assert all(each.keys() == {"hits", "misses"} for each in found)
+        assert all(each.keys() == {"hits", "misses", "host_bytes"} for each in found)
+        assert sum(each["host_bytes"] for each in found) == misses * 8 * 4
         assert min(hits, misses) > 0
         device = run.summary["devices"][rank]
         assert device["feature_hit_rate"] == hits / (hits + misses)
@@ -68,7 +69,9 @@ def test_a_store_that_holds_rows_tells_what_it_found(launched: Any, tmp_path: Pa
         assert device["traffic"]["rows"]["hits"] == round(hits / 3)
         assert percent(hits / (hits + misses)) in run.page
         assert known.summary["devices"][rank]["feature_hit_rate"] is None
-        assert all("traffic" not in step for step in known.of_device(rank))
+        read = [step["traffic"] for step in known.of_device(rank)]
+        assert all(each.keys() == {"rows"} for each in read)
+        assert all(each["rows"].keys() == {"host_bytes"} for each in read)
     assert "feature hits" in run.page
     assert "feature hits" not in known.page
 

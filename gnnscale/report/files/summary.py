@@ -18,6 +18,7 @@ from gnnscale.report.devices import least_real
 from gnnscale.stages import STAGES, Traffic
 
 if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
+    from gnnscale.partition import PartitionFigures
     from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
 
 __all__ = [
@@ -88,8 +89,38 @@ def summarise(
             _device(share.device, list(run.epochs_of(rank).values()))
             for rank, share in enumerate(run.plan.shares)
         ],
+        "partition": _partition(run.partition),
+        "step_bytes": _step_bytes(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
+    }
+
+
+def _partition(figures: PartitionFigures | None) -> dict[str, Any] | None:
+    """What is known of the devices' parts, without what is known of each."""
+    if figures is None:
+        return None
+    left_out = ("parts", "cut", "predicted", "peak_rss_bytes")
+    return {name: each for name, each in vars(figures).items() if name not in left_out}
+
+
+def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
+    """Bytes that a step moves over all devices: means of all steps, and what was expected."""
+    if not run.history or not run.steps_per_epoch:
+        return None
+    total = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
+    steps = len(run.history) * run.steps_per_epoch
+    expected = run.step_bytes
+    return {
+        "host": (total.rows.host_bytes + total.lists.host_bytes) / steps,
+        "link": total.link_bytes / steps,
+        "peers": (total.rows.peer_bytes + total.lists.peer_bytes) / steps,
+        "expected": expected
+        and {
+            "data_parallel": expected.data_parallel,
+            "p3": expected.p3,
+            "cheaper": expected.cheaper,
+        },
     }
 
 

@@ -15,6 +15,7 @@ from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.plan.perf.predict import Correction
+from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import measure_workload
 from gnnscale.plan.planner import plan_devices, predict
 from gnnscale.runtime.planning.profile import PlanProfile
@@ -91,6 +92,8 @@ class PlanSearch:
             num_steps=self._num_steps,
         )
         self._workloads = [workload.on(device) for device in self._devices]
+        self._first = model.layer(0)
+        self._id_bytes = graph.indices.itemsize
         first = next(iter(order.epoch(0)))
         #: Seeds of each device, where the user or the seed order fixes them.
         self._split = config.device_plan.split or (
@@ -107,6 +110,22 @@ class PlanSearch:
         useless = nothing_to_choose or len(first.seeds) < config.batch_size
         self._rehearsals = 0 if useless else self._how_many_pay()
         self.converged = not self._rehearsals
+
+    def step_bytes(self) -> StepBytes | None:
+        """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
+
+        None for one device, and where the first layer cannot be split (see ``StepBytes``).
+        """
+        if not self._first.splits_columns or len(self._devices) < 2:
+            return None
+        pairs = zip(self._workloads, self.plan.split, strict=True)
+        return step_bytes(
+            [workload.size(num_seeds) for workload, num_seeds in pairs],
+            widths=self._workloads[0].widths,
+            feature_bytes=self._workloads[0].feature_bytes,
+            num_first_weights=sum(each.numel() for each in self._first.parameters()),
+            id_bytes=self._id_bytes,
+        )
 
     def learn(self, rehearsed: Sequence[PlanProfile]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""

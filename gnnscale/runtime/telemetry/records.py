@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.partition import PartitionFigures
 from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.stages import StageTimes, Traffic
 
 __all__ = [
@@ -166,6 +168,10 @@ class TrainResult:
         planning_s: seconds that finding ``plan`` took, rehearsals included.
         test_metric: under the weights of ``best_epoch``; None where the run did not get there.
         stopped_early: whether patience ran out before the last epoch.
+        steps_per_epoch: steps of an epoch; None before a run has begun.
+        partition: what is known of the parts that the devices have; None where the graph is whole.
+        step_bytes: what a step is expected to move, data-parallel and as P3 does; None where the
+            model cannot be split.
     """
 
     dataset: str
@@ -179,6 +185,9 @@ class TrainResult:
     planning_s: float | None = None
     test_metric: float | None = None
     stopped_early: bool = False
+    steps_per_epoch: int | None = None
+    partition: PartitionFigures | None = None
+    step_bytes: StepBytes | None = None
 
     @property
     def best_epoch(self) -> int | None:

@@ -1,0 +1,85 @@
+"""Bytes that a step moves: data-parallel, and with a first layer that is split by columns (P3).
+
+P3 (Gandhi and Iyer, OSDI 2021, section 3.2) moves rows of the first hidden layer between devices,
+where data parallelism moves input features to them. It is the cheaper one where |V^0|·f^0 is large
+against |V^1|·f^1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gnnscale.model.cost import BYTES_PER_FEATURE
+from gnnscale.plan.perf.equations import BatchSize
+
+__all__ = ["StepBytes", "step_bytes"]
+
+#: Destinations, sources, edges, and whether edges carry their importance: int32 each.
+_HEADER_BYTES = 16
+#: A destination's number of edges, and an edge's source.
+_INDEX_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBytes:
+    """Bytes of a step over all devices, either way; each where it is received.
+
+    Attributes:
+        features: of input rows to the devices, data-parallel.
+        first_gradients: of the gradients of W¹, data-parallel: a ring of the devices.
+        blocks: of input blocks between devices, P3.
+        partials: of partial products and of their gradients between devices, P3.
+    """
+
+    features: float
+    first_gradients: float
+    blocks: float
+    partials: float
+
+    @property
+    def data_parallel(self) -> float:
+        """Bytes where every device has the whole first layer."""
+        return self.features + self.first_gradients
+
+    @property
+    def p3(self) -> float:
+        """Bytes where each device has some columns of it, and of the features in its memory."""
+        return self.blocks + self.partials
+
+    @property
+    def cheaper(self) -> str:
+        """Which way moves fewer bytes: ``p3`` or ``data_parallel``."""
+        return "p3" if self.p3 < self.data_parallel else "data_parallel"
+
+
+def step_bytes(
+    sizes: Sequence[BatchSize],
+    *,
+    widths: Sequence[int],
+    feature_bytes: int,
+    num_first_weights: int,
+    id_bytes: int = 4,
+) -> StepBytes:
+    """Return what a step moves whose devices have mini-batches of ``sizes``.
+
+    Args:
+        sizes: of each device's mini-batch.
+        widths: f^0 to f^L.
+        feature_bytes: bytes of a stored feature.
+        num_first_weights: elements of W¹.
+        id_bytes: bytes of a vertex id.
+    """
+    others = len(sizes) - 1
+    return StepBytes(
+        features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,
+        first_gradients=2 * others * num_first_weights * BYTES_PER_FEATURE,
+        blocks=others * sum(_block_bytes(size, id_bytes) for size in sizes),
+        partials=2 * others * sum(s.vertices[1] for s in sizes) * widths[1] * BYTES_PER_FEATURE,
+    )
+
+
+def _block_bytes(size: BatchSize, id_bytes: int) -> float:
+    """Bytes of an input block: its vertices, a count a destination, and a source an edge."""
+    indices = (size.vertices[1] + size.edges[0]) * _INDEX_BYTES
+    return _HEADER_BYTES + size.vertices[0] * id_bytes + indices
