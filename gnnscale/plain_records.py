@@ -65,13 +65,11 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
         return _checked(other, value, where)
     if is_dataclass(hint):
         return record_from(hint, value, where=where)  # type: ignore[arg-type]
-    if hint is float and type(value) in (int, float) and math.isfinite(value):
+    # Wider numbers have no place in an array, and the widest no float.
+    fits = type(value) is not int or -_64 <= value < _64
+    if hint is float and type(value) in (int, float) and fits and math.isfinite(value):
         return float(value)
-    if (
-        hint in (int, str, bool)
-        and type(value) is hint
-        and (hint is not int or -_64 <= value < _64)
-    ):
+    if hint in (int, str, bool) and type(value) is hint and fits:
         return value
     if origin is dict and isinstance(value, Mapping):
         return {

@@ -53,6 +53,7 @@ def test_a_record_by_hand() -> None:
         ({"limit": math.nan}, "w.limit: nan is no float"),
         ({"limit": math.inf}, "w.limit"),
         ({"limit": "1"}, "w.limit"),
+        ({"limit": 10**400}, "w.limit"),
         ({"parts": 5}, "w.parts"),
         ({"parts": [5]}, "w.parts.0: 5 is no record"),
         ({"parts": [{"share": 1.0}]}, "w.parts.0: threads is missing"),

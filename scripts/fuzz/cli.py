@@ -25,12 +25,14 @@ CAMPAIGNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "short": (
         ("readers", "--cases=1300"),
         ("store", "--cases=1200"),
+        ("partition", "--cases=1500"),
         ("ops", "--cases=46000", "--sanitize"),
         ("commands", "--cases=30"),
     ),
     "long": (
         ("readers", "--cases=90000"),
         ("store", "--cases=10000"),
+        ("partition", "--cases=100000"),
         ("ops", "--cases=2300000", "--sanitize"),
         ("commands", "--cases=2000"),
     ),

@@ -6,7 +6,7 @@ from ..case import Target
 
 __all__ = ["TARGETS", "target_named"]
 
-TARGETS = ("readers", "store", "ops", "commands")
+TARGETS = ("readers", "store", "partition", "ops", "commands")
 
 
 def target_named(name: str, only: str | None = None) -> Target:
@@ -19,6 +19,10 @@ def target_named(name: str, only: str | None = None) -> Target:
         from .store import Stores
 
         return Stores()
+    if name == "partition":
+        from .partition import Partitions
+
+        return Partitions()
     if name.startswith("ops"):
         from .ops import Ops
 

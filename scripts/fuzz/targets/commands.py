@@ -23,7 +23,7 @@ __all__ = ["Commands"]
 #: One case in so many is a process of its own, as a user would start it.
 _PROCESS = 60
 #: Lines that tell what happens, ahead of the one that tells why it ended.
-_PROGRESS = ("starting", "preparing ", "epoch ", "resuming ", "[", "\t")
+_PROGRESS = ("starting", "preparing ", "partitioning ", "epoch ", "resuming ", "[", "\t")
 _OTHERS = ("pymp-", "torchinductor_")
 _FILES = {"file.txt": b"text\n", "my.yaml": b"seed: 3\n"}
 _INPUTS = ("run", "my.yaml", "dir", "file.txt", "fifo")
@@ -47,6 +47,7 @@ class Commands:
 
         import gnnscale.cli
         import gnnscale.plan.simulator
+        import gnnscale.report.partition
         import gnnscale.report.terminal.live
         import gnnscale.runtime.evaluation.evaluate
         import gnnscale.runtime.processes.launch  # noqa: F401
@@ -180,7 +181,7 @@ def _left(folder: Path, made: Input, status: int) -> Outcome | None:
     if left:
         return Outcome("left files", "in the temporary folder", str(left))
     if any(path.name.endswith((".partial", ".spool")) for path in (folder / "home").rglob("*")):
-        return Outcome("left files", "half a store")
+        return Outcome("left files", "half a store or partition")
     begun = list((folder / "cwd").rglob("summary.json"))
     new = [path.name for path in (folder / "cwd").iterdir() if path.name not in _INPUTS]
     if status and new and not begun and not made.options["valid"]:

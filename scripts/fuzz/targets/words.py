@@ -19,12 +19,20 @@ TINY = _words("""
 """)
 _VALID = {
     "prepare": TINY[:4],
+    "partition": (*TINY[:4], "num_threads=1", "partitioner.num_parts=3"),
     "train": TINY,
     "simulate": ("accelerators=[1,2]",),
     "evaluate": ("run=run", "num_threads=1"),
     "doctor": (),
 }
-_COMMANDS = ("prepare",) * 4 + ("train",) * 8 + ("simulate",) * 3 + ("evaluate",) * 3 + ("doctor",)
+_COMMANDS = (
+    *("prepare",) * 4,
+    *("partition",) * 3,
+    *("train",) * 8,
+    *("simulate",) * 3,
+    *("evaluate",) * 3,
+    "doctor",
+)
 #: Options of which large values are allowed and take long; they get wrong values alone.
 _LONG = _words("""
     epochs dataset.num_vertices dataset.num_edges dataset.num_features dataset.num_classes
@@ -42,14 +50,15 @@ _OPTIONS = (
     sampler.fanouts sampler.replace sampler.layer_sizes runtime.prefetch
     runtime.prefetch_depth runtime.compute_dtype runtime.eval_every runtime.patience
     runtime.clip_norm runtime.inference device_plan device_plan.devices device_plan.split
-    accelerators graph platform hybrid prefetch fused calibrate store hydra.job.name hydra.verbose
-    hydra.output_subdir hydra.job.chdir hydra/job_logging hydra/launcher hydra.searchpath
+    partitioner partitioner.num_parts partitioner.store partitioner.seed partitioner._target_
+    num_hops accelerators graph platform hybrid prefetch fused calibrate store hydra.job.name
+    hydra.verbose hydra.output_subdir hydra.job.chdir hydra/job_logging hydra/launcher hydra.searchpath
     hydra.nothing hydra platform.name a.b.c _target_ 0 - epoch dataset. .dataset dataset..name
     """),
     *("", " ", "\u202e"),
 )
 #: Options whose value is a path that is written to.
-_PATHS = ("hydra.run.dir", "hydra.sweep.dir", "dataset.store")
+_PATHS = ("hydra.run.dir", "hydra.sweep.dir", "dataset.store", "partitioner.store")
 _PATH_VALUES = (
     *_words("/proc/x /dev/full /dev/null/x /dev/null fifo file.txt file.txt/x null dir [1] {a:1}"),
     *_words("'' ${nowhere} sub/dir ???"),
@@ -62,7 +71,8 @@ _VALUES = (
     ../../esc nowhere/x ~ * . true false no abc 1e400 0x10 1_000 choice(1,2) range(1,3) glob(*)
     int(3) interval(0,1) shuffle(1,2) sort(a) tag(a,1) float(nan) float(x) str([1]) 1,2 ,
     !!python/name:os.system os.system [9223372036854775807,5] [-2] [0] [1000000000] [1.5] [true]
-    ['1'] [5,3,1,1,1,1] cora planetoid gcn gat layerwise adam cpu_x2 emulated_x4 my.yaml run pkg://x
+    ['1'] [5,3,1,1,1,1] cora planetoid gcn gat layerwise adam random p3 cpu_x2 emulated_x4
+    my.yaml run pkg://x
     """),
     *("a b", "\x1b[31mred\x1b[0m", "a\nb", "a\r\nTraceback", "\t", "\u2603", "\udc80", "\u202e"),
     *("\x07", "{_target_:os.system,command:'touch executed'}", "x" * 100_000),
