@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["UserError", "one_line", "shown"]
+__all__ = ["UserError", "explain", "one_line", "shown"]
 
 #: Characters of a whole message, and of one value in it.
 _MAX_MESSAGE = 600
 _MAX_VALUE = 60
+#: Of gnnscale.runtime, which imports torch and is not to be imported for this.
+_WORKER_ERRORS = ("WorkerError", "PeerLostError")
 
 
 class UserError(ValueError):
@@ -14,6 +16,18 @@ class UserError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+def explain(error: BaseException) -> str | None:
+    """Return one line for an error that the user can mend, None for one of the program's."""
+    if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        # What the system refuses: a full disk, a folder that is a file, a name that is too long.
+        return f"{error.filename or 'output'}: {error.strerror}"
+    return None
 
 
 def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "report/page/balance.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/bars.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/sections.py": ("report/files/test_outcome.py", "parts of the page"),
+    "report/run.py": ("cli/test_command.py", "what a command leaves"),
     "runtime/drm/damping.py": ("runtime/drm/test_rebalance.py", "memory between decisions"),
     "runtime/drm/move.py": ("runtime/drm/test_rebalance.py", "what a decision does"),
     "runtime/processes/begin.py": (
@@ -83,6 +84,7 @@ WHOLE = {
     "runtime/test_equivalence.py": "every plan learns what one process does",
     "runtime/test_faults.py": "broken runs",
     "runtime/test_own_device.py": "a kind of accelerator from outside the package",
+    "runtime/test_own_layer.py": "layers from outside the package",
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",
     "test_compare_accuracy.py": "scripts/compare_accuracy.py",
     "test_configs.py": "gnnscale/configs",

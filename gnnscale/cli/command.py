@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NoReturn
 from gnnscale.cli import tasks
 from gnnscale.cli.arguments import check_flags, flags_first
 from gnnscale.cli.completion import complete
-from gnnscale.cli.errors import explain, explain_hydra
+from gnnscale.cli.errors import explain_hydra
 from gnnscale.cli.leftovers import remove_leftovers
 from gnnscale.cli.staging import CONFIGS, translate
 from gnnscale.config import ConfigError, nearest
-from gnnscale.errors import one_line, shown
+from gnnscale.errors import explain, one_line, shown
 from gnnscale.hardware import torchrun_rank, usable_cores
 from gnnscale.runtime.processes.server import server_folder
 

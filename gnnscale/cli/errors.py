@@ -7,24 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from gnnscale.config import unknown_option
-from gnnscale.errors import UserError, shown
+from gnnscale.errors import explain, shown
 
-__all__ = ["explain", "explain_hydra"]
-
-#: Of gnnscale.runtime, which imports torch and is not to be imported for this.
-_WORKER_ERRORS = ("WorkerError", "PeerLostError")
-
-
-def explain(error: BaseException) -> str | None:
-    """Return one line for an error that the user can mend, None for one of the program's."""
-    if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
-        return str(error)
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    if isinstance(error, OSError) and error.strerror:
-        # What the system refuses: a full disk, a folder that is a file, a name that is too long.
-        return f"{error.filename or 'output'}: {error.strerror}"
-    return None
+__all__ = ["explain_hydra"]
 
 
 def explain_hydra(error: Exception) -> str:

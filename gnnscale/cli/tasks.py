@@ -5,21 +5,19 @@ torch, and whatever imports it, is imported inside the tasks: help and completio
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.cli.errors import explain
 from gnnscale.config import typed
+from gnnscale.errors import explain
 from gnnscale.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from rich.console import Console
 
-    from gnnscale.report.terminal.live import RunReport
     from gnnscale.runtime.evaluation.evaluate import Evaluation
     from gnnscale.runtime.telemetry.records import TrainResult
 
@@ -80,8 +78,7 @@ def _train(options: DictConfig, directory: Path, began: float) -> None:
     from omegaconf import OmegaConf
     from rich.console import Console
 
-    from gnnscale.report.files.outcome import write_outcome
-    from gnnscale.report.terminal.live import RunReport
+    from gnnscale.report.run import train_and_report
     from gnnscale.runtime.processes.launch import launch
     from gnnscale.runtime.settings import TrainConfig
 
@@ -92,21 +89,12 @@ def _train(options: DictConfig, directory: Path, began: float) -> None:
 
         train_other_rank(config, directory, options=values)
         return
-    console = Console(stderr=True)
-    report = RunReport(
-        directory, epochs=config.epochs, options=values, console=console, began=began
-    )
     run_training = launch
     if torchrun_rank() is not None:
         from gnnscale.runtime.processes.torchrun import train_rank0 as run_training
-    try:
-        result = run_training(config, directory, report, options=values)
-    except BaseException as error:
-        _write_stopped(report, error)
-        raise
-    finally:
-        report.close()
-    write_outcome(report, result, status="completed", console=Console())
+    result = train_and_report(
+        config, directory, options=values, run_training=run_training, began=began, table=Console()
+    )
     print(_verdict(result))
     print(directory)
 
@@ -213,24 +201,6 @@ def in_sweep() -> bool:
     from hydra.types import RunMode
 
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
-
-
-def _write_stopped(report: RunReport, error: BaseException) -> None:
-    """Summarise a run that had begun and did not come to its end."""
-    from gnnscale.report.files.outcome import write_outcome
-
-    if report.run is None:
-        return
-    interrupted = isinstance(error, KeyboardInterrupt)
-    try:
-        write_outcome(
-            report,
-            report.run,
-            status="interrupted" if interrupted else "failed",
-            error=None if interrupted else explain(error) or repr(error),
-        )
-    except OSError as failure:
-        print(explain(failure) or failure, file=sys.stderr)
 
 
 def _write_failure(directory: Path, message: str) -> None:

@@ -14,6 +14,8 @@ __all__ = ["BYTES_PER_FEATURE", "LayerCost", "LayerWork"]
 BYTES_PER_FEATURE = 4
 #: An attention layer runs about so many times the operations of another one.
 _ATTENTION_OPERATIONS = 4
+#: A layer with messages of its own runs about so many times the operations of another one.
+_MESSAGE_OPERATIONS = 2
 #: Passes over every projected row for the scores of a head: two products, and their sums.
 _SCORE_PASSES = 4
 
@@ -52,17 +54,24 @@ class LayerCost:
             has 2 f^{l-1} inputs, since it reads a vertex's own row beside the aggregated one.
         attention: heads of attention, which comes after the products; 0 where neighbours are
             aggregated before them.
+        message_width: features of the messages that are made of rows, and gathered in their place;
+            0 where rows are aggregated as they are.
+        message_products: ``(inputs, outputs)`` of each matrix that messages are made with.
+        messages_per_edge: whether each edge has a message of its own, and not each source.
     """
 
     width_in: int
     width_out: int
     products: tuple[tuple[int, int], ...]
     attention: int = 0
+    message_width: int = 0
+    message_products: tuple[tuple[int, int], ...] = ()
+    messages_per_edge: bool = False
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the rows may be aggregated while they are loaded; attention comes later."""
-        return not self.attention
+        """Whether rows may be aggregated while they are loaded; attention and messages may not."""
+        return not self.attention and not self.message_width
 
     @property
     def loaded_width(self) -> int:
@@ -81,7 +90,8 @@ class LayerCost:
             aggregated: whether the rows were aggregated while they were loaded.
         """
         passes = [1] * len(self.products)
-        return self._work(edges, targets, sources, reads=0 if aggregated else 1, passes=passes)
+        work = self._work(edges, targets, sources, reads=0 if aggregated else 1, passes=passes)
+        return work + self._message_work(edges, sources, passes=[1] * len(self.message_products))
 
     def backward(self, *, edges: float, targets: float, sources: float, first: bool) -> LayerWork:
         """Return the work of backward propagation.
@@ -91,14 +101,20 @@ class LayerCost:
         """
         passes = [2 - (first and number == 0) for number in range(len(self.products))]
         reads = 2 if self.attention else 1 - first
-        return self._work(edges, targets, sources, reads=reads, passes=passes)
+        if self.message_width:
+            # To the edges of each destination, and from these to the sources.
+            passes = [2] * len(self.products)
+            reads = 2 if not first else int(bool(self.message_products))
+        work = self._work(edges, targets, sources, reads=reads, passes=passes)
+        again = [2 - (first and not number) for number in range(len(self.message_products))]
+        return work + self._message_work(edges, sources, passes=again)
 
     def _work(
         self, edges: float, targets: float, sources: float, *, reads: int, passes: Sequence[int]
     ) -> LayerWork:
         """Work of one direction: ``reads`` passes over the edges, ``passes`` of each product."""
         rows = sources if self.attention else targets
-        width = self.products[-1][1] if self.attention else self.width_in
+        width = self.products[-1][1] if self.attention else self.message_width or self.width_in
         products = list(zip(passes, self.products, strict=True))
         scores = _SCORE_PASSES * width if self.attention else 0
         streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
@@ -108,4 +124,18 @@ class LayerCost:
             stream_bytes=rows * (streamed + scores) * BYTES_PER_FEATURE,
             attention=(edges + targets + sources) * self.attention / 2,
             operations=(_ATTENTION_OPERATIONS if self.attention else 1) / 2,
+        )
+
+    def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
+        """Work of one direction for messages: made of rows, written and read once an edge."""
+        if not self.message_width:
+            return LayerWork()
+        rows = edges if self.messages_per_edge else sources
+        products = list(zip(passes, self.message_products, strict=True))
+        streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
+        num_values = rows * streamed + 2 * edges * self.message_width
+        return LayerWork(
+            macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products),
+            stream_bytes=num_values * BYTES_PER_FEATURE,
+            operations=(_MESSAGE_OPERATIONS - 1) / 2,
         )

@@ -63,7 +63,7 @@ class GATLayer(GraphLayer):
         """Return ``h``, activated."""
         return h if act is None else relu_dropout(h, act)
 
-    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Project, attend, and concatenate or average the heads."""
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)

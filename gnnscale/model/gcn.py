@@ -50,6 +50,6 @@ class GCNLayer(LinearAggregationLayer):
             self_scale=dst_scale**2,
         )
 
-    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Multiply with the weights."""
         return linear(self.linear, x)

@@ -31,6 +31,6 @@ class GINLayer(LinearAggregationLayer):
             self_term="add", weights=block.importance, dst_scale=sum_scale(block, degrees)
         )
 
-    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Apply the two-layer perceptron."""
         return linear(self.second, linear(self.first, x).relu())

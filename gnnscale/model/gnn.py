@@ -119,7 +119,8 @@ class GNN(nn.Module):
             h = self.normalise(index - 1, h)
             act = activation(self.dropout if self.training else 0.0, batch, index - 1)
             layer, block = self.layer(index), batch.blocks[index]
-            h = layer.update(layer.prepare(h, block, inputs.degrees, act), block)
+            x = layer.prepare(h, block, inputs.degrees, act)
+            h = layer.update(x, block, inputs.degrees)
         return h.float()
 
     def first(self, block: Block, inputs: Inputs) -> torch.Tensor:
@@ -127,7 +128,7 @@ class GNN(nn.Module):
         layer, x = self.layer(0), inputs.x
         if not inputs.aggregated:
             x = layer.prepare(x, block, inputs.degrees, None)
-        return layer.update(x, block)
+        return layer.update(x, block, inputs.degrees)
 
     def take_waited_s(self) -> float:
         """Return the seconds since the last call in which propagation waited for other devices.
@@ -145,7 +146,10 @@ class GNN(nn.Module):
         return out
 
     def infer(self, index: int, x: torch.Tensor, block: Block) -> torch.Tensor:
-        """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``."""
+        """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
+
+        ``block`` has all neighbours of its destinations.
+        """
         h = self.layer(index).update(x, block)
         return h if index + 1 == len(self.layers) else self.normalise(index, h).relu()
 

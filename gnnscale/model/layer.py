@@ -29,7 +29,7 @@ class GraphLayer(nn.Module):
     """
 
     #: Whether the layer's coefficients need the vertices' degrees in the whole graph.
-    uses_degrees: ClassVar[bool] = False
+    uses_degrees: bool = False
     #: Whether ``load`` aggregates, so that only the rows of destinations are left.
     aggregates_on_load: ClassVar[bool] = False
     #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:
@@ -69,8 +69,14 @@ class GraphLayer(nn.Module):
         """Activate ``h`` ``[num_src, f]`` and return what ``update`` needs of it, with gradient."""
         raise NotImplementedError
 
-    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
-        """Return the output rows ``[num_dst, f_out]``."""
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Return the output rows ``[num_dst, f_out]``.
+
+        Args:
+            x: what ``load`` or ``prepare`` returned.
+            block: the layer's block.
+            degrees: None where the block has all neighbours, or the layer asks for none.
+        """
         raise NotImplementedError
 
 

@@ -48,6 +48,11 @@ class ModelConfig(ABC):
             raise ConfigError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
         check_choice("model.norm", self.norm, NORMS)
 
+    @property
+    def name(self) -> str:
+        """What reports call the architecture."""
+        return type(self).__name__
+
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer of this architecture."""

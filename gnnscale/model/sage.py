@@ -37,6 +37,6 @@ class SAGELayer(LinearAggregationLayer):
         scale: NDArray[np.float32] = np.float32(1) / np.maximum(count, np.float32(1))
         return Aggregation(self_term="concat", weights=block.importance, dst_scale=scale)
 
-    def update(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Multiply own and aggregated rows with their weights in one product."""
         return linear(self.linear, x)

@@ -156,7 +156,7 @@ class TrainState:
         """Describe the run so far."""
         return TrainResult(
             dataset=self.graph.name,
-            model=type(self.config.model).__name__,
+            model=self.config.model.name,
             seed=self.config.seed,
             metric=self.graph.metric,
             ceiling=self.graph.attainable_accuracy,

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import own_layers
 import pytest
 
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.model.cost import LayerCost, LayerWork
+from gnnscale.model.custom import Custom, ScatterGatherUpdate
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,57 @@ def test_attention_projects_sources_by_hand() -> None:
     both = forward + cost.backward(edges=120, targets=10, sources=100, first=True)
     assert both.attention == 230 * 2
     assert both.read_bytes == 3 * forward.read_bytes
+
+
+def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
+    cost = LayerCost(
+        width_in=20,
+        width_out=8,
+        products=((26, 8),),
+        message_width=6,
+        message_products=((20, 6),),
+    )
+    assert not cost.aggregates_on_load
+    amounts = {"edges": 120, "targets": 10, "sources": 100}
+    forward = cost.forward(**amounts, aggregated=False)
+    assert forward.read_bytes == 130 * 6 * 4
+    assert forward.macs == 10 * 26 * 8 + 100 * 20 * 6
+    assert forward.stream_bytes == (10 * 34 + 100 * 26 + 2 * 120 * 6) * 4
+    first = cost.backward(**amounts, first=True)
+    assert first.macs == 2 * 10 * 26 * 8 + 100 * 20 * 6
+    assert first.read_bytes == forward.read_bytes
+    hidden = cost.backward(**amounts, first=False)
+    assert hidden.macs == 2 * forward.macs
+    assert hidden.read_bytes == 2 * forward.read_bytes
+    pairs = replace(cost, messages_per_edge=True)
+    assert pairs.forward(**amounts, aggregated=False).macs == 10 * 26 * 8 + 120 * 20 * 6
+    # Features need no gradient, and nothing stands between them and the edges.
+    plain = replace(cost, message_products=())
+    assert plain.backward(**amounts, first=True).read_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("functions", "products", "message_products", "width"),
+    [
+        (own_layers.MaxPooling, ((40, 8),), ((20, 20),), 20),
+        (own_layers.PairSum, ((27, 8),), ((40, 7),), 7),
+        (own_layers.PlainMean, ((20, 8),), (), 20),
+        (own_layers.Attention, (), ((20, 16),), 16),
+    ],
+)
+def test_a_layer_of_ones_own_states_what_its_functions_do(
+    functions: type[ScatterGatherUpdate],
+    products: tuple[tuple[int, int], ...],
+    message_products: tuple[tuple[int, int], ...],
+    width: int,
+) -> None:
+    built = Custom(functions=functions, hidden=8).build(num_features=20, num_classes=3)
+    assert built.layer(0).cost(20, 8) == LayerCost(
+        width_in=20,
+        width_out=8,
+        products=products,
+        message_width=width,
+        message_products=message_products,
+        messages_per_edge=functions is own_layers.PairSum,
+    )
+    assert built.training

@@ -81,9 +81,10 @@ def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
 
 
 def activation_bytes(workload: Workload, size: BatchSize) -> float:
-    """Return the bytes of hidden rows and their gradients while a mini-batch is propagated."""
+    """Return the bytes of hidden rows and messages, and their gradients, of a mini-batch."""
     hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
-    return sum(ACTIVATION_BYTES * count * width for count, width in hidden)
+    carried = zip(size.edges, (layer.message_width for layer in workload.layers), strict=True)
+    return sum(ACTIVATION_BYTES * count * width for count, width in (*hidden, *carried))
 
 
 def propagation_work(

@@ -36,7 +36,7 @@ from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["Evaluation", "Predictor", "ceiling", "evaluate", "load_run"]
+__all__ = ["Evaluation", "Predictor", "ceiling", "evaluate", "load_best", "load_run"]
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -145,25 +145,20 @@ def load_run(run: Path) -> TrainConfig:
     return config
 
 
-def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Measure the best checkpoint of a run on its training, validation and test vertices.
+def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
+    """Return a run's graph, its model with the best weights, and the epoch that these are of.
+
+    Args:
+        directory: of the run.
+        run: its options.
 
     Raises:
-        ConfigError: the directory holds no run or no best checkpoint, or one that does not fit its
-            options or its graph.
+        ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run)
-    inference = config.inference or run.runtime.inference
-    run = replace(
-        run,
-        num_threads=config.num_threads,
-        runtime=replace(run.runtime, inference=inference),
-    )
-    file = config.run / BEST
+    file = directory / BEST
     if not has_checkpoint(file):
         raise ConfigError(f"{file}: no such checkpoint")
-    torch.set_num_threads(config.num_threads)
     graph = run.dataset.open()
     model = run.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
@@ -175,11 +170,30 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
     check_same_graph(file, trained_on, graph=graph_identity(graph), option="run")
     model.load_state_dict(check_weights(file, best.get("model"), model))
+    return graph, model, epoch
+
+
+def evaluate(config: EvaluateConfig) -> Evaluation:
+    """Measure the best checkpoint of a run on its training, validation and test vertices.
+
+    Raises:
+        ConfigError: the directory holds no run; or what ``load_best`` raises.
+        GraphError: the run's graph store is not usable.
+    """
+    run = load_run(config.run)
+    inference = config.inference or run.runtime.inference
+    run = replace(
+        run,
+        num_threads=config.num_threads,
+        runtime=replace(run.runtime, inference=inference),
+    )
+    torch.set_num_threads(config.num_threads)
+    graph, model, epoch = load_best(config.run, run)
     splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
     train, valid, test = Predictor(model, graph, run).measure(splits)
     return Evaluation(
         dataset=graph.name,
-        model=type(run.model).__name__,
+        model=run.model.name,
         metric=graph.metric,
         inference=run.runtime.inference,
         epoch=epoch,

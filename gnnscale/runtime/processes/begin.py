@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Surroundings", "begin"]
 
@@ -22,16 +23,25 @@ class Surroundings:
         directory: the working directory.
         search_path: where Python finds modules.
         variables: the environment.
+        program: what leads to the program, from which options may name something.
     """
 
     directory: Path
     search_path: list[str]
     variables: dict[str, str]
+    program: dict[str, Any]
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
         """Return those of this process."""
-        return cls(directory=Path.cwd(), search_path=list(sys.path), variables=dict(os.environ))
+        from gnnscale.runtime.processes.by_name import program_of_this_process
+
+        return cls(
+            directory=Path.cwd(),
+            search_path=list(sys.path),
+            variables=dict(os.environ),
+            program=program_of_this_process(),
+        )
 
     def take_over(self) -> None:
         """Make them those of this process."""
@@ -46,7 +56,7 @@ def begin(descriptor: int) -> None:
 
     Args:
         descriptor: of the connection to that process. It sends pickled ``Surroundings``, and then a
-            pickled ``WorkerTask``.
+            ``WorkerTask`` as ``by_name.dump`` pickles it.
     """
     # Ctrl-C reaches every process of a terminal; the one that wants this one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -56,14 +66,17 @@ def begin(descriptor: int) -> None:
     except (EOFError, OSError):
         return
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
-    pickle.loads(surroundings).take_over()
+    found: Surroundings = pickle.loads(surroundings)
+    found.take_over()
 
+    from gnnscale.runtime.processes.by_name import load
     from gnnscale.runtime.processes.worker import tell, work
 
     try:
-        wanted = pickle.loads(task)
-    # A class that is defined where only the process that sent it finds it.
-    except (ImportError, AttributeError) as error:
+        wanted = load(task, found.program)
+    # A class that is defined where only the process that sent it finds it, or a module or program
+    # that does not come to its end when it is imported.
+    except BaseException as error:
         os._exit(tell(error, connection))
     work(wanted, connection)
 

@@ -20,6 +20,7 @@ from gnnscale.plan.registry import foreign_kinds
 from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes.begin import Surroundings
+from gnnscale.runtime.processes.by_name import dump, refuse_while_imported
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.settings import TrainConfig
@@ -71,6 +72,9 @@ def launch(
         GraphError: the graph store cannot be made.
         WorkerError: a worker failed or died; the message says which and why.
     """
+    refuse_while_imported()
+    # What workers cannot import is found before anything is made.
+    dump(config)
     workers: list[_Worker] = []
     server = start_server()
     if not server.num_started:
@@ -86,7 +90,7 @@ def launch(
             # Where it is gone already, it is found so below.
             with suppress(BrokenPipeError):
                 process.connection.send_bytes(surroundings)
-                process.connection.send_bytes(pickle.dumps(task))
+                process.connection.send_bytes(dump(task))
         return _listen(workers, observer, directory)
     finally:
         _end(workers, server)

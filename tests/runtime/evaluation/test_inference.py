@@ -4,20 +4,31 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import own_layers
 import pytest
 import torch
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
+from gnnscale.model.custom import Custom
 from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
 from gnnscale.sampler import NeighborSampler
 
-ALL = (GCN, GraphSAGE, GIN, GAT)
+Model = Callable[..., ModelConfig]
+
+ALL: tuple[Model, ...] = (
+    *(GCN, GraphSAGE, GIN, GAT),
+    *(
+        partial(Custom, functions=functions)
+        for functions in (own_layers.MaxPooling, own_layers.PairSum)
+    ),
+)
 
 
 def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
@@ -34,7 +45,10 @@ def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_equals_a_batch_of_full_neighbourhoods(
-    random_graph: Callable[..., Graph], config: type[ModelConfig], num_layers: int, norm: str
+    random_graph: Callable[..., Graph],
+    config: Model,
+    num_layers: int,
+    norm: str,
 ) -> None:
     graph = random_graph(200, 1500)
     built = config(hidden=16, num_layers=num_layers, norm=norm)
@@ -63,7 +77,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
     random_graph: Callable[..., Graph],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    config: type[ModelConfig],
+    config: Model,
 ) -> None:
     graph = random_graph(500, 4000)
     model = config(hidden=16, num_layers=3).build(num_features=20, num_classes=5)
@@ -108,7 +122,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
 def test_weights_may_change_between_calls(
     random_graph: Callable[..., Graph],
     monkeypatch: pytest.MonkeyPatch,
-    config: type[ModelConfig],
+    config: Model,
     kept_bytes: int,
 ) -> None:
     graph = random_graph(200, 1500)

@@ -145,7 +145,7 @@ class SplitLayer(LinearAggregationLayer):
         )
         self.linear.weight = nn.Parameter(weight)
         self.linear.bias = whole.bias
-        self.uses_degrees = layer.uses_degrees  # type: ignore[misc]
+        self.uses_degrees = layer.uses_degrees
         # In a tuple: a layer that is an attribute would be a part of this one.
         self._whole = (layer,)
 

@@ -1,0 +1,61 @@
+"""The programming interface of HitGNN (section IV-C, Table II), one name here for each of its own.
+
+======================  ========================  ==============================================
+HitGNN                  here                      what it does
+======================  ========================  ==============================================
+``Graph_Partition``     ``graph_partition``       assigns vertices and edges to devices
+``Feature_Storing``     ``feature_storing``       says where devices read features from
+``GNN_Parameters``      ``gnn_parameters``        number of layers and their widths
+``GNN_Computation``     ``gnn_computation``       a known architecture, or "customize"
+``Scatter``             ``Layer.scatter``         makes the message along an edge
+``Gather``              ``Layer.gather``          reduces the messages of a vertex
+``Update``              ``Layer.update``          makes a vertex's new row
+``GNN_Model``           ``gnn_model``             builds a model of computation and parameters
+``Platform_Metadata``   ``platform_metadata``     devices, their rates and links
+``Load_Input_Graph``    ``load_input_graph``      names the input graph
+``Start_training``      ``start_training``        trains
+``Save_model``          ``save_model``            writes the trained weights
+======================  ========================  ==============================================
+
+``FPGA_Metadata``, ``Generate_Design`` and ``Init``, which make and load a hardware design, come
+with the FPGA backend. Where the paper's program hands part i to device i in a loop, a program here
+names the algorithm that makes all parts, or gives a function of its own.
+
+A run is what ``gnnscale train`` makes of the same options: one worker process for each device, the
+same defaults (``gnnscale/configs``), checkpoints and run directory.
+"""
+
+from __future__ import annotations
+
+from gnnscale.api.design import (
+    Computation,
+    Owners,
+    Parameters,
+    feature_storing,
+    gnn_computation,
+    gnn_model,
+    gnn_parameters,
+    graph_partition,
+    platform_metadata,
+)
+from gnnscale.api.options import Choice
+from gnnscale.api.training import Training, load_input_graph, save_model, start_training
+from gnnscale.model.custom import ScatterGatherUpdate as Layer
+
+__all__ = [
+    "Choice",
+    "Computation",
+    "Layer",
+    "Owners",
+    "Parameters",
+    "Training",
+    "feature_storing",
+    "gnn_computation",
+    "gnn_model",
+    "gnn_parameters",
+    "graph_partition",
+    "load_input_graph",
+    "platform_metadata",
+    "save_model",
+    "start_training",
+]

@@ -1,0 +1,172 @@
+"""The design phase: partition, model and platform (HitGNN, Listing 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from gnnscale.api.options import Choice, choose, name_of
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.errors import shown
+from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
+from gnnscale.graph import Graph
+from gnnscale.model import ModelConfig
+from gnnscale.model.custom import Custom, ScatterGatherUpdate
+from gnnscale.partition import PartitionerConfig
+from gnnscale.plan import DevicePlanConfig
+
+__all__ = [
+    "Computation",
+    "Owners",
+    "Parameters",
+    "feature_storing",
+    "gnn_computation",
+    "gnn_model",
+    "gnn_parameters",
+    "graph_partition",
+    "platform_metadata",
+]
+
+#: Architectures by the names of the paper and of their classes, and their files in ``configs``.
+_ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
+#: Systems of the paper's Table I, and the partitioners that they use.
+_SYSTEMS = {"distdgl": "metis"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """What ``gnn_parameters`` returns: options of a model, whatever its architecture."""
+
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """What ``gnn_computation`` returns: an architecture, or a user's layer."""
+
+    architecture: str
+    layer: type[ScatterGatherUpdate] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owners:
+    """What ``graph_partition`` returns for a function of the user's."""
+
+    function: Callable[[Graph, int], Any]
+
+
+def graph_partition(
+    partitioner: str | Callable[[Graph, int], Any], **options: Any
+) -> Choice[PartitionerConfig] | Owners:
+    """Say which device has which vertices and edges (``Graph_Partition``).
+
+    Args:
+        partitioner: a partitioner, as ``partitioner=`` on the command line, or ``distdgl`` for what
+            that system uses; or a function of the graph and the number of devices that returns
+            the device ``[num_vertices]`` of every vertex.
+        **options: of the partitioner.
+
+    Raises:
+        ConfigError: there is no such partitioner or option.
+    """
+    if callable(partitioner):
+        return Owners(function=partitioner)
+    name = _SYSTEMS.get(partitioner, partitioner)
+    return choose("partitioner", name, PartitionerConfig, options)
+
+
+def feature_storing(storing: str | FeatureStoreConfig = "host") -> Choice[FeatureStoreConfig]:
+    """Say where devices read features from (``Feature_Storing``).
+
+    Args:
+        storing: ``host`` for host memory; or a store of one's own. A partition along the feature
+            dimension (``p3``) brings its own storing: each device has its columns.
+
+    Raises:
+        ConfigError: nothing is called so.
+    """
+    if isinstance(storing, FeatureStoreConfig):
+        values = {field.name: getattr(storing, field.name) for field in fields(storing)}
+        values = {"_target_": name_of(type(storing)), **values}
+        return Choice(group="features", config=storing, values=values)
+    check_choice("feature_storing", storing, ("host",))
+    return Choice(group="features", config=HostFeaturesConfig(), values={})
+
+
+def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Parameters:
+    """Give the number of layers and the widths between them (``GNN_Parameters``).
+
+    Args:
+        L: number of layers.
+        hidden: features of the L - 1 hidden layers, all of one width.
+        **options: other options of a model, such as ``dropout``.
+
+    Raises:
+        ConfigError: the widths are not L - 1, or differ.
+    """
+    widths = [hidden] * max(L - 1, 0) if isinstance(hidden, int) else list(hidden)
+    if len(widths) != L - 1:
+        raise ConfigError(
+            f"hidden={shown(widths)}: must be one width for each of {L - 1} hidden layers"
+        )
+    if len(set(widths)) > 1:
+        raise ConfigError(f"hidden={shown(widths)}: hidden layers must have one width")
+    width = {"hidden": widths[0]} if widths else {}
+    return Parameters(options={"num_layers": L, **width, **options})
+
+
+def gnn_computation(
+    architecture: str, layer: type[ScatterGatherUpdate] | None = None
+) -> Computation:
+    """Choose what layers compute (``GNN_Computation``).
+
+    Args:
+        architecture: ``GCN``, ``GraphSAGE``, ``GAT``, ``GIN`` or ``customize``.
+        layer: with ``customize``, a class of layers, whose ``scatter``, ``gather`` and ``update``
+            are the user's. Workers import it by name.
+
+    Raises:
+        ConfigError: there is no such architecture, or a layer is missing or too many.
+    """
+    check_choice("gnn_computation", architecture, (*_ARCHITECTURES, "customize"))
+    if (layer is not None) != (architecture == "customize"):
+        needed = "a layer must be given" if layer is None else "allowed with customize alone"
+        raise ConfigError(f"gnn_computation={architecture}, layer={shown(layer)}: {needed}")
+    return Computation(architecture=architecture, layer=layer)
+
+
+def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelConfig]:
+    """Build a model of a computation and its parameters (``GNN_Model``).
+
+    Raises:
+        ConfigError: an option is not one of the architecture, or the layer lacks a function.
+    """
+    architecture = _ARCHITECTURES.get(computation.architecture, "sage")
+    known: Choice[ModelConfig] = choose("model", architecture, ModelConfig, parameters.options)
+    layer = computation.layer
+    if layer is None:
+        return known
+    shared = {field.name: getattr(known.config, field.name) for field in fields(ModelConfig)}
+    custom = Custom(functions=layer, **shared)
+    return replace(known, config=custom, values={**known.values, "_target_": name_of(layer)})
+
+
+def platform_metadata(
+    devices: str | Sequence[str | Mapping[str, Any]], **options: Any
+) -> Choice[DevicePlanConfig]:
+    """Name the devices that train (``Platform_Metadata``).
+
+    Args:
+        devices: a device plan that ships, as ``device_plan=`` on the command line; or for each
+            device its kind, or a mapping of ``kind`` and that kind's options: its rates, and the
+            bandwidth of its memory and of its link.
+        **options: ``split``, the seeds of each device in a mini-batch.
+
+    Raises:
+        ConfigError: an option is not allowed.
+    """
+    if isinstance(devices, str):
+        return choose("device_plan", devices, DevicePlanConfig, options)
+    listed = [each if isinstance(each, str) else dict(each) for each in devices]
+    return choose("device_plan", "cpu", DevicePlanConfig, {"devices": listed, **options})

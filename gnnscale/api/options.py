@@ -1,0 +1,113 @@
+"""Options of a run, chosen group by group; their defaults are those of ``gnnscale/configs``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Generic, TypeVar
+
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gnnscale.config import ConfigError, check_choice, typed
+from gnnscale.errors import shown
+from gnnscale.hardware import usable_cores
+from gnnscale.model.custom import Custom
+
+__all__ = ["Choice", "choose", "compose_run", "name_of"]
+
+T = TypeVar("T", covariant=True)
+
+#: Which function gives a group of options.
+_GIVEN_BY = {
+    "dataset": "load_input_graph",
+    "model": "gnn_model",
+    "device_plan": "platform_metadata",
+    "partitioner": "graph_partition",
+    "features": "feature_storing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Generic[T]):
+    """Options of a run that belong together, checked.
+
+    Attributes:
+        group: the configuration group.
+        config: the options.
+        values: the same as plain values, as the run's ``config.yaml`` shows them.
+    """
+
+    group: str
+    config: T
+    values: dict[str, Any]
+
+
+def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> Choice[Any]:
+    """Take a group's file, change ``options`` in it, and check the result."""
+    check_choice(group, name, _names(group))
+    node = _compose([f"{group}={name}"])[group]
+    OmegaConf.set_struct(node, False)
+    for option, value in options.items():
+        _set(node, option, value)
+    config = typed(node, base, group=group)
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    return Choice(group=group, config=config, values=values)
+
+
+def compose_run(
+    chosen: Sequence[Choice[Any]], asked: Mapping[str, Any]
+) -> tuple[DictConfig, str, str]:
+    """Return the options of a run, a new run directory, and how its log is written."""
+    given = {each.group for each in chosen}
+    for option in asked:
+        group = option.partition(".")[0]
+        if group in given:
+            raise ConfigError(f"options: {shown(option)}: is given by {_GIVEN_BY[group]}")
+    selected = {name: value for name, value in asked.items() if _names(name)}
+    for group, name in selected.items():
+        check_choice(group, name, _names(group))
+    node = _compose([f"{group}={name}" for group, name in selected.items()])
+    OmegaConf.set_struct(node, False)
+    place = str(node.hydra.run.dir)
+    line = str(node.hydra.job_logging.formatters.dated.format)
+    del node["hydra"]
+    for option, value in asked.items():
+        if option not in selected:
+            _set(node, option, value)
+    for each in chosen:
+        if each.group != "features":
+            node[each.group] = each.values
+        if isinstance(each.config, Custom):
+            # A class of the user's, which options cannot name; it is put in its place afterwards.
+            node[each.group]["_target_"] = "gnnscale.model.options.GraphSAGE"
+    return node, place, line
+
+
+def name_of(found: type[Any]) -> str:
+    """Return the dotted name of a class, as ``_target_`` gives it."""
+    return f"{found.__module__}.{found.__qualname__}"
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        return compose("train", overrides, return_hydra_config=True)
+
+
+def _names(group: str) -> list[str]:
+    """Return the files of a configuration group, none where it is no group."""
+    folder = resources.files("gnnscale.configs") / group
+    files = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name[: -len(".yaml")] for name in files if name.endswith(".yaml"))
+
+
+def _set(node: DictConfig, option: str, value: Any) -> None:
+    """Set a dotted option; whether there is one of this name is for ``typed`` to say."""
+    try:
+        OmegaConf.update(node, option, value, merge=False, force_add=True)
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{shown(option)}={shown(value)}: {reason}") from None

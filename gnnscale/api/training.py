@@ -1,0 +1,221 @@
+"""The runtime phase: input graph, training, trained model (HitGNN, Listing 1)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from omegaconf import OmegaConf
+
+from gnnscale.api.design import Owners
+from gnnscale.api.options import Choice, choose, compose_run, name_of
+from gnnscale.config import ConfigError, typed
+from gnnscale.dataset import Dataset
+from gnnscale.feature import FeatureStoreConfig
+from gnnscale.files import write_atomically
+from gnnscale.hardware import home
+from gnnscale.model import GNN, ModelConfig
+from gnnscale.partition import PartitionerConfig
+from gnnscale.partition.given import Given, check_owners
+from gnnscale.plan import DevicePlanConfig
+from gnnscale.report.devices import least_real
+from gnnscale.report.run import train_and_report
+from gnnscale.run_directory import CONFIG_FILE, check_run_directory
+from gnnscale.runtime.evaluation.evaluate import load_best
+from gnnscale.runtime.processes.by_name import refuse_while_imported
+from gnnscale.runtime.processes.launch import launch
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import TrainResult
+
+__all__ = ["Training", "load_input_graph", "save_model", "start_training"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What ``start_training`` returns.
+
+    Attributes:
+        model: with the weights of the best epoch.
+        directory: the run directory.
+        result: epochs, device plan, metrics.
+    """
+
+    model: GNN
+    directory: Path
+    result: TrainResult
+
+    @property
+    def losses(self) -> list[float]:
+        """The mean training loss of every epoch."""
+        return [epoch.train_loss for epoch in self.result.history]
+
+    @property
+    def metrics(self) -> list[float | None]:
+        """The validation metric of every epoch, None for one that was not validated."""
+        return [epoch.valid_metric for epoch in self.result.history]
+
+    @property
+    def test_metric(self) -> float | None:
+        """The test metric of ``model``, None where it is not defined."""
+        return self.result.test_metric
+
+    @property
+    def figures(self) -> str:
+        """What its times are called: ``measured``, ``emulated``, or as the least real device's."""
+        return least_real(share.device.figures for share in self.result.plan.shares)
+
+
+def load_input_graph(
+    dataset: str, path: str | Path | None = None, **options: Any
+) -> Choice[Dataset]:
+    """Name the input graph (``Load_Input_Graph``); it is read when training starts.
+
+    Args:
+        dataset: a layout of files or a generator, as ``dataset=`` on the command line.
+        path: the file or folder; None downloads where an address is known, or generates.
+        **options: of the dataset, such as ``name``.
+
+    Raises:
+        ConfigError: there is no such dataset or option.
+    """
+    raw = {} if path is None else {"raw": str(path)}
+    return choose("dataset", dataset, Dataset, {**raw, **options})
+
+
+def start_training(
+    model: Choice[ModelConfig],
+    graph: Choice[Dataset],
+    platform: Choice[DevicePlanConfig] | None = None,
+    *,
+    partition: Choice[PartitionerConfig] | Owners | None = None,
+    features: Choice[FeatureStoreConfig] | None = None,
+    epochs: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    directory: str | Path | None = None,
+    resume: str | Path | None = None,
+) -> Training:
+    """Train as ``gnnscale train`` does (``Start_training``).
+
+    Args:
+        model: of ``gnn_model``.
+        graph: of ``load_input_graph``.
+        platform: of ``platform_metadata``; None for one processor.
+        partition: of ``graph_partition``; None leaves the graph whole.
+        features: of ``feature_storing``; None for host memory.
+        epochs: passes over the training vertices; None for the default.
+        options: other options by their names on the command line, as in
+            ``{"optimizer": "sgd", "optimizer.lr": 0.1}``.
+        directory: the run directory; None for one of its own in ``outputs/train``.
+        resume: run directory to continue.
+
+    Raises:
+        ConfigError: an option is not allowed, or does not fit another one or the graph.
+        GraphError: the graph cannot be read.
+        WorkerError: a worker failed or died; the message says which and why.
+    """
+    refuse_while_imported()
+    chosen: list[Choice[Any]] = [model, graph]
+    chosen += [each for each in (platform, features) if each is not None]
+    asked = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
+    if resume is not None:
+        check_run_directory(Path(resume))
+        asked["resume"] = str(Path(resume).absolute())
+    if isinstance(partition, Owners):
+        num_parts = len(platform.config.devices) if platform is not None else 1
+        chosen.append(_owned(partition, graph.config, num_parts))
+    elif partition is not None:
+        chosen.append(partition)
+    node, place, line = compose_run(chosen, asked)
+    config = typed(node, TrainConfig)
+    config = replace(config, **{each.group: each.config for each in chosen})
+    if not config.runtime.checkpoint:
+        raise ConfigError(
+            "runtime.checkpoint=false: the trained model is taken from its checkpoint"
+        )
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    values |= {each.group: each.values for each in chosen if each.values} | {"resume": None}
+    folder = Path(resume or directory or place).absolute()
+    with _run_directory(folder, line):
+        result = train_and_report(config, folder, options=values, run_training=launch)
+    with torch.random.fork_rng(devices=[]):
+        _, trained, _ = load_best(folder, config)
+    return Training(model=trained.eval(), directory=folder, result=result)
+
+
+def save_model(training: Training, path: str | Path) -> None:
+    """Write the trained weights to a safetensors file (``Save_model``).
+
+    Args:
+        training: of ``start_training``.
+        path: the file; ``model.load_state_dict(safetensors.torch.load_file(path))`` reads it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    weights = {name: each.clone() for name, each in training.model.state_dict().items()}
+    write_atomically(Path(path), safetensors.torch.save(weights))
+
+
+def _owned(owners: Owners, dataset: Dataset, num_parts: int) -> Choice[PartitionerConfig]:
+    """Ask a user's function for the owner of every vertex, and keep its answer in a file."""
+    graph = dataset.open()
+    found = owners.function(graph, num_parts)
+    source = f"graph_partition: {getattr(owners.function, '__name__', 'the function')}"
+    content = io.BytesIO()
+    np.save(content, check_owners(found, graph, num_parts, source=source))
+    folder = home() / "owners"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Named after its content, so that the same owners make the same partition.
+    digest = hashlib.blake2b(content.getvalue(), digest_size=16).hexdigest()
+    file = folder / f"{digest}.npy"
+    write_atomically(file, content.getvalue(), shared=True)
+    values = {"_target_": name_of(Given), "num_parts": None, "store": None, "owners": str(file)}
+    return Choice(group="partitioner", config=Given(owners=str(file)), values=values)
+
+
+@contextmanager
+def _run_directory(folder: Path, line: str) -> Iterator[None]:
+    """Make ``folder``, log to a file in it, and take it away where no run began."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    log = logging.getLogger("gnnscale")
+    file = logging.FileHandler(folder / "train.log", delay=True)
+    file.setFormatter(logging.Formatter(line))
+    before = log.level, log.propagate
+    onwards = _Onwards()
+    log.setLevel(logging.INFO)
+    # What the file holds is not for whoever listens to warnings alone.
+    log.propagate = False
+    log.addHandler(file)
+    log.addHandler(onwards)
+    try:
+        yield
+    finally:
+        log.removeHandler(onwards)
+        log.removeHandler(file)
+        file.close()
+        log.setLevel(before[0])
+        log.propagate = before[1]
+        if new and not (folder / CONFIG_FILE).exists():
+            (folder / "train.log").unlink(missing_ok=True)
+            for each in new:
+                with suppress(OSError):
+                    each.rmdir()
+
+
+class _Onwards(logging.Handler):
+    """Hands to the program's own handlers what they ask for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        root = logging.getLogger()
+        if root.isEnabledFor(record.levelno):
+            root.handle(record)

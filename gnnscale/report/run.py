@@ -1,0 +1,81 @@
+"""A run, shown while it goes on, and what it leaves in its directory whatever its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from gnnscale.errors import explain
+from gnnscale.report.files.outcome import write_outcome
+from gnnscale.report.terminal.live import RunReport
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
+
+__all__ = ["RunTraining", "train_and_report"]
+
+
+class RunTraining(Protocol):
+    """What trains: ``launch``, or another process's part of it."""
+
+    def __call__(
+        self, config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+    ) -> TrainResult:
+        """Train, and tell ``observer``."""
+        ...
+
+
+def train_and_report(
+    config: TrainConfig,
+    directory: Path,
+    *,
+    options: dict[str, Any],
+    run_training: RunTraining,
+    began: float | None = None,
+    table: Console | None = None,
+) -> TrainResult:
+    """Train, show it on standard error, and write the files of the run directory.
+
+    Args:
+        config: the run's options.
+        directory: the run directory, which exists.
+        options: ``config`` as plain values.
+        run_training: trains.
+        began: when the command began, by ``time.monotonic``; None for now.
+        table: where predicted and measured stage times are printed, None for nowhere.
+
+    Raises:
+        Exception: what ``run_training`` raises; ``summary.json`` tells it.
+        OSError: a file cannot be written.
+    """
+    console = Console(stderr=True)
+    report = RunReport(
+        directory, epochs=config.epochs, options=options, console=console, began=began
+    )
+    try:
+        result = run_training(config, directory, report, options=options)
+    except BaseException as error:
+        _write_stopped(report, error)
+        raise
+    finally:
+        report.close()
+    write_outcome(report, result, status="completed", console=table)
+    return result
+
+
+def _write_stopped(report: RunReport, error: BaseException) -> None:
+    """Summarise a run that had begun and did not come to its end."""
+    if report.run is None:
+        return
+    interrupted = isinstance(error, KeyboardInterrupt)
+    try:
+        write_outcome(
+            report,
+            report.run,
+            status="interrupted" if interrupted else "failed",
+            error=None if interrupted else explain(error) or repr(error),
+        )
+    except OSError as failure:
+        print(explain(failure) or failure, file=sys.stderr)

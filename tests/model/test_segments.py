@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.graph import Graph
+from gnnscale.model.segments import REDUCTIONS, Segments, take
+from gnnscale.sampler import Block, MiniBatch, NeighborSampler
+
+#: 0 <- two edges, 1 <- nobody, 2 <- three edges.
+BLOCK = Block(indptr=np.array([0, 2, 2, 5]), indices=np.int32([1, 2, 0, 1, 1]), num_src=3)
+MESSAGES = [[1.0, -4.0], [3.0, -2.0], [5.0, 7.0], [5.0, 2.0], [1.0, 6.0]]
+
+
+def reduced(how: str, block: Block = BLOCK, degrees: Any = None) -> tuple[Any, Any]:
+    """The reduction, and the gradient where destinations weigh 1, 10 and 100."""
+    messages = torch.tensor(MESSAGES, requires_grad=True)
+    out = getattr(Segments(block, degrees), how)(messages)
+    (out * torch.tensor([[1.0], [10.0], [100.0]])).sum().backward()
+    return out.tolist(), messages.grad.tolist()
+
+
+def test_by_hand() -> None:
+    assert Segments(BLOCK, None).dst.tolist() == [0, 0, 2, 2, 2]
+    assert reduced("sum") == (
+        [[4, -6], [0, 0], [11, 15]],
+        [[1, 1], [1, 1], [100, 100], [100, 100], [100, 100]],
+    )
+    rows, grad = reduced("mean")
+    assert rows == [[2, -3], [0, 0], [pytest.approx(11 / 3), 5]]
+    assert grad[0] == [0.5, 0.5]
+    assert grad[2] == [pytest.approx(100 / 3)] * 2
+    # A maximum below zero counts; two that are largest share.
+    assert reduced("max") == (
+        [[3, -2], [0, 0], [5, 7]],
+        [[0, 0], [1, 1], [50, 100], [50, 0], [0, 0]],
+    )
+
+
+def test_what_is_sampled_stands_for_all_neighbours_by_hand() -> None:
+    degrees = np.float32([4, 0, 3, 9])
+    rows, grad = reduced("sum", degrees=degrees)
+    assert rows == [[8, -12], [0, 0], [11, 15]]
+    assert grad[0] == [2, 2]
+    assert reduced("mean", degrees=degrees) == reduced("mean")
+    kept = Block(
+        indptr=BLOCK.indptr,
+        indices=BLOCK.indices,
+        num_src=3,
+        importance=np.float32([2, 1, 1, 1, 3]),
+    )
+    rows, grad = reduced("sum", kept, degrees)
+    assert rows == [[5, -10], [0, 0], [13, 27]]
+    assert grad[0] == [2, 2]
+    assert grad[4] == [300, 300]
+    rows, grad = reduced("mean", kept, degrees)
+    assert rows[0] == [1.25, -2.5]
+    assert grad[4] == [pytest.approx(100)] * 2
+    assert reduced("max", kept, degrees) == reduced("max")
+
+
+def test_rows_that_are_taken_twice_add_their_gradients() -> None:
+    x = torch.arange(6.0).view(3, 2).requires_grad_()
+    out = take(x, np.int32([2, 0, 2]))
+    assert out.tolist() == [[4, 5], [0, 1], [4, 5]]
+    out.backward(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    assert x.grad is not None
+    assert x.grad.tolist() == [[3, 4], [0, 0], [6, 8]]
+
+
+def test_no_edges_at_all() -> None:
+    block = Block(indptr=np.zeros(3, np.int64), indices=np.zeros(0, np.int32), num_src=2)
+    for how in REDUCTIONS:
+        messages = torch.zeros(0, 4, requires_grad=True)
+        out = getattr(Segments(block, np.float32([2, 0])), how)(messages)
+        assert out.tolist() == [[0] * 4] * 2
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("how", REDUCTIONS)
+def test_against_torch_with_several_axes_and_any_number_of_threads(
+    random_graph: Callable[..., Graph], sample: Callable[[Graph], MiniBatch], how: str
+) -> None:
+    block = sample(random_graph()).blocks[0]
+    degrees = np.full(block.num_src, 7, np.float32)
+    messages = torch.randn(block.num_edges, 2, 5, requires_grad=True)
+    weight = torch.randn(block.num_dst, 2, 5)
+    found = []
+    before = torch.get_num_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        out = getattr(Segments(block, degrees), how)(messages)
+        (grad,) = torch.autograd.grad((out * weight).sum(), [messages])
+        found.append((out, grad))
+    torch.set_num_threads(before)
+    assert all(torch.equal(left, right) for left, right in zip(*found, strict=True))
+    counts = np.diff(block.indptr)
+    importance = np.ones(block.num_edges, np.float32)
+    if block.importance is not None:
+        importance, terms = block.importance, np.full(block.num_dst, 7.0)
+    else:
+        terms = counts.clip(min=1)
+    scale = 7 / counts.clip(min=1) if block.importance is None else np.ones(block.num_dst)
+    parts = torch.split(messages.double(), counts.tolist())
+    weights = torch.split(torch.from_numpy(importance).double()[:, None, None], counts.tolist())
+    rows = []
+    for i, (part, each) in enumerate(zip(parts, weights, strict=True)):
+        total = (part * each).sum(0)
+        largest = part.amax(0) if len(part) else total
+        rows.append({"sum": total * scale[i], "mean": total / terms[i], "max": largest}[how])
+    expected = torch.stack(rows)
+    (grad,) = torch.autograd.grad((expected * weight).sum(), [messages])
+    torch.testing.assert_close(found[0], (expected.float(), grad), rtol=1e-5, atol=1e-5)
+
+
+def test_a_sampled_sum_has_the_expectation_of_the_full_one(
+    random_graph: Callable[..., Graph],
+) -> None:
+    graph = random_graph()
+    degrees = np.diff(graph.indptr).astype(np.float32)
+    vertex = np.array([int(degrees.argmax())])
+    full = NeighborSampler(graph, fanouts=[-1]).sample(vertex, 0)
+    sums = []
+    for step in range(4000):
+        batch = NeighborSampler(graph, fanouts=[5]).sample(vertex, step)
+        block = batch.blocks[0]
+        values = torch.from_numpy(batch.input_vertices[block.indices].astype(np.float32))[:, None]
+        segments = Segments(block, degrees[batch.input_vertices])
+        sums.append(segments.sum(values).item())
+    expected = full.input_vertices[full.blocks[0].indices].sum()
+    assert np.mean(sums) == pytest.approx(expected, abs=4 * np.std(sums) / np.sqrt(len(sums)))

@@ -1,0 +1,97 @@
+"""What a run uses reaches its workers by name, from wherever a user may define it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import own_layers
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.model.custom import Custom
+from gnnscale.runtime.processes.by_name import dump, load, program_of_this_process
+
+pytestmark = pytest.mark.timeout(120)
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "own_program.py"
+
+
+def test_there_and_back() -> None:
+    config = Custom(functions=own_layers.MaxPooling, hidden=8)
+    assert load(dump(config), {}) == config
+    assert load(dump({"a": [1, 2.5, None, len]}), {}) == {"a": [1, 2.5, None, len]}
+
+
+def test_what_has_no_name_is_refused_in_one_line() -> None:
+    class Local(own_layers.MaxPooling):
+        pass
+
+    for given, message in [
+        (Custom(functions=Local), r"Local: workers import it by name, so that it must be defined"),
+        (partial(lambda: 0), r"<lambda>: workers import it by name.* and be no lambda"),
+        ((each for each in "ab"), "workers cannot be given what a run uses: cannot pickle"),
+    ]:
+        with pytest.raises(ConfigError, match=message) as caught:
+            dump(given)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_class_that_its_module_no_longer_has_is_refused(monkeypatch: Any) -> None:
+    config = Custom(functions=own_layers.MaxPooling)
+    monkeypatch.setattr(own_layers, "MaxPooling", own_layers.PlainMean)
+    with pytest.raises(ConfigError, match=r"not the same object as own_layers\.MaxPooling"):
+        dump(config)
+
+
+def test_the_program_is_what_python_was_started_with() -> None:
+    program = program_of_this_process()
+    assert program["sys_argv"] == sys.argv
+    assert {"init_main_from_name", "init_main_from_path"} & program.keys()
+
+
+def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
+    environment = os.environ | {"GNNSCALE_HOME": str(stores)}
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_layer_of_the_program_itself(stores: Path, tmp_path: Path) -> None:
+    done = run(stores, PROGRAM, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    # Workers have imported the program, and have not run what is behind its last line but one.
+    assert done.stdout.count("trained Own to") == 1
+    assert "_target_: __main__.Own" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_a_program_that_trains_whenever_it_is_imported(stores: Path, tmp_path: Path) -> None:
+    program = tmp_path / "unguarded.py"
+    program.write_text(PROGRAM.read_text().replace('if __name__ == "__main__":', "if True:"))
+    done = run(stores, program, tmp_path / "run")
+    assert done.returncode == 1
+    assert "the program starts a run whenever it is imported" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_layer_of_an_interactive_session(stores: Path, tmp_path: Path) -> None:
+    done = run(stores, "-", tmp_path / "run", stdin=PROGRAM.read_text())
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert "__main__.Own: workers import it by name, and cannot import an interactive" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_program_is_imported_only_where_something_of_it_is_named() -> None:
+    content = pickle.dumps(len)
+    assert load(content, {"init_main_from_path": "/nowhere.py"}) is len

@@ -1,0 +1,94 @@
+"""Layers from outside the package, trained by worker processes: shared out, managed, resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import own_layers
+import pytest
+import torch
+
+from gnnscale.model.custom import Custom, ScatterGatherUpdate
+from gnnscale.report.terminal.live import RunReport
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.runtime.processes.launch import WorkerError
+
+pytestmark = pytest.mark.timeout(240)
+
+#: An accelerator that needs 5 ms for a mini-batch of any size: a processor is faster.
+SLOW = (
+    "device_plan.devices=[cpu,{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,"
+    "memory_bytes:1073741824,link_bandwidth:1e9,launch_s:5e-3}]"
+)
+PLANS = {
+    "cpu_x2_uneven": (
+        *("device_plan=cpu_x2", "device_plan.split=[7,57]"),
+        *("runtime.prefetch=two_stage", "runtime.drm=false"),
+    ),
+    "cpu_x4": ("device_plan=cpu_x4", "runtime.prefetch=one_stage"),
+    "hybrid": ("device_plan=hybrid_emulated", "runtime.prefetch=two_stage"),
+    "hybrid_rebalanced": (SLOW, "device_plan.split=[4,60]", "runtime.prefetch=none"),
+}
+
+
+def model(functions: type[ScatterGatherUpdate]) -> Custom:
+    return Custom(functions=functions, hidden=8, dropout=0.5)
+
+
+@pytest.mark.parametrize("functions", own_layers.ALL)
+def test_every_plan_learns_what_one_process_does(
+    launched: Any, tmp_path: Path, functions: type[ScatterGatherUpdate]
+) -> None:
+    known = launched(tmp_path / "one", "num_threads=2", model=model(functions))
+    assert known.summary["model"] == functions.__name__
+    assert known.summary["predicted"]["devices"][0]["stage_times_s"]["propagate"] > 0
+    # Each plan with one of the layers at least.
+    few = ["hybrid"] if functions is own_layers.PlainMean else list(PLANS)[:: len(PLANS) - 1]
+    for name in PLANS if functions is own_layers.MaxPooling else few:
+        run = launched(tmp_path / name, "num_threads=2", *PLANS[name], model=model(functions))
+        assert run.losses == pytest.approx(known.losses, rel=1e-5), name
+        assert run.result.test_metric == pytest.approx(known.result.test_metric, abs=0.02)
+        splits = {tuple(device["seeds"] for device in step["devices"]) for step in run.steps}
+        full = [split for split in splits if sum(split) == 64]
+        assert (len(full) > 1) >= (name == "hybrid_rebalanced"), name
+
+
+class StopAfterAnEpoch(RunReport):
+    """Interrupts the run as Ctrl-C would, as soon as an epoch is done."""
+
+    def finished_epoch(self, record: Any) -> None:
+        super().finished_epoch(record)
+        raise KeyboardInterrupt
+
+
+def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path) -> None:
+    options = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false")
+    options = (*options, "epochs=30", "runtime.checkpoint_interval_s=0", "num_threads=2")
+    own = model(own_layers.MaxPooling)
+    whole = launched(tmp_path / "whole", *options, model=own)
+    part = tmp_path / "part"
+    with pytest.raises(KeyboardInterrupt):
+        launched(part, *options, report=StopAfterAnEpoch, model=own)
+    done = len(load_checkpoint(part / LAST)["history"])
+    assert 1 <= done < 30
+    resumed = launched(part, *options, f"resume={part}", model=own)
+    left, right = (load_checkpoint(each / LAST)["model"] for each in (tmp_path / "whole", part))
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert [each.train_loss for each in resumed.result.history] == [
+        each.train_loss for each in whole.result.history
+    ]
+    assert resumed.result.test_metric == whole.result.test_metric
+
+
+def test_a_function_that_fails_is_named_in_one_line(
+    launched: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(WorkerError) as caught:
+        launched(tmp_path / "run", "device_plan=cpu_x2", model=model(own_layers.Broken))
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    log = next((tmp_path / "run").glob("worker-cpu-*.log"))
+    assert "own_layers.py" in log.read_text()
