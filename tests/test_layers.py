@@ -18,4 +18,4 @@ def test_only_ops_imports_the_native_extension() -> None:
         for path in package.rglob("*.py")
         if importing.search(path.read_text())
     }
-    assert users == {"ops/native.py", "ops/tensors.py"}
+    assert {user.split("/")[0] for user in users} == {"ops"}

@@ -81,6 +81,19 @@ PLANTED: dict[str, Any] = {
     "within": 0.5,
     "seed": 0,
 }
+WHOLE: dict[str, Any] = {"indptr": INDPTR, "indices": np.array([1, 2, 0], np.int32)}
+CUT: dict[str, Any] = {**WHOLE, "owner": np.array([0, -1, 1], np.int16), "num_parts": 2}
+HOPS: dict[str, Any] = {
+    **WHOLE,
+    "vertices": np.array([0, 2], np.int32),
+    "num_hops": 2,
+    "hops": np.full(3, 255, np.uint8),
+}
+STREAM: dict[str, Any] = {
+    **WHOLE,
+    "vertices": np.array([0, 2], np.int32),
+    **{"num_parts": 2, "num_hops": 2, "max_walked": 9, "max_sampled": 9, "seed": 0},
+}
 
 # What is called, its valid arguments, which one is replaced, and by what.
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
@@ -205,10 +218,51 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.planted_partition_edges, PLANTED, "weight", np.ones(3, np.float32)),
     (ops.planted_partition_edges, PLANTED, "within", float("nan")),
     (ops.planted_partition_edges, PLANTED, "num_edges", -1),
+    *(
+        (function, arguments, name, bad)
+        for function, arguments in (
+            (ops.count_cut, CUT),
+            (ops.hops_from, HOPS),
+            (ops.pagraph_stream, STREAM),
+        )
+        for name, bad in (
+            ("indptr", np.array([0, 2, 2, 4])),
+            ("indptr", np.array([1, 2, 2, 3])),
+            ("indptr", np.empty(0, np.int64)),
+            ("indices", np.array([1, 2, 0], np.int16)),
+            ("indices", np.array([1, 2, 0], np.uint32)),
+            ("num_threads", 0),
+        )
+    ),
+    *((ops.count_cut, CUT, "indptr", np.array([0, bad, 2, 3])) for bad in (5, -1, 2**62)),
+    *((ops.count_cut, CUT, "indices", np.array([1, bad, 0])) for bad in (3, -1, 2**62)),
+    *((ops.count_cut, CUT, "owner", np.array([0, bad, 1], np.int16)) for bad in (-2, 2, 32767)),
+    (ops.count_cut, CUT, "owner", np.zeros(4, np.int16)),
+    (ops.count_cut, CUT, "owner", np.zeros(3, np.int32)),
+    (ops.count_cut, CUT, "owner", np.zeros(6, np.int16)[::2]),
+    *((ops.count_cut, CUT, "num_parts", bad) for bad in (0, -1, 1025, 1.5)),
+    *((ops.hops_from, HOPS, "vertices", np.array([bad], np.int32)) for bad in (-1, 3, 2**31 - 1)),
+    (ops.hops_from, HOPS, "vertices", np.array([0])),
+    (ops.hops_from, HOPS, "vertices", [0]),
+    *((ops.hops_from, HOPS, "num_hops", bad) for bad in (-1, 255, 2**40, None)),
+    (ops.hops_from, HOPS, "hops", np.full(3, 255, np.int64)),
+    (ops.hops_from, HOPS, "hops", np.full(3, 1, np.int8)),
+    (ops.hops_from, HOPS, "hops", np.full(4, 255, np.uint8)),
+    (ops.hops_from, HOPS, "hops", np.full((3, 1), 255, np.uint8)),
+    (ops.hops_from, HOPS, "hops", read_only(np.full(3, 255, np.uint8))),
+    *((ops.pagraph_stream, STREAM, "vertices", np.array([bad], np.int32)) for bad in (-1, 3)),
+    (ops.pagraph_stream, STREAM, "vertices", np.array([2, 2], np.int32)),
+    (ops.pagraph_stream, STREAM, "vertices", np.array([0, 2])),
+    *((ops.pagraph_stream, STREAM, "num_parts", bad) for bad in (0, 1025, -1, 0.5)),
+    *((ops.pagraph_stream, STREAM, "num_hops", bad) for bad in (0, 255, "2")),
+    *((ops.pagraph_stream, STREAM, "max_walked", bad) for bad in (-1, 2**31, 2.5)),
+    *((ops.pagraph_stream, STREAM, "max_sampled", bad) for bad in (0, 2**31, None)),
+    *((ops.pagraph_stream, STREAM, "seed", bad) for bad in (-1, 2**64)),
 ]
 THREADED = {
     ops.gather, ops.aggregate, ops.edge_dot, ops.edge_softmax, ops.edge_softmax_backward,
-    ops.csc_sort, ops.relu_dropout, ops.relu_dropout_backward, ops.rmat_edges,
+    ops.csc_sort, ops.relu_dropout, ops.relu_dropout_backward, ops.rmat_edges, ops.count_cut,
+    ops.hops_from, ops.pagraph_stream,
 }  # fmt: skip
 
 

@@ -192,6 +192,18 @@ def test_split() -> None:
     assert [part.tolist() for part in parts] == [[3, 7, 1, 5, 6], [8, 2], [4, 9, 0]]
 
 
+def test_training_vertices_among_which_overlaps_are_counted() -> None:
+    graph = complete_graph()
+    # Vertex v has the neighbours v - 1 and v - 2, so that what is sampled shows.
+    indices = ((np.repeat(np.arange(SIZE), 2) + np.tile([-2, -1], SIZE)) % SIZE).astype(np.int32)
+    parts, _, num_estimated = ops.pagraph_stream(
+        np.arange(0, 2 * SIZE + 1, 2), indices, graph.indices[:SIZE],
+        num_parts=4, num_hops=2, max_walked=0, max_sampled=16, seed=42, num_threads=2,
+    )  # fmt: skip
+    assert num_estimated == SIZE
+    assert digest(parts) == "79eb9d3a1543fda6"
+
+
 def test_parts_by_id() -> None:
     graph = complete_graph()
     options = {"num_parts": 5, "num_hops": 1, "num_threads": 1}

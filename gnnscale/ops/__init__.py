@@ -17,6 +17,7 @@ from gnnscale.ops.native import (
     simd_level,
     transpose_block,
 )
+from gnnscale.ops.partition import count_cut, hops_from, pagraph_stream
 
 if TYPE_CHECKING:
     from gnnscale.ops.tensors import (
@@ -37,6 +38,7 @@ __all__ = [
     "Rows",
     "Sampled",
     "aggregate",
+    "count_cut",
     "count_in_degrees",
     "csc_fill",
     "csc_sort",
@@ -46,7 +48,9 @@ __all__ = [
     "empty",
     "expand_edges",
     "gather",
+    "hops_from",
     "keep_freed_memory",
+    "pagraph_stream",
     "planted_partition_edges",
     "read_rows",
     "relu_dropout",

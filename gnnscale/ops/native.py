@@ -33,6 +33,7 @@ __all__ = [
     "expand_edges",
     "keep_freed_memory",
     "naming",
+    "naming_graph",
     "planted_partition_edges",
     "rmat_edges",
     "simd_level",
@@ -65,6 +66,21 @@ def keep_freed_memory() -> None:
     import, since it is a setting of the whole process.
     """
     _native.keep_freed_memory()
+
+
+@contextmanager
+def naming_graph(graph: object) -> Iterator[None]:
+    """Say of a damaged topology which graph it is of: ``graph``, a path or a name.
+
+    Raises:
+        GraphError: native code came across an offset or an id that is none.
+    """
+    try:
+        yield
+    except _native.TopologyError as error:
+        raise GraphError(
+            f"{graph}: damaged, {error}; gnnscale doctor store=DIR looks at all of it"
+        ) from None
 
 
 class NativeSampler:
@@ -123,7 +139,7 @@ class NativeSampler:
             ValueError: a seed is not a vertex, or appears twice; or a hop has 2^31 edges or more.
             GraphError: the topology holds an offset or an id that is none.
         """
-        with self._naming_the_graph():
+        with naming_graph(self._graph):
             result: Sampled = self._sampler.sample_neighbors(
                 contiguous(seeds), fanouts, replace, seed, step, num_threads, only_new
             )
@@ -142,20 +158,11 @@ class NativeSampler:
             ValueError: as ``sample_neighbors``.
             GraphError: likewise.
         """
-        with self._naming_the_graph():
+        with naming_graph(self._graph):
             result: Sampled = self._sampler.sample_layers(
                 contiguous(seeds), layer_sizes, seed, step
             )
         return result
-
-    @contextmanager
-    def _naming_the_graph(self) -> Iterator[None]:
-        try:
-            yield
-        except _native.TopologyError as error:
-            raise GraphError(
-                f"{self._graph}: damaged, {error}; gnnscale doctor store=DIR looks at all of it"
-            ) from None
 
 
 def contiguous(ids: Any) -> Any:

@@ -25,11 +25,17 @@ std::string dtype_of(const py::array& array) { return py::str(array.dtype()); }
 
 // NumPy's letter for a C++ type: f float, i signed, u unsigned; a string of those allowed.
 template <typename T>
-constexpr const char* kKinds = std::is_floating_point_v<T> ? "f" : "i";
+constexpr const char* kKinds = std::is_floating_point_v<T> ? "f"
+                               : std::is_unsigned_v<T>     ? "u"
+                                                           : "i";
 template <typename T>
 constexpr const char* kNames = "";
 template <>
 constexpr const char* kNames<float> = "float32";
+template <>
+constexpr const char* kNames<uint8_t> = "uint8";
+template <>
+constexpr const char* kNames<int16_t> = "int16";
 template <>
 constexpr const char* kNames<int32_t> = "int32";
 template <>
@@ -265,6 +271,22 @@ Ids optional_ids(py::handle value, const char* name) {
   return value.is_none() ? Ids{} : ids(value, name);
 }
 
+template <typename Vertex>
+Topology<Vertex> topology(py::handle indptr, py::handle indices) {
+  const auto offsets = vector<int64_t>(indptr, "indptr");
+  const auto neighbors = vector<Vertex>(indices, "indices");
+  if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
+  if (offsets.size - 1 > kMaxLocal && sizeof(Vertex) == 4) {
+    refuse_value("indices", "int32 with so many vertices", "int64");
+  }
+  const int64_t first = offsets.data[0], last = offsets.data[offsets.size - 1];
+  if (first != 0 || last != neighbors.size) {
+    refuse_value("indptr", std::to_string(first) + " to " + std::to_string(last),
+                 "0 to " + std::to_string(neighbors.size) + ", the number of indices");
+  }
+  return {offsets.size - 1, neighbors.size, offsets.data, neighbors.data};
+}
+
 Matrix matrix(py::handle value, const char* name) {
   const Typed rows = typed(value, name);
   const auto [length, stride] = row_layout(rows.array, name);
@@ -324,9 +346,13 @@ Vector<float> mutable_table(py::handle value, const char* name, int64_t num_rows
   return {writeable_data<float>(array, name), array.shape(0)};
 }
 
+template Topology<int32_t> topology(py::handle, py::handle);
+template Topology<int64_t> topology(py::handle, py::handle);
+template Vector<const int16_t> vector(py::handle, const char*, int64_t);
 template Vector<const int32_t> vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> vector(py::handle, const char*, int64_t);
 template Vector<const float> vector(py::handle, const char*, int64_t);
+template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int32_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int64_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<const float> optional_vector(py::handle, const char*, int64_t);

@@ -16,6 +16,7 @@
 #include "gnnscale/checks.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/rows.hpp"
+#include "gnnscale/topology.hpp"
 
 namespace gnnscale {
 
@@ -98,6 +99,9 @@ Column<float> mutable_column(py::handle value, const char* name, int64_t size);
 // int32 or int64; None gives no data.
 Ids ids(py::handle value, const char* name);
 Ids optional_ids(py::handle value, const char* name);
+// A whole graph; offsets and ids in between are checked as they are read.
+template <typename Vertex>
+Topology<Vertex> topology(py::handle indptr, py::handle indices);
 // `value` is (array, name of its element type); bfloat16 comes as 16-bit whole numbers.
 Matrix matrix(py::handle value, const char* name);
 MutableMatrix mutable_matrix(py::handle value, const char* name);
@@ -106,6 +110,13 @@ Elements mutable_elements(py::handle value, const char* name);
 // Contiguous float32 of two axes.
 Vector<const float> table(py::handle value, const char* name, int64_t num_rows, int64_t* width);
 Vector<float> mutable_table(py::handle value, const char* name, int64_t num_rows, int64_t* width);
+
+// Calls use.operator()<Vertex>() with the type of the ids in `value`.
+template <typename Use>
+auto for_vertices(py::handle value, const char* name, Use&& use) {
+  return ids(value, name).ids.wide ? use.template operator()<int64_t>()
+                                   : use.template operator()<int32_t>();
+}
 
 // Hands a native array to NumPy without copying.
 template <typename T>
@@ -120,5 +131,6 @@ void bind_csc(py::module_& m);
 void bind_rows(py::module_& m);
 void bind_elementwise(py::module_& m);
 void bind_generators(py::module_& m);
+void bind_partition(py::module_& m);
 
 }  // namespace gnnscale

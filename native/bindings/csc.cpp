@@ -5,13 +5,6 @@
 namespace gnnscale {
 namespace {
 
-// Calls use.operator()<Vertex>() with the type of the ids in `value`.
-template <typename Use>
-auto for_vertices(py::handle value, const char* name, Use&& use) {
-  return ids(value, name).ids.wide ? use.template operator()<int64_t>()
-                                   : use.template operator()<int32_t>();
-}
-
 void count(const py::object& dst, const py::object& counts) {
   for_vertices(dst, "dst", [&]<typename Vertex>() {
     const auto ends = vector<Vertex>(dst, "dst");

@@ -1,4 +1,4 @@
-// The extension module gnnscale._native. Its only importer is gnnscale/ops.py.
+// The extension module gnnscale._native. Only the package gnnscale/ops imports it.
 #include "border.hpp"
 #include "gnnscale/memory.hpp"
 
@@ -13,4 +13,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_rows(m);
   bind_elementwise(m);
   bind_generators(m);
+  bind_partition(m);
 }

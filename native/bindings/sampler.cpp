@@ -32,7 +32,7 @@ template <typename Vertex>
 class BoundSampler {
  public:
   BoundSampler(const py::object& indptr, const py::object& indices)
-      : indptr_(indptr), indices_(indices), pool_(topology(indptr, indices)) {}
+      : indptr_(indptr), indices_(indices), pool_(topology<Vertex>(indptr, indices)) {}
 
   py::tuple sample_neighbors(const py::object& seeds, const py::object& fanouts,
                              const py::object& replace, const py::object& seed,
@@ -66,22 +66,6 @@ class BoundSampler {
   }
 
  private:
-  static Topology<Vertex> topology(py::handle indptr, py::handle indices) {
-    const auto offsets = vector<int64_t>(indptr, "indptr");
-    const auto neighbors = vector<Vertex>(indices, "indices");
-    if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
-    if (offsets.size - 1 > kMaxLocal && sizeof(Vertex) == 4) {
-      refuse_value("indices", "int32 with so many vertices", "int64");
-    }
-    if (offsets.data[0] != 0 || offsets.data[offsets.size - 1] != neighbors.size) {
-      refuse_value(
-          "indptr",
-          std::to_string(offsets.data[0]) + " to " + std::to_string(offsets.data[offsets.size - 1]),
-          "0 to " + std::to_string(neighbors.size) + ", the number of indices");
-    }
-    return {offsets.size - 1, neighbors.size, offsets.data, neighbors.data};
-  }
-
   py::object indptr_, indices_;
   SamplerPool<Vertex> pool_;
 };

@@ -56,17 +56,6 @@ template <typename Vertex>
 }  // namespace
 
 template <typename Vertex>
-auto Topology<Vertex>::list(Vertex v) const -> List {
-  const int64_t begin = indptr[v], end = indptr[v + 1];
-  if (begin < 0 || end < begin || end > num_edges) {
-    throw TopologyError("indptr: the neighbours of vertex " + std::to_string(v) + " are " +
-                        std::to_string(begin) + " to " + std::to_string(end) + ", there are " +
-                        std::to_string(num_edges) + " edges");
-  }
-  return {begin, end - begin};
-}
-
-template <typename Vertex>
 void Sampler<Vertex>::start(const Seeds& seeds) {
   map_.start();
   if (seeds.size > kMaxLocal) refuse_size();
@@ -200,8 +189,6 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
   return batch;
 }
 
-template struct Topology<int32_t>;
-template struct Topology<int64_t>;
 template class Sampler<int32_t>;
 template class Sampler<int64_t>;
 

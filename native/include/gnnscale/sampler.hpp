@@ -5,27 +5,11 @@
 #include <mutex>
 #include <vector>
 
-#include "gnnscale/checks.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/relabel.hpp"
+#include "gnnscale/topology.hpp"
 
 namespace gnnscale {
-
-// Neighbour lists that may lie in a file which another process damages at any time: what is read of
-// them is checked as it is read, and nothing is read twice.
-template <typename Vertex>
-struct Topology {
-  int64_t num_vertices;
-  int64_t num_edges;
-  const int64_t* indptr;
-  const Vertex* indices;
-
-  // Where the neighbours of a vertex begin, and their number. Throws TopologyError.
-  struct List {
-    int64_t begin, degree;
-  };
-  List list(Vertex v) const;
-};
 
 // Vertex ids of 32 or 64 bits.
 struct Seeds {

@@ -157,6 +157,39 @@ def csc_sort(draw: Draw) -> Args:
     }
 
 
+def count_cut(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    num_parts, num_vertices = draw.size(1, 5), len(indptr) - 1
+    owner = (draw.ids(num_vertices, num_parts + 1, np.int64) - 1).astype(np.int16)
+    return {
+        **{"indptr": indptr, "indices": indices, "owner": owner, "num_parts": num_parts},
+        "num_threads": draw.threads(),
+    }
+
+
+def hops_from(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    num_vertices = len(indptr) - 1
+    return {
+        **{"indptr": indptr, "indices": indices, "num_hops": draw.size(0, 5)},
+        "vertices": draw.ids(draw.size(0, 4), num_vertices, indices.dtype),
+        "hops": np.full(num_vertices, 255, np.uint8),
+        "num_threads": draw.threads(),
+    }
+
+
+def pagraph_stream(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    num_vertices = len(indptr) - 1
+    vertices = draw.rng.sample(range(num_vertices), draw.size(0, num_vertices))
+    return {
+        **{"indptr": indptr, "indices": indices, "vertices": np.array(vertices, indices.dtype)},
+        **{"num_parts": draw.size(1, 5), "num_hops": draw.size(1, 4)},
+        **{"max_walked": draw.size(0, 20), "max_sampled": draw.size(1, 12)},
+        **{"seed": draw.rng.getrandbits(64), "num_threads": draw.threads()},
+    }
+
+
 def rmat_edges(draw: Draw) -> Args:
     n = draw.size(2, 20)
     num_edges = draw.size(0, n * (n - 1) // 4)
@@ -283,6 +316,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"edge_softmax": edge_softmax, "edge_softmax_backward": edge_softmax_backward},
     **{"count_in_degrees": count_in_degrees, "csc_fill": csc_fill, "csc_sort": csc_sort},
     **{"rmat_edges": rmat_edges, "planted_partition_edges": planted_partition_edges},
+    **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,

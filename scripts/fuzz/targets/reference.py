@@ -102,6 +102,26 @@ def edge_softmax(args: dict[str, Any]) -> Any:
     return np.concatenate(parts) if parts else np.zeros((0, scores.shape[1]))
 
 
+def count_cut(args: dict[str, Any]) -> Any:
+    indptr, owner = _ints(args["indptr"]), _ints(args["owner"])
+    counts = np.zeros((int(args["num_parts"]),) * 2, np.int64)
+    src = owner[_ints(args["indices"])]
+    dst = np.repeat(owner, np.diff(indptr))
+    kept = (src >= 0) & (dst >= 0)
+    np.add.at(counts, (src[kept], dst[kept]), 1)
+    return counts
+
+
+def hops_from(args: dict[str, Any]) -> Any:
+    indptr, indices, hops = (_ints(args[name]) for name in ("indptr", "indices", "hops"))
+    hops = hops.copy()
+    hops[_ints(args["vertices"])] = 0
+    dst = np.repeat(np.arange(len(hops)), np.diff(indptr))
+    for hop in range(int(args["num_hops"])):
+        np.minimum.at(hops, indices[hops[dst] == hop], hop + 1)
+    return hops
+
+
 def _out(args: dict[str, Any], answer: Any) -> Any:
     out = args["out"]
     return (
@@ -129,6 +149,8 @@ REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "count_in_degrees": (count_in_degrees, lambda args, _: np.asarray(args["counts"])),
     "transpose_block": (transpose_block, lambda _, answer: np.diff(answer[0])),
     "csc_sort": (csc_sort, _sorted_lists),
+    "count_cut": (count_cut, lambda _, answer: answer),
+    "hops_from": (hops_from, lambda args, _: np.asarray(args["hops"])),
     "relu_dropout_backward": (relu_dropout_backward, _tensor),
     "edge_softmax": (edge_softmax, _tensor),
 }

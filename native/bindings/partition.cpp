@@ -1,0 +1,88 @@
+#include "gnnscale/partition.hpp"
+
+#include <algorithm>
+
+#include "border.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kMaxHops = kUnreached - 1;
+
+// Ids of vertices, each of which there is, in the type of the graph's.
+template <typename Vertex>
+Vector<const Vertex> vertices_of(const Topology<Vertex>& graph, py::handle value) {
+  const auto found = vector<Vertex>(value, "vertices");
+  check_below(found.data, found.size, graph.num_vertices, "vertices");
+  return found;
+}
+
+py::array_t<int64_t> cut(const py::object& indptr, const py::object& indices,
+                         const py::object& owner, const py::object& num_parts,
+                         const py::object& num_threads) {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
+    const auto graph = topology<Vertex>(indptr, indices);
+    const auto owners = vector<int16_t>(owner, "owner", graph.num_vertices);
+    const int64_t parts = integer(num_parts, "num_parts", 1, kMaxParts);
+    const int threads = thread_count(num_threads);
+    py::array_t<int64_t> counts({parts, parts});
+    int64_t* const to = counts.mutable_data();
+    {
+      NoGil released;
+      std::fill_n(to, parts * parts, 0);
+      count_cut(graph, owners.data, parts, to, threads);
+    }
+    return counts;
+  });
+}
+
+int64_t reach(const py::object& indptr, const py::object& indices, const py::object& vertices,
+              const py::object& num_hops, const py::object& hops, const py::object& num_threads) {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
+    const auto graph = topology<Vertex>(indptr, indices);
+    const auto starts = vertices_of(graph, vertices);
+    const int64_t count = integer(num_hops, "num_hops", 0, kMaxHops);
+    const auto labels = mutable_vector<uint8_t>(hops, "hops", graph.num_vertices);
+    const int threads = thread_count(num_threads);
+    NoGil released;
+    return hops_from(graph, starts.data, starts.size, count, labels.data, threads);
+  });
+}
+
+py::tuple stream(const py::object& indptr, const py::object& indices, const py::object& vertices,
+                 const py::object& num_parts, const py::object& num_hops,
+                 const py::object& max_walked, const py::object& max_sampled,
+                 const py::object& seed, const py::object& num_threads) {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
+    const auto graph = topology<Vertex>(indptr, indices);
+    const auto order = vertices_of(graph, vertices);
+    const TrainingStream<Vertex> given{graph,
+                                       order.data,
+                                       order.size,
+                                       integer(num_parts, "num_parts", 1, kMaxParts),
+                                       integer(num_hops, "num_hops", 1, kMaxHops),
+                                       integer(max_walked, "max_walked", 0, kMaxLocal),
+                                       integer(max_sampled, "max_sampled", 1, kMaxLocal),
+                                       word(seed, "seed")};
+    const int threads = thread_count(num_threads);
+    py::array_t<int16_t> part_of(order.size);
+    py::array_t<uint8_t> hops({given.num_parts, graph.num_vertices});
+    int16_t* const to_parts = part_of.mutable_data();
+    uint8_t* const to_hops = hops.mutable_data();
+    const int64_t num_estimated = [&] {
+      NoGil released;
+      return assign_stream(given, to_parts, to_hops, threads);
+    }();
+    return py::make_tuple(part_of, hops, num_estimated);
+  });
+}
+
+}  // namespace
+
+void bind_partition(py::module_& m) {
+  m.def("count_cut", &cut);
+  m.def("hops_from", &reach);
+  m.def("pagraph_stream", &stream);
+}
+
+}  // namespace gnnscale

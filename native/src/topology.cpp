@@ -1,0 +1,27 @@
+#include "gnnscale/topology.hpp"
+
+#include <string>
+
+namespace gnnscale {
+
+template <typename Vertex>
+auto Topology<Vertex>::list(Vertex v) const -> List {
+  const int64_t begin = indptr[v], end = indptr[v + 1];
+  if (begin < 0 || end < begin || end > num_edges) {
+    throw TopologyError("indptr: the neighbours of vertex " + std::to_string(v) + " are " +
+                        std::to_string(begin) + " to " + std::to_string(end) + ", there are " +
+                        std::to_string(num_edges) + " edges");
+  }
+  return {begin, end - begin};
+}
+
+template <typename Vertex>
+void Topology<Vertex>::refuse(Vertex u) const {
+  throw TopologyError("indices: " + std::to_string(u) + " is no vertex, the graph has " +
+                      std::to_string(num_vertices));
+}
+
+template struct Topology<int32_t>;
+template struct Topology<int64_t>;
+
+}  // namespace gnnscale

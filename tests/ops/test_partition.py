@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Up to 12 vertices, with loops and repeated edges."""
+    num_vertices = draw(st.integers(1, 12))
+    neighbours = st.lists(st.integers(0, num_vertices - 1), max_size=6)
+    lists = draw(st.lists(neighbours, min_size=num_vertices, max_size=num_vertices))
+    dtype = draw(st.sampled_from([np.int32, np.int64]))
+    return topology_of(lists, dtype)
+
+
+def topology_of(lists: list[list[int]], dtype: Any = np.int32) -> tuple[NDArray[np.int64], Any]:
+    """Return the topology in which ``lists`` are the neighbours of each vertex."""
+    indices = np.array([u for each in lists for u in each], dtype)
+    return np.cumsum([0, *map(len, lists)]), indices
+
+
+def slow_hops(indptr: Any, indices: Any, vertices: Any, num_hops: int) -> list[int]:
+    """Return the hops of every vertex by walking from all of them anew."""
+    found = np.full(len(indptr) - 1, 255)
+    reached = set(np.asarray(vertices).tolist())
+    for hop in range(num_hops + 1):
+        new = [v for v in reached if found[v] == 255]
+        found[new] = hop
+        reached = {int(u) for v in new for u in indices[indptr[v] : indptr[v + 1]]}
+    return [int(hop) for hop in found]
+
+
+@settings(max_examples=100, deadline=None)
+@given(topologies(), st.data())
+def test_counting_cuts_is_counting_edges(graph: Any, data: st.DataObject) -> None:
+    indptr, indices = graph
+    num_vertices, num_parts = len(indptr) - 1, data.draw(st.integers(1, 4))
+    parts = st.integers(-1, num_parts - 1)
+    owner = data.draw(st.lists(parts, min_size=num_vertices, max_size=num_vertices))
+    expected = np.zeros((num_parts, num_parts), np.int64)
+    for v in range(num_vertices):
+        for u in indices[indptr[v] : indptr[v + 1]]:
+            if owner[u] >= 0 and owner[v] >= 0:
+                expected[owner[u], owner[v]] += 1
+    for threads in (1, 3):
+        found = ops.count_cut(
+            indptr, indices, np.array(owner, np.int16), num_parts, num_threads=threads
+        )
+        assert found.tolist() == expected.tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(topologies(), st.data())
+def test_hops_are_the_fewest_whenever_a_vertex_was_added(graph: Any, data: st.DataObject) -> None:
+    indptr, indices = graph
+    vertex = st.integers(0, len(indptr) - 2)
+    num_hops = data.draw(st.integers(0, 4))
+    hops = np.full(len(indptr) - 1, 255, np.uint8)
+    added: list[int] = []
+    for more in data.draw(st.lists(st.lists(vertex, max_size=4), max_size=4)):
+        before = int((hops < 255).sum())
+        new = ops.hops_from(
+            indptr, indices, np.array(more, indices.dtype), num_hops, hops, num_threads=2
+        )
+        added += more
+        assert hops.tolist() == slow_hops(indptr, indices, added, num_hops)
+        assert new == (hops < 255).sum() - before
+
+
+def test_vertices_come_in_any_layout() -> None:
+    indptr, indices = np.array([0, 1, 2, 2]), np.array([1, 2], np.int32)
+    hops = np.full(3, 255, np.uint8)
+    every_second = np.array([0, 9, 2, 9], np.int32)[::2]
+    assert ops.hops_from(indptr, indices, every_second, 1, hops, num_threads=1) == 3
+    assert hops.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("indptr", "indices", "said"),
+    [
+        ([0, 2, 2, 3], [1, 3, 0], "indices: 3 is no vertex"),
+        ([0, 2, 2, 3], [-(2**40), 2, 0], "indices: -1099511627776 is no vertex"),
+        ([0, 5, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to 5"),
+        ([0, -1, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to -1"),
+    ],
+)
+def test_a_damaged_topology_is_noticed(threads: int, indptr: Any, indices: Any, said: str) -> None:
+    topology = np.array(indptr), np.array(indices)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        ops.count_cut(*topology, np.zeros(3, np.int16), 1, num_threads=threads)
+    hops = np.full(3, 255, np.uint8)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        ops.hops_from(*topology, np.array([0]), 1, hops, num_threads=threads)
+    for max_walked in (0, 100):
+        with pytest.raises(ValueError, match=f"^{said}"):
+            stream(topology, [0], num_parts=1, max_walked=max_walked, num_threads=threads)
+
+
+def slow_stream(
+    indptr: Any, indices: Any, vertices: list[int], num_parts: int, num_hops: int
+) -> list[int]:
+    """Return the part of each vertex: Algorithm 1 of PaGraph with sets and fractions."""
+    training: list[set[int]] = [set() for _ in range(num_parts)]
+    whole: list[set[int]] = [set() for _ in range(num_parts)]
+    mean = Fraction(len(vertices), num_parts)
+    assigned = []
+    for v in vertices:
+        hops = slow_hops(indptr, indices, [v], num_hops)
+        reached = {u for u, hop in enumerate(hops) if hop < 255}
+        larger = sum(len(part) > mean for part in training)
+        open_parts = [
+            part
+            for part in range(num_parts)
+            if len(training[part]) + 1 <= mean
+            or (len(training[part]) < mean and larger < len(vertices) % num_parts)
+        ]
+        best = min(
+            open_parts,
+            key=lambda part: (
+                -len(training[part] & reached)
+                * (mean - len(training[part]))
+                / max(len(whole[part]), 1),
+                len(training[part]),
+                len(whole[part]),
+                part,
+            ),
+        )
+        training[best].add(v)
+        whole[best] |= reached
+        assigned.append(best)
+    return assigned
+
+
+def stream(graph: Any, vertices: Any, **changes: Any) -> tuple[list[int], list[list[int]], int]:
+    indptr, indices = graph
+    options = {
+        **{"num_parts": 2, "num_hops": 2, "max_walked": 1000, "max_sampled": 4096},
+        **{"seed": 0, "num_threads": 1},
+    }
+    parts, hops, num_estimated = ops.pagraph_stream(
+        indptr, indices, np.array(vertices, indices.dtype), **(options | changes)
+    )
+    assert parts.dtype == np.int16
+    assert hops.dtype == np.uint8
+    return parts.tolist(), hops.tolist(), num_estimated
+
+
+@pytest.mark.parametrize("max_walked", [0, 1000])
+def test_a_stream_by_hand(max_walked: int) -> None:
+    # Two triangles, 0 1 2 and 3 4 5, and vertex 6, which sends to 2 and 3; 7 is alone.
+    lists = [[1, 2], [0, 2], [0, 1, 6], [4, 5, 6], [3, 5], [3, 4], [], []]
+    graph = topology_of(lists)
+    # 0 goes to part 0, being first; 3 has nothing in common, and part 1 is empty. 1 and 5 join
+    # their triangles. 7 reaches and is reached by nobody: parts are of one size, and part 0 is of
+    # 3 vertices, for it has not come across 6.
+    parts, hops, num_estimated = stream(graph, [0, 3, 1, 5, 7], num_hops=1, max_walked=max_walked)
+    assert parts == [0, 1, 0, 1, 0]
+    assert hops == [
+        [0, 0, 1, 255, 255, 255, 255, 0],
+        [255, 255, 255, 0, 1, 0, 1, 255],
+    ]
+    assert num_estimated == 0
+    # In two hops 2 brings 6 to part 0.
+    _, hops, _ = stream(graph, [0, 3], max_walked=max_walked)
+    assert hops == [
+        [0, 1, 1, 255, 255, 255, 2, 255],
+        [255, 255, 255, 0, 1, 1, 1, 255],
+    ]
+
+
+def test_a_full_part_takes_no_more() -> None:
+    # Everybody reaches 0. Of five vertices, one part gets three.
+    lists = [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    graph = topology_of(lists)
+    # 1 has 0 in common with part 0: 1 * 1.5 / 1 against 0. 2 has 0 and 1: part 0 again, though
+    # it has but half a place left. 3 and 4 find it full.
+    assert stream(graph, range(5))[0] == [0, 0, 0, 1, 1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(topologies(), st.data())
+def test_streams_are_algorithm_1(graph: Any, data: st.DataObject) -> None:
+    num_vertices = len(graph[0]) - 1
+    vertices = data.draw(st.permutations(range(num_vertices)))
+    vertices = vertices[: data.draw(st.integers(1, num_vertices))]
+    num_parts = data.draw(st.integers(1, len(vertices)))
+    num_hops = data.draw(st.integers(1, 4))
+    expected = slow_stream(*graph, vertices, num_parts, num_hops)
+    for max_walked in (0, 5, 1000):
+        for threads in (1, 2):
+            parts, hops, num_estimated = stream(
+                graph,
+                vertices,
+                **{"num_parts": num_parts, "num_hops": num_hops, "max_walked": max_walked},
+                num_threads=threads,
+            )
+            assert parts == expected
+            assert num_estimated == 0
+    sizes = np.bincount(parts, minlength=num_parts)
+    assert sizes.max() - sizes.min() <= 1
+    for part in range(num_parts):
+        own = [v for v, where in zip(vertices, parts, strict=True) if where == part]
+        assert hops[part] == slow_hops(*graph, own, num_hops)
+
+
+def random_graph(num_vertices: int, degree: int, seed: int) -> Any:
+    """Return the topology of a graph with hubs: sources are squared uniform numbers."""
+    generator = np.random.default_rng(seed)
+    degrees = generator.integers(2 * degree, size=num_vertices)
+    sources = generator.random(degrees.sum()) ** 2 * num_vertices
+    return np.concatenate([[0], np.cumsum(degrees)]), sources.astype(np.int32)
+
+
+@pytest.mark.parametrize("num_hops", [1, 2, 3])
+def test_long_rows_of_bits_are_what_is_walked(num_hops: int) -> None:
+    graph = random_graph(3000, 2, num_hops)
+    vertices = np.random.default_rng(1).permutation(3000)[:1500]
+    walked = stream(graph, vertices, num_parts=3, num_hops=num_hops, max_walked=2**31 - 1)
+    for max_walked in (0, 20):
+        for threads in (1, 4):
+            found = stream(
+                graph, vertices, num_parts=3, num_hops=num_hops, max_walked=max_walked,
+                num_threads=threads,
+            )  # fmt: skip
+            assert found == walked
+
+
+def test_what_is_sampled_depends_on_the_seed_alone() -> None:
+    graph = random_graph(4000, 6, 0)
+    given = {"num_parts": 4, "max_walked": 30, "max_sampled": 64}
+    first = stream(graph, range(2000), **given)
+    assert 0 < first[2] < 2000
+    assert first == stream(graph, range(2000), **given, num_threads=3)
+    assert first[0] != stream(graph, range(2000), **given, seed=1)[0]
+    sizes = np.bincount(first[0])
+    assert sizes.tolist() == [500] * 4
+
+
+def test_a_vertex_comes_once() -> None:
+    with pytest.raises(ValueError, match=r"^vertices: 1 appears twice"):
+        stream((np.array([0, 0, 0]), np.empty(0, np.int32)), [0, 1, 1])
