@@ -83,6 +83,7 @@ WHOLE = {
     "dataset/readers/test_readers.py": "published files of all readers",
     "runtime/test_equivalence.py": "every plan learns what one process does",
     "runtime/test_faults.py": "broken runs",
+    "runtime/test_partitions.py": "training over parts",
     "runtime/test_own_device.py": "a kind of accelerator from outside the package",
     "runtime/test_own_layer.py": "layers from outside the package",
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",

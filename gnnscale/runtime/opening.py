@@ -260,7 +260,7 @@ def _open(
             config=config,
             options=options,
             graph=graph,
-            partition=partition.content if partition is not None and split is None else None,
+            partition=None if order.movable or partition is None else partition.content,
         ),
     )
 

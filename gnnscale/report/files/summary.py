@@ -101,7 +101,8 @@ def _partition(figures: PartitionFigures | None) -> dict[str, Any] | None:
     if figures is None:
         return None
     left_out = ("parts", "cut", "predicted", "peak_rss_bytes")
-    return {name: each for name, each in vars(figures).items() if name not in left_out}
+    kept = {name: each for name, each in vars(figures).items() if name not in left_out}
+    return {**kept, "notes": list(figures.notes)}
 
 
 def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
