@@ -30,7 +30,7 @@ class MaxPooling(api.Layer):
         return self.linear(torch.cat([own, gathered], dim=1))
 
 
-def main(num_epochs: int = 5) -> float:
+def main(num_epochs: int = 8) -> float:
     computation = api.gnn_computation("customize", MaxPooling)
     model = api.gnn_model(computation, api.gnn_parameters(L=2, hidden=64, dropout=0.2))
     graph = api.load_input_graph(

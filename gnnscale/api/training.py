@@ -7,7 +7,7 @@ import io
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from gnnscale.partition.given import Given, check_owners
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.report.devices import least_real
 from gnnscale.report.run import train_and_report
-from gnnscale.run_directory import CONFIG_FILE, check_run_directory
+from gnnscale.run_directory import CONFIG_FILE, read_run
 from gnnscale.runtime.evaluation.evaluate import load_best
 from gnnscale.runtime.processes.by_name import refuse_while_imported
 from gnnscale.runtime.processes.launch import launch
@@ -127,7 +127,8 @@ def start_training(
     chosen += [each for each in (platform, features) if each is not None]
     asked = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
     if resume is not None:
-        check_run_directory(Path(resume))
+        # The options are those of this call; a checkpoint of others is refused later.
+        read_run(Path(resume), {each.name for each in fields(TrainConfig)}, option="resume")
         asked["resume"] = str(Path(resume).absolute())
     if isinstance(partition, Owners):
         num_parts = len(platform.config.devices) if platform is not None else 1

@@ -52,8 +52,9 @@ _OPTIONS = (
     runtime.clip_norm runtime.inference device_plan device_plan.devices device_plan.split
     partitioner partitioner.num_parts partitioner.store partitioner.seed partitioner._target_
     num_hops accelerators graph platform hybrid prefetch fused calibrate store hydra.job.name
-    hydra.verbose hydra.output_subdir hydra.job.chdir hydra/job_logging hydra/launcher hydra.searchpath
-    hydra.nothing hydra platform.name a.b.c _target_ 0 - epoch dataset. .dataset dataset..name
+    hydra.verbose hydra.output_subdir hydra.job.chdir hydra/job_logging hydra/launcher
+    hydra.searchpath hydra.nothing hydra platform.name a.b.c _target_ 0 - epoch dataset. .dataset
+    dataset..name
     """),
     *("", " ", "\u202e"),
 )

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnscale import api
+
+#: Options of runs that take a moment.
+SMALL: dict[str, Any] = {"sampler.fanouts": [5, 3], "batch_size": 64, "num_threads": 2}
+
+
+@pytest.fixture
+def graph() -> api.Choice[Any]:
+    return api.load_input_graph(
+        "planted_partition",
+        num_vertices=600,
+        num_edges=3000,
+        num_features=8,
+        num_classes=4,
+        train_fraction=0.6,
+    )
+
+
+@pytest.fixture
+def train(
+    graph: api.Choice[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., api.Training]:
+    """Train GraphSAGE, or what is given, on a tiny graph in a folder of the test's own."""
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    def start(
+        computation: api.Computation | None = None, platform: Any = "cpu", **given: Any
+    ) -> api.Training:
+        computation = computation or api.gnn_computation("GraphSAGE")
+        model = api.gnn_model(computation, api.gnn_parameters(L=2, hidden=[8]))
+        given["options"] = SMALL | given.get("options", {})
+        given.setdefault("epochs", 2)
+        return api.start_training(model, graph, api.platform_metadata(platform), **given)
+
+    return start

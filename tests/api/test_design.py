@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import own_layers
+import pytest
+import torch
+from held_rows import HoldEvenVertices
+
+from gnnscale import api
+from gnnscale.config import ConfigError
+from gnnscale.feature import HostFeaturesConfig
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE
+from gnnscale.model.custom import Custom
+from gnnscale.partition.by_id import Hash
+
+
+def test_an_architecture_with_the_defaults_of_its_file() -> None:
+    parameters = api.gnn_parameters(L=3, hidden=[16, 16])
+    known = {"GCN": GCN, "GraphSAGE": GraphSAGE, "GAT": GAT, "GIN": GIN}
+    for name, model in known.items():
+        choice = api.gnn_model(api.gnn_computation(name), parameters)
+        assert choice.config == model(num_layers=3, hidden=16)
+        assert choice.group == "model"
+        assert choice.values["_target_"] == f"gnnscale.model.options.{name}"
+    heads = api.gnn_parameters(2, 16, num_heads=4, dropout=0.25, norm="batch")
+    expected = GAT(hidden=16, num_heads=4, dropout=0.25, norm="batch")
+    assert api.gnn_model(api.gnn_computation("GAT"), heads).config == expected
+    alone = api.gnn_parameters(L=1, hidden=[])
+    assert api.gnn_model(api.gnn_computation("GCN"), alone).config == GCN(num_layers=1)
+
+
+def test_a_layer_of_ones_own() -> None:
+    computation = api.gnn_computation("customize", own_layers.MaxPooling)
+    choice = api.gnn_model(computation, api.gnn_parameters(2, 16, dropout=0.25))
+    assert choice.config == Custom(functions=own_layers.MaxPooling, hidden=16, dropout=0.25)
+    assert choice.values == {
+        "_target_": "own_layers.MaxPooling",
+        "hidden": 16,
+        "num_layers": 2,
+        "dropout": 0.25,
+        "norm": "none",
+    }
+    assert issubclass(own_layers.MaxPooling, api.Layer)
+
+
+def test_devices() -> None:
+    assert api.platform_metadata("cpu_x2").config.devices == ["cpu", "cpu"]
+    emulated = {
+        "kind": "emulated",
+        "macs_per_s": 1e10,
+        "memory_bandwidth": 77e9,
+        "memory_bytes": 1 << 30,
+        "link_bandwidth": 16e9,
+    }
+    platform = api.platform_metadata(["cpu", emulated], split=[4, 60]).config
+    assert [each.kind for each in platform.parsed()] == ["cpu", "emulated"]
+    assert platform.parsed()[1].link_bandwidth == 16e9  # type: ignore[attr-defined]
+    assert platform.split == [4, 60]
+
+
+def test_partitions_and_features() -> None:
+    partition: Any = api.graph_partition("hash", num_parts=2)
+    assert partition.config == Hash(num_parts=2)
+
+    def owners(graph: Any, num_parts: int) -> Any:
+        raise AssertionError("asked before there is a graph")
+
+    assert api.graph_partition(owners) == api.Owners(function=owners)
+    assert api.feature_storing().config == HostFeaturesConfig()
+    own = api.feature_storing(HoldEvenVertices())
+    assert own.config == HoldEvenVertices()
+    assert own.values == {"_target_": "held_rows.HoldEvenVertices"}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: api.gnn_computation("GGN"),
+            "=GGN: allowed are GCN, GraphSAGE, GAT",
+        ),
+        (lambda: api.gnn_computation("customize"), "layer=None: a layer must be given"),
+        (
+            lambda: api.gnn_computation("GCN", own_layers.MaxPooling),
+            "gnn_computation=GCN, .*: allowed with customize alone",
+        ),
+        (
+            lambda: api.gnn_model(
+                api.gnn_computation("customize", torch.nn.Linear),  # type: ignore[arg-type]
+                api.gnn_parameters(2, 8),
+            ),
+            "no subclass of ScatterGatherUpdate",
+        ),
+        (
+            lambda: api.gnn_parameters(2, [16, 16]),
+            r"hidden=\[16, 16\]: must be one width for each of 1 hidden layers",
+        ),
+        (
+            lambda: api.gnn_parameters(3, [16, 8]),
+            r"hidden=\[16, 8\]: hidden layers must have one width",
+        ),
+        (
+            lambda: api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8, heads=2)),
+            r"model\.heads: unknown option",
+        ),
+        (
+            lambda: api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8, dropout=1)),
+            r"model\.dropout=1\.0: must be at least 0 and below 1",
+        ),
+        (lambda: api.platform_metadata("cpu_x3"), "device_plan=cpu_x3: allowed are cpu, cpu_x2"),
+        (
+            lambda: api.platform_metadata(["cpu", "tpu"]),
+            r"device_plan\.devices\.1\.kind=tpu: allowed are cpu, emulated",
+        ),
+        (lambda: api.platform_metadata([{"name": "x"}]), r"device_plan\.devices\.0=.* a kind"),
+        (lambda: api.platform_metadata([]), r"device_plan\.devices=\[\]: at least one"),
+        (lambda: api.graph_partition("metris"), "partitioner=metris: allowed are hash, "),
+        (lambda: api.graph_partition("hash", parts=2), r"partitioner\.parts: unknown option"),
+        (lambda: api.feature_storing("device"), "feature_storing=device: allowed are host"),
+        (lambda: api.load_input_graph("ogbn-products"), "dataset=ogbn-products: allowed are csr"),
+        (
+            lambda: api.load_input_graph("ogb", fanout=3),
+            r"dataset\.fanout: unknown option",
+        ),
+        (
+            lambda: api.load_input_graph("ogb", name=print),
+            r"^name=<built-in function print>: ",
+        ),
+    ],
+)
+def test_errors_are_one_line(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import own_layers
+import pytest
+import safetensors.torch
+import torch
+from held_rows import HoldEvenVertices
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from gnnscale import api
+from gnnscale.config import ConfigError, typed
+from gnnscale.dataset import Planetoid
+from gnnscale.graph import Graph, GraphError
+from gnnscale.runtime.evaluation.evaluate import evaluate
+from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+
+Train = Callable[..., api.Training]
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a_run_is_that_of_the_command(train: Train, tmp_path: Path) -> None:
+    done = train(platform="cpu_x2", options={"optimizer": "sgd", "optimizer.lr": 0.1, "seed": 3})
+    overrides = [
+        *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_features=8"),
+        *("dataset.num_classes=4", "dataset.train_fraction=0.6", "model.hidden=8"),
+        *("sampler.fanouts=[5,3]", "batch_size=64", "num_threads=2", "device_plan=cpu_x2"),
+        *("optimizer=sgd", "optimizer.lr=0.1", "seed=3", "epochs=2"),
+    ]
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        options = compose("train", overrides)
+    # Options that are not given are those of the command.
+    written = OmegaConf.load(done.directory / "config.yaml")
+    assert written == OmegaConf.create(OmegaConf.to_container(options, resolve=True))
+    names = {each.name for each in done.directory.iterdir()}
+    assert {"summary.json", "metrics.jsonl", "steps.jsonl", "report.html", "train.log"} <= names
+    assert done.directory.parent == tmp_path / "outputs" / "train"
+    assert "epoch 2/2" in (done.directory / "train.log").read_text()
+    summary = json.loads((done.directory / "summary.json").read_text())
+    assert (summary["status"], summary["model"], summary["seed"]) == ("completed", "GraphSAGE", 3)
+    assert done.losses[-1] == summary["train_loss"]
+    assert done.metrics[-1] is not None
+    assert done.test_metric == summary["test_metric"]
+    assert done.figures == "measured"
+    # The command takes it from there.
+    found = evaluate(EvaluateConfig(run=done.directory, num_threads=1))
+    assert found.test_metric == pytest.approx(done.test_metric)
+
+
+def test_the_model_is_the_one_that_was_tested(
+    train: Train, graph: api.Choice[Any], tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    computation = api.gnn_computation("customize", own_layers.MaxPooling)
+    done = train(computation, epochs=3)
+    assert torch.equal(torch.rand(2), expected), "the program's random numbers are its own"
+    assert not done.model.training
+    opened = graph.config.open()
+    logits = LayerwiseInference(done.model, opened, num_threads=1).logits(opened.test_idx)
+    correct = logits.argmax(1).numpy() == opened.labels[opened.test_idx]
+    assert correct.mean() == pytest.approx(done.test_metric)
+
+    file = tmp_path / "weights.safetensors"
+    api.save_model(done, file)
+    saved = safetensors.torch.load_file(file)
+    known = done.model.state_dict()
+    assert saved.keys() == known.keys()
+    assert all(torch.equal(saved[name], known[name]) for name in known)
+    done.model.load_state_dict(saved)
+
+
+def test_a_resumed_training_ends_as_one_never_stopped(train: Train, tmp_path: Path) -> None:
+    computation = api.gnn_computation("customize", own_layers.PairSum)
+    # Bit for bit by the same threads.
+    options = {"num_threads": 1, "runtime.prefetch": "none", "runtime.drm": False}
+    given: dict[str, Any] = {"computation": computation, "options": options}
+    whole = train(epochs=3, directory=tmp_path / "whole", **given)
+    train(epochs=1, directory=tmp_path / "part", **given)
+    resumed = train(epochs=3, resume=tmp_path / "part", **given)
+    assert resumed.directory == tmp_path / "part"
+    assert resumed.losses == whole.losses
+    assert resumed.test_metric == whole.test_metric
+    # A layer of a user's comes from the program alone, and from no file.
+    with pytest.raises(ConfigError, match=r"model\._target_=own_layers\.PairSum: not a class of"):
+        evaluate(EvaluateConfig(run=resumed.directory, num_threads=1))
+    with pytest.raises(ConfigError, match=r"resume: model\._target_ is .*GraphSAGE, but"):
+        train(epochs=3, resume=tmp_path / "part", options=options)
+
+
+def halves(graph: Graph, num_parts: int) -> Any:
+    assert num_parts == 2
+    return np.arange(graph.num_vertices) * 2 // graph.num_vertices
+
+
+def test_parts_by_name_and_by_a_function(train: Train, tmp_path: Path) -> None:
+    named = train(platform="cpu_x2", partition=api.graph_partition("range"))
+    own = train(platform="cpu_x2", partition=api.graph_partition(halves))
+    # The same parts, and so the same seeds in every step.
+    assert own.losses == pytest.approx(named.losses, rel=1e-6)
+    again = train(platform="cpu_x2", partition=api.graph_partition(lambda *given: halves(*given)))
+    assert again.losses == own.losses
+    assert len(list((tmp_path / "home" / "owners").iterdir())) == 1
+    assert len(list((tmp_path / "home" / "partitions").glob("*given*"))) == 1
+    options = OmegaConf.load(own.directory / "config.yaml")
+    assert options.partitioner._target_ == "gnnscale.partition.given.Given"
+    # What the command resumes it with.
+    assert typed(options, TrainConfig).partitioner.algorithm == "given"
+
+
+def test_columns_and_a_store_of_ones_own(train: Train) -> None:
+    whole = train(platform="cpu_x2")
+    columns = train(platform="cpu_x2", partition=api.graph_partition("p3"))
+    assert columns.losses == pytest.approx(whole.losses, rel=1e-4)
+    held = train(platform="cpu_x2", features=api.feature_storing(HoldEvenVertices()))
+    assert held.losses == pytest.approx(whole.losses, rel=1e-5)
+    written = (held.directory / "config.yaml").read_text()
+    assert "_target_: held_rows.HoldEvenVertices" in written
+    summary = json.loads((held.directory / "summary.json").read_text())
+    assert summary["devices"][0]["feature_hit_rate"] > 0
+
+
+class Quiet(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_the_programs_own_log_gets_what_it_asks_for(train: Train) -> None:
+    handler, root, log = Quiet(), logging.getLogger(), logging.getLogger("gnnscale")
+    before = root.level, log.level, log.handlers[:], log.propagate
+    root.addHandler(handler)
+    try:
+        for level in (logging.WARNING, logging.INFO):
+            root.setLevel(level)
+            handler.lines.clear()
+            done = train(epochs=1)
+            assert any("epoch 1/1" in line for line in handler.lines) == (level == logging.INFO)
+            assert "epoch 1/1" in (done.directory / "train.log").read_text()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before[0])
+    assert (log.level, log.handlers, log.propagate) == before[1:]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"options": {"optimiser.lr": 1}}, "optimiser: unknown option, did you mean 'optimizer'"),
+        ({"options": {"optimizer.lrr": 1}}, r"optimizer\.lrr: unknown option, did you mean"),
+        ({"options": {"optimizer": "adm"}}, "optimizer=adm: allowed are adam, sgd"),
+        ({"options": {"model.hidden": 3}}, r"options: model\.hidden: is given by gnn_model"),
+        ({"options": {"batch_size": "many"}}, "batch_size: Value 'many'"),
+        ({"options": {"seed": object}}, "seed=.*object"),
+        ({"epochs": 0}, "epochs=0: must be at least 1"),
+        ({"options": {"sampler.fanouts": [5]}}, r"sampler: picks neighbours for 1 layers, but"),
+        ({"options": {"runtime.checkpoint": False}}, r"runtime\.checkpoint=false: the trained"),
+        ({"resume": "nowhere"}, "resume=nowhere: not a run directory"),
+        (
+            {"partition": api.Owners(function=lambda graph, parts: np.zeros(3, int))},
+            r"graph_partition: <lambda>: int64 of shape \[3\], must be an integer for each of 600",
+        ),
+        (
+            {"partition": api.Owners(function=lambda graph, parts: graph.labels)},
+            "graph_partition: <lambda>: owners from 0 to 3, allowed are 0 to 0",
+        ),
+        (
+            {"partition": api.graph_partition("p3"), "platform": "cpu_x2", "computation": "own"},
+            "partitioner=p3",
+        ),
+    ],
+)
+def test_errors_are_one_line_and_leave_nothing(
+    train: Train, tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    if given.get("computation") == "own":
+        own = api.gnn_computation("customize", own_layers.MaxPooling)
+        given = given | {"computation": own}
+    with pytest.raises(ConfigError, match=message) as caught:
+        train(**given)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> None:
+    class Local(own_layers.MaxPooling):
+        pass
+
+    with pytest.raises(ConfigError, match="Local: workers import it by name"):
+        train(api.gnn_computation("customize", Local))
+    assert not (tmp_path / "outputs").exists()
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_graph_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    graph = api.load_input_graph("planetoid", tmp_path / "nowhere", name="cora")
+    assert isinstance(graph.config, Planetoid)
+    model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
+    with pytest.raises(GraphError, match="nowhere: no such file or folder"):
+        api.start_training(model, graph, directory=tmp_path / "a" / "run")
+    assert not (tmp_path / "a").exists()
