@@ -1,0 +1,246 @@
+"""P3 against data parallelism: losses, seconds and bytes of a step.
+
+    python scripts/bench_p3.py losses     the same losses, whichever way the first layer is trained
+    python scripts/bench_p3.py bytes      bytes that P3 moves: by the kernel's count, ours, computed
+
+``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps. ``bytes``
+lets processes trade mini-batches as a run does, and reads how many bytes the loopback device has
+sent meanwhile: nothing else on the machine may use it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarking import FANOUTS, open_graph, save, seeds_of, show
+
+MODELS = ("sage", "gcn")
+HIDDEN = 256
+DROPOUT = 0.5
+
+
+# --- losses -----------------------------------------------------------------------------------
+
+
+def steps_of(options: list[str], num_steps: int) -> list[dict[str, Any]]:
+    """Return the first steps of a run, which is then interrupted."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gnnscale", "train", *options, f"hydra.run.dir={folder}"]
+        file, errors = Path(folder) / "steps.jsonl", Path(folder) / "errors.txt"
+        with errors.open("w") as said:
+            run = subprocess.Popen(command, stdout=said, stderr=said, cwd=folder)
+            try:
+                while run.poll() is None and len(lines(file)) < num_steps:
+                    time.sleep(0.2)
+            finally:
+                run.send_signal(signal.SIGINT)
+                run.wait()
+        found = [json.loads(line) for line in lines(file)[:num_steps]]
+        if len(found) < num_steps:
+            raise SystemExit(f"{' '.join(command)}\n{errors.read_text()}")
+    return found
+
+
+def lines(file: Path) -> list[str]:
+    """Return the complete lines of a file that may not be there yet."""
+    text = file.read_text() if file.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def losses(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Losses of the same steps, trained both ways."""
+    found: dict[str, Any] = {}
+    common = [
+        *(
+            "dataset=rmat_products",
+            "batch_size=1024",
+            f"sampler.fanouts={FANOUTS}".replace(" ", ""),
+        ),
+        *(f"model.hidden={HIDDEN}", f"model.dropout={DROPOUT}", "runtime.checkpoint=false"),
+    ]
+    for model in MODELS:
+        for devices in (2, 4):
+            runs = {
+                way: steps_of(
+                    [*common, f"model={model}", f"device_plan=cpu_x{devices}", *options],
+                    arguments.steps,
+                )
+                for way, options in {"data_parallel": [], "p3": ["partitioner=p3"]}.items()
+            }
+            pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
+            found[f"{model}, {devices} devices"] = {
+                "max_difference": max(abs(b / a - 1) for a, b in pairs),
+                **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
+            }
+    show(
+        f"{arguments.steps} steps, dropout {DROPOUT}, R-MAT products",
+        ["model", "max relative difference of losses", "data-parallel step", "P3 step"],
+        [
+            [
+                name,
+                f"{each['max_difference']:.1e}",
+                f"{1000 * each['data_parallel_step_s']:.0f} ms",
+                f"{1000 * each['p3_step_s']:.0f} ms",
+            ]
+            for name, each in found.items()
+        ],
+    )
+    return found
+
+
+def step_seconds(steps: list[dict[str, Any]]) -> float:
+    """Median seconds between the ends of two steps."""
+    return statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(steps))
+
+
+# --- bytes ------------------------------------------------------------------------------------
+
+
+def sent_bytes() -> int:
+    """Bytes that the loopback device has sent since the machine started."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == "lo":
+            return int(counts.split()[8])
+    raise SystemExit("/proc/net/dev has no loopback device")
+
+
+def trade(rank: int, size: int, meeting: Path, model_name: str, num_steps: int) -> None:
+    """Train mini-batches as one of ``size`` devices; rank 0 prints what was moved."""
+    import torch
+
+    from gnnscale.backend.loading import FeatureLoader
+    from gnnscale.model import GCN, GraphSAGE
+    from gnnscale.model.loss import seed_loss
+    from gnnscale.plan.perf.equations import BatchSize
+    from gnnscale.plan.perf.step_bytes import step_bytes
+    from gnnscale.runtime.sync.group import join
+    from gnnscale.runtime.sync.p3.split_run import SplitRun
+    from gnnscale.sampler import NeighborSampler
+    from gnnscale.stages import Traffic
+
+    torch.set_num_threads(1)
+    graph = open_graph(None)
+    kind = {"sage": GraphSAGE, "gcn": GCN}[model_name]
+    with join(rank, size, meeting, backend="gloo") as group:
+        torch.manual_seed(0)
+        whole = kind(hidden=HIDDEN, dropout=DROPOUT).build(
+            num_features=graph.num_features, num_classes=graph.num_classes
+        )
+        bounds = [graph.num_features * part // size for part in range(size + 1)]
+        split = SplitRun(whole, list(pairwise(bounds)), group)
+        loader = FeatureLoader(graph, split.model, num_threads=1, store=split.store(graph))
+        exchange = split.exchange(loader)
+        sampler = NeighborSampler(graph, fanouts=FANOUTS)
+        total, sizes = Traffic(), []
+        group.barrier()
+        before = sent_bytes()
+        for step in range(num_steps):
+            seeds = seeds_of(graph, step)
+            cuts = [len(seeds) * part // size for part in range(size + 1)]
+            batch = sampler.sample(seeds[cuts[rank] : cuts[rank + 1]], step)
+            inputs = exchange.trade(batch, loader.load(batch))
+            seed_loss(graph, split.model(batch, inputs), batch.seeds).backward()
+            split.model.zero_grad()
+            total += inputs.traffic
+            sizes.append(BatchSize.of(batch))
+        group.barrier()
+        moved = sent_bytes() - before
+        mine = {
+            "counted": total.rows.peer_bytes + total.lists.peer_bytes,
+            "sizes": [[list(each.vertices), list(each.edges)] for each in sizes],
+        }
+        every = [json.loads(each) for each in group.gather(json.dumps(mine).encode())]
+        if group.is_rank0:
+            weights = whole.layer(0).linear.weight.numel()  # type: ignore[union-attr, operator]
+            computed = [
+                step_bytes(
+                    [
+                        BatchSize(vertices=tuple(v), edges=tuple(e))
+                        for v, e in (each["sizes"][step] for each in every)
+                    ],
+                    widths=whole.widths,
+                    feature_bytes=4,
+                    num_first_weights=weights,
+                )
+                for step in range(num_steps)
+            ]
+            print(
+                json.dumps(
+                    {
+                        "kernel": moved / num_steps,
+                        "counted": sum(each["counted"] for each in every) / num_steps,
+                        "computed": statistics.fmean(each.p3 for each in computed),
+                        "data_parallel": statistics.fmean(each.data_parallel for each in computed),
+                    }
+                )
+            )
+    sys.stdout.flush()
+    # A thread of gloo may still let go of a tensor, for which it needs an interpreter.
+    os._exit(0)
+
+
+def moved_bytes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Bytes of a step, by the kernel's count, by ours, and computed."""
+    found: dict[str, Any] = {}
+    for model in MODELS:
+        for devices in (2, 4):
+            with tempfile.TemporaryDirectory() as folder:
+                processes = [
+                    subprocess.Popen(
+                        [
+                            *(sys.executable, __file__, "trade", "--steps", str(arguments.steps)),
+                            *("--rank", str(rank), "--devices", str(devices)),
+                            *("--model", model, "--meeting", str(Path(folder) / "meeting")),
+                        ],
+                        stdout=subprocess.PIPE,
+                        text=True,
+                    )
+                    for rank in range(devices)
+                ]
+                told = [process.communicate()[0] for process in processes]
+            found[f"{model}, {devices} devices"] = json.loads(told[0])
+    show(
+        "MB that a step moves between devices, R-MAT products, 1,024 seeds",
+        ["model", "kernel", "counted", "computed", "kernel / computed", "data-parallel"],
+        [
+            [
+                name,
+                *(f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")),
+                f"{each['kernel'] / each['computed']:.4f}",
+                f"{each['data_parallel'] / 1e6:.2f}",
+            ]
+            for name, each in found.items()
+        ],
+    )
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("what", choices=("losses", "bytes", "trade"))
+    arguments.add_argument("--steps", type=int, default=25)
+    arguments.add_argument("--json", type=Path, help="also write the figures to this file")
+    for name, kind in (("rank", int), ("devices", int), ("model", str), ("meeting", Path)):
+        arguments.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.what == "trade":
+        trade(given.rank, given.devices, given.meeting, given.model, given.steps)
+        return
+    found = losses(given) if given.what == "losses" else moved_bytes(given)
+    save(given.json, found)
+
+
+if __name__ == "__main__":
+    main()
