@@ -54,6 +54,8 @@ class Graph:
         attainable_accuracy: the best test accuracy that the graph's generator allows, None where
             not known.
         content: hex digest of what the store holds, None for a graph in memory.
+        degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph where this is one part of
+            it, whose lists are not all there; None where ``indptr`` tells.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Graph:
     path: Path | None = None
     attainable_accuracy: float | None = None
     content: str | None = None
+    degrees: NDArray[np.uint32] | None = None
 
     @property
     def num_vertices(self) -> int:

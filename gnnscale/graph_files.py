@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,13 +20,16 @@ from gnnscale.npy import NpyError, map_npy
 
 __all__ = [
     "ARRAYS",
+    "DEGREES",
     "FEATURE_DTYPES",
     "FORMAT_VERSION",
     "MAX_CLASSES",
     "MAX_FEATURES",
     "METRICS",
+    "PART_FORMAT_VERSION",
     "ArrayEntry",
     "GraphError",
+    "PartEntry",
     "StoreMeta",
     "map_arrays",
     "read_entries",
@@ -34,6 +38,8 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
+#: Of stores that hold one part of a graph: who does not know them must not take them for the whole.
+PART_FORMAT_VERSION = 3
 #: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
 FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -44,11 +50,14 @@ FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
 METRICS = ("accuracy", "micro_f1", "roc_auc")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
+#: What the store of a part has beside them.
+DEGREES = "degrees"
 #: More classes than that no model here can tell apart; longer rows fit no layer.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
 _MAX_VERTICES = 1 << 40
 _MAX_NAME = 200
+_MAX_PARTS = 1 << 15
 _MAX_META_BYTES = 4 << 20
 _SLICE_ENTRIES = 4 << 20
 
@@ -80,6 +89,21 @@ class ArrayEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartEntry:
+    """Which part of a graph a store holds.
+
+    Attributes:
+        index: number of the part, from 0.
+        num_parts: number of parts of the partition.
+        of: hex digest of what the whole graph's store holds.
+    """
+
+    index: int
+    num_parts: int
+    of: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreMeta:
     """What ``meta.json`` of a store says, every entry of the type and in the range it must have.
 
@@ -91,7 +115,8 @@ class StoreMeta:
         num_classes: number of classes.
         feature_dtype: one of ``FEATURE_DTYPES``.
         metric: one of ``METRICS``.
-        arrays: an entry for each of ``ARRAYS``.
+        part: which part of a graph it is, None for a whole graph.
+        arrays: an entry for each of ``ARRAYS``, and for ``DEGREES`` of a part.
         attainable_accuracy: what the generator of the graph allows, None where not known.
         entries: all of ``meta.json``, what is not listed here unchecked.
     """
@@ -103,6 +128,7 @@ class StoreMeta:
     num_classes: int
     feature_dtype: str
     metric: str
+    part: PartEntry | None
     arrays: Mapping[str, ArrayEntry]
     attainable_accuracy: float | None
     entries: Mapping[str, Any]
@@ -125,17 +151,15 @@ def read_meta(path: Path) -> StoreMeta:
     """
     file = path / "meta.json"
     entries = read_entries(path)
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise GraphError(
-            f"{file}: format version {_shown(entries.get('format_version'))}, "
-            f"this release reads {FORMAT_VERSION}; run gnnscale prepare again with force=true"
-        )
+    _check_version(entries, file)
     name = _entry(entries, "name", file)
     if not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()):
         raise _refused(file, "name", name, f"a printable text of up to {_MAX_NAME} characters")
     arrays = _entry(entries, "arrays", file)
     if not isinstance(arrays, dict):
         raise _refused(file, "arrays", arrays, "an object with an entry for each array")
+    part = _part_entry(entries, file)
+    names = ARRAYS if part is None else (*ARRAYS, DEGREES)
     return StoreMeta(
         name=name,
         num_vertices=_whole(entries, "num_vertices", file, 1, _MAX_VERTICES),
@@ -144,7 +168,8 @@ def read_meta(path: Path) -> StoreMeta:
         num_classes=_whole(entries, "num_classes", file, 1, MAX_CLASSES),
         feature_dtype=_choice(entries, "feature_dtype", file, tuple(FEATURE_DTYPES)),
         metric=_choice(entries, "metric", file, METRICS),
-        arrays={array: _array_entry(arrays, array, file) for array in ARRAYS},
+        part=part,
+        arrays={array: _array_entry(arrays, array, file) for array in names},
         attainable_accuracy=_share(entries, "attainable_accuracy", file),
         entries=entries,
     )
@@ -229,6 +254,36 @@ def _share(entries: Mapping[str, Any], key: str, file: Path) -> float | None:
     return float(value)
 
 
+def _check_version(entries: Mapping[str, Any], file: Path) -> None:
+    """Refuse a format that this release does not read."""
+    expected = PART_FORMAT_VERSION if "part" in entries else FORMAT_VERSION
+    found = entries.get("format_version")
+    if type(found) is int and found == expected:
+        return
+    what, again = "", "run gnnscale prepare again with force=true"
+    if "part" in entries:
+        what, again = " of a part", "make the part again"
+    raise GraphError(
+        f"{file}: format version {_shown(found)}, this release reads {expected}{what}; {again}"
+    )
+
+
+def _part_entry(entries: Mapping[str, Any], file: Path) -> PartEntry | None:
+    if "part" not in entries:
+        return None
+    entry = entries["part"]
+    if not isinstance(entry, dict):
+        raise _refused(file, "part", entry, "an object")
+    said = {f"part.{key}": value for key, value in entry.items()}
+    num_parts = _whole(said, "part.num_parts", file, 1, _MAX_PARTS)
+    of = _entry(said, "part.of", file)
+    if not (isinstance(of, str) and re.fullmatch("[0-9a-f]{32}", of)):
+        raise _refused(file, "part.of", of, "a digest of 32 hexadecimal digits")
+    return PartEntry(
+        index=_whole(said, "part.index", file, 0, num_parts - 1), num_parts=num_parts, of=of
+    )
+
+
 def _array_entry(arrays: Mapping[str, Any], name: str, file: Path) -> ArrayEntry:
     entry = _entry(arrays, name, file)
     if not isinstance(entry, dict):
@@ -251,16 +306,18 @@ def _array_entry(arrays: Mapping[str, Any], name: str, file: Path) -> ArrayEntry
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
     """Map all arrays of a store read-only, and check everything but ``indices`` and ``features``.
 
-    Costs a scan of ``indptr``, the labels and the split. The ids in ``indices`` are checked by
-    whoever reads them; ``gnnscale doctor`` looks at everything.
+    Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` are
+    checked by whoever reads them; ``gnnscale doctor`` looks at everything.
 
     Raises:
         GraphError: a file is missing, truncated, or holds not what it must.
     """
-    arrays = {name: _map_array(path, name, meta) for name in ARRAYS}
+    arrays = {name: _map_array(path, name, meta) for name in meta.arrays}
     _check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
     _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
     _check_splits(path, arrays, meta.num_vertices)
+    if DEGREES in arrays:
+        _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
     return arrays
 
 
@@ -307,6 +364,8 @@ def _expected(
         return np.dtype(np.uint8), (meta.num_vertices, meta.num_classes)
     if name == "labels":
         return np.dtype(np.int64), (meta.num_vertices,)
+    if name == DEGREES:
+        return np.dtype(np.uint32), (meta.num_vertices,)
     return ids, (len(array),)
 
 
@@ -330,6 +389,19 @@ def _check_offsets(file: Path, indptr: NDArray[np.int64], num_edges: int) -> Non
             raise GraphError(
                 f"{file}: falls from {part[vertex]} to {part[vertex + 1]} "
                 f"after vertex {first + vertex}"
+            )
+
+
+def _check_degrees(file: Path, degrees: NDArray[np.uint32], indptr: NDArray[np.int64]) -> None:
+    """Refuse degrees that differ from the lengths of the lists that are there."""
+    for first, part in _slices(degrees):
+        lengths = np.diff(indptr[first : first + len(part) + 1])
+        wrong = (lengths > 0) & (lengths != part)
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise GraphError(
+                f"{file}: vertex {first + place} has degree {part[place]}, "
+                f"and {lengths[place]} neighbours"
             )
 
 

@@ -17,7 +17,12 @@ __all__ = ["FeatureLoader", "in_degrees"]
 
 
 def in_degrees(graph: Graph) -> NDArray[np.float32]:
-    """Return the number of in-neighbours of every vertex, ``[num_vertices]`` float32."""
+    """Return the in-degree of every vertex, ``[num_vertices]`` float32.
+
+    Of one part of a graph: that in the whole graph; 0 where the part does not have the vertex.
+    """
+    if graph.degrees is not None:
+        return graph.degrees.astype(np.float32)
     return np.diff(graph.indptr).astype(np.float32)
 
 

@@ -6,6 +6,8 @@ from gnnscale.partition.by_id import Hash, Random, Range
 from gnnscale.partition.figures import PartFigures, PartitionFigures
 from gnnscale.partition.make import PICTURE_FILE, make_partition
 from gnnscale.partition.p3 import P3
+from gnnscale.partition.pagraph import PaGraph
+from gnnscale.partition.part_store import view_of_part, write_part
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig
 from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
 from gnnscale.partition.storage import Partition, read_partition
@@ -19,6 +21,7 @@ __all__ = [
     "Forecast",
     "Hash",
     "NoPartitioner",
+    "PaGraph",
     "PartFigures",
     "Partition",
     "PartitionFigures",
@@ -28,4 +31,6 @@ __all__ = [
     "Range",
     "make_partition",
     "read_partition",
+    "view_of_part",
+    "write_part",
 ]

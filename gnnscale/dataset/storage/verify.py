@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
 from gnnscale.errors import one_line
 from gnnscale.graph import Graph, GraphError
-from gnnscale.graph_files import ARRAYS, StoreMeta, read_meta
+from gnnscale.graph_files import StoreMeta, read_meta
 from gnnscale.progress import track
 
 __all__ = ["Check", "verify_store"]
@@ -49,7 +49,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     checks = [Check(what=opens, problem=None)]
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
-        for name in ARRAYS:
+        for name in meta.arrays:
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks
 
