@@ -8,6 +8,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from gnnscale.partition import (
     read_partition,
 )
 from gnnscale.partition.edges import cut_matrix
+from gnnscale.partition.figures import Predicted
 from gnnscale.partition.identity import identify
 from gnnscale.partition.storage import write_partition
 
@@ -59,11 +61,11 @@ class Partitions:
         with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
             os.environ["GNNSCALE_HOME"] = folder
             for number, config in enumerate((*_CONFIGS, Hash())):
-                path = _made(config, self._graph)
+                made = read_partition(_made(config, self._graph), self._graph)
+                parts = made.parts
                 if number == len(_CONFIGS):
-                    _add_hops(path, config, self._graph)
-                parts = read_partition(path, self._graph).parts
-                files = {each.name: each.read_bytes() for each in sorted(path.iterdir())}
+                    parts = _with_hops(parts, self._graph)
+                files = _written(Path(folder, str(number)), config, parts, made, self._graph)
                 self._valid.append((config, parts, files))
 
     def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
@@ -133,21 +135,39 @@ def _made(config: PartitionerConfig, graph: Graph) -> Path:
     return make_partition(config, graph, num_parts=_NUM_PARTS, num_hops=_NUM_HOPS, num_threads=1)
 
 
-def _add_hops(path: Path, config: PartitionerConfig, graph: Graph) -> None:
-    """Write the partition at ``path`` anew, with the hops to what each part reaches."""
-    found = read_partition(path, graph)
-    owner = found.parts.owner
-    assert owner is not None
+def _with_hops(parts: Parts, graph: Graph) -> Parts:
+    """Return the parts with the hops to what each of them reaches."""
+    assert parts.owner is not None
     hops = np.full((_NUM_PARTS, graph.num_vertices), UNREACHED, np.uint8)
-    hops[owner[graph.train_idx], graph.train_idx] = 0
+    hops[parts.owner[graph.train_idx], graph.train_idx] = 0
     for far in range(_NUM_HOPS):
         for part, vertex in np.argwhere(hops == far):
             sources = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
             hops[part, sources] = np.minimum(hops[part, sources], far + 1)
-    parts = Parts(num_parts=_NUM_PARTS, owner=owner, hops=hops, num_hops=_NUM_HOPS)
+    return replace(parts, hops=hops, num_hops=_NUM_HOPS)
+
+
+def _written(
+    folder: Path, config: PartitionerConfig, parts: Parts, made: Partition, graph: Graph
+) -> dict[str, bytes]:
+    """Return the files of a partition, without the times and the memory that it took."""
+    took = Predicted(seconds=1.5, peak_rss_bytes=1 << 20)
+    figures = replace(made.figures, seconds=1.5, peak_rss_bytes=1 << 20, predicted=took)
     identity = identify(config, graph, num_parts=_NUM_PARTS, num_hops=_NUM_HOPS)
-    object.__setattr__(identity, "num_hops", _NUM_HOPS)
-    write_partition(path, identity, parts, found.figures)
+    if parts.hops is not None:
+        identity = replace(identity, num_hops=_NUM_HOPS)
+    folder.mkdir()
+    write_partition(folder, identity, parts, figures)
+    files = {each.name: each.read_bytes() for each in sorted(folder.iterdir())}
+    return {**files, "partition.npz": _without_times(files["partition.npz"])}
+
+
+def _without_times(archive: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(packed, "w") as copy:
+        for info in source.infolist():
+            copy.writestr(zipfile.ZipInfo(info.filename), source.read(info))
+    return packed.getvalue()
 
 
 def _check(found: Partition, graph: Graph) -> None:
