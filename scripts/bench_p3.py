@@ -3,9 +3,9 @@
     python scripts/bench_p3.py losses     the same losses, whichever way the first layer is trained
     python scripts/bench_p3.py bytes      bytes that P3 moves: by the kernel's count, ours, computed
 
-``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps. ``bytes``
-lets processes trade mini-batches as a run does, and reads how many bytes the loopback device has
-sent meanwhile: nothing else on the machine may use it.
+``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps.
+``bytes`` lets processes trade mini-batches as a run does, and reads how many bytes the loopback
+device has sent meanwhile: nothing else on the machine may use it.
 """
 
 from __future__ import annotations
