@@ -37,7 +37,7 @@ def partition(options: DictConfig) -> None:
     from rich.console import Console
 
     from gnnscale.files import write_atomically
-    from gnnscale.partition import PICTURE_FILE, make_partition, read_partition
+    from gnnscale.partition import PICTURE_FILE, make_partition, read_partition, write_parts
     from gnnscale.report.partition import draw, print_partition
     from gnnscale.runtime.settings import PartitionConfig
 
@@ -55,6 +55,8 @@ def partition(options: DictConfig) -> None:
     print_partition(made, graph=graph.name, console=Console())
     if not (path / PICTURE_FILE).exists():
         write_atomically(path / PICTURE_FILE, draw(made, graph=graph.name))
+    if config.part_stores:
+        write_parts(made, graph)
     print(path)
 
 

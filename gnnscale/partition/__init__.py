@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnnscale.partition.by_id import Hash, Random, Range
 from gnnscale.partition.figures import PartFigures, PartitionFigures
-from gnnscale.partition.make import PICTURE_FILE, make_partition
+from gnnscale.partition.make import PICTURE_FILE, make_partition, write_parts
 from gnnscale.partition.p3 import P3
 from gnnscale.partition.pagraph import PaGraph
 from gnnscale.partition.part_store import view_of_part, write_part
@@ -33,4 +33,5 @@ __all__ = [
     "read_partition",
     "view_of_part",
     "write_part",
+    "write_parts",
 ]

@@ -15,22 +15,26 @@ from gnnscale.hardware import find_machine
 from gnnscale.partition.checks import problem_of
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.identity import Identity, identify, partition_place
+from gnnscale.partition.part_store import write_part
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig
 from gnnscale.partition.parts import Parts
 from gnnscale.partition.peak import PeakMemory, watch_peak
 from gnnscale.partition.storage import (
     JSON_FILE,
     NPZ_FILE,
+    Partition,
     check_graph,
     read_meta,
     write_partition,
 )
 from gnnscale.progress import track
 
-__all__ = ["PICTURE_FILE", "make_partition"]
+__all__ = ["PARTS_FOLDER", "PICTURE_FILE", "make_partition", "write_parts"]
 
 #: What a report may draw beside a partition.
 PICTURE_FILE = "partition.svg"
+#: Where the stores of parts are, by their numbers.
+PARTS_FOLDER = "parts"
 
 _LOG = logging.getLogger(__name__)
 _FILES = {JSON_FILE, NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
@@ -79,6 +83,38 @@ def make_partition(
         if folder is not None:
             _make(folder, path, config, graph, identity, num_hops, num_threads)
     return path
+
+
+def write_parts(partition: Partition, graph: Graph) -> Path:
+    """Write each part as a graph store of its own unless that is done, and return their folder.
+
+    Args:
+        partition: of ``graph``, of a kind whose parts have a halo.
+        graph: the whole graph.
+
+    Raises:
+        ConfigError: its parts have no halo: sampling would leave them.
+        GraphError: a store cannot be written.
+    """
+    if partition.parts.hops is None:
+        raise ConfigError(
+            f"part_stores=true: parts of {partition.figures.algorithm} are no graphs of their own, "
+            "since sampling leaves them; those of partitioner=pagraph are"
+        )
+    folder = partition.path / PARTS_FOLDER
+    folder.mkdir(exist_ok=True)
+    for index in range(partition.parts.num_parts):
+        if not (folder / str(index)).exists():
+            write_part(graph, partition.parts, index, folder / str(index))
+    return folder
+
+
+def _holds_parts(folder: Path) -> bool:
+    """Whether ``folder`` holds stores of parts and nothing else."""
+    return folder.is_dir() and all(
+        entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
+        for entry in folder.iterdir()
+    )
 
 
 def _make(
@@ -201,6 +237,8 @@ def _check_replaceable(path: Path) -> None:
         GraphError: names what it holds.
     """
     for entry in sorted(path.iterdir()):
+        if entry.name == PARTS_FOLDER and _holds_parts(entry):
+            continue
         if entry.name not in _FILES or entry.is_dir():
             raise GraphError(
                 f"{path}: holds {shown(entry.name)}, which is no file of a partition, so it is "

@@ -63,6 +63,8 @@ class PartitionConfig:
         num_threads: threads to use; the result does not depend on it.
         num_hops: layers of the model that will be trained, which some partitioners look at.
         force: make it again where it exists.
+        part_stores: also write each part as a graph store of its own, in ``parts`` below the
+            partition; for partitioners whose parts have all that sampling can touch (pagraph).
     """
 
     dataset: Dataset
@@ -70,6 +72,7 @@ class PartitionConfig:
     num_threads: int
     num_hops: int = 2
     force: bool = False
+    part_stores: bool = False
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)

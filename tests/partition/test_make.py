@@ -22,12 +22,14 @@ from gnnscale.partition import (
     Forecast,
     Hash,
     NoPartitioner,
+    PaGraph,
     PartitionerConfig,
     Parts,
     Random,
     Range,
     make_partition,
     read_partition,
+    write_parts,
 )
 from gnnscale.partition import make as module
 from gnnscale.partition.peak import note_child
@@ -219,3 +221,38 @@ def test_a_graph_that_holds_something_else_by_now(
     shutil.move(path, tmp_path / "moved")
     with pytest.raises(GraphError, match="is a partition of another graph"):
         read_partition(tmp_path / "moved", random_graph(seed=1))
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Graph:
+    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
+    return PlantedPartition(name="small", store=str(tmp_path / "graph"), **sizes).open()
+
+
+def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
+    graph = stored
+    config = PaGraph(store=str(tmp_path / "made"))
+    made = make(config, graph, 2)
+    partition = read_partition(made, graph)
+    folder = write_parts(partition, graph)
+    assert folder == made / "parts"
+    own = partition.parts.train_vertices(graph.train_idx)
+    for index in range(2):
+        assert Graph.open(folder / str(index)).train_idx.tolist() == own[index].tolist()
+    before = (folder / "0" / "meta.json").stat().st_mtime_ns
+    write_parts(partition, graph)
+    assert (folder / "0" / "meta.json").stat().st_mtime_ns == before
+
+    # They go with the partition that is made anew; anything else beside them is kept.
+    make(config, graph, 2, force=True)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "mine.txt").touch()
+    with pytest.raises(GraphError, match="holds parts, which is no file of a partition"):
+        make(config, graph, 2, force=True)
+
+
+def test_parts_that_sampling_leaves_are_no_stores(stored: Graph) -> None:
+    partition = read_partition(make(Hash(), stored, 2), stored)
+    with pytest.raises(ConfigError, match=r"^part_stores=true: parts of hash are no graphs"):
+        write_parts(partition, stored)

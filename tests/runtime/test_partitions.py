@@ -28,7 +28,7 @@ COMMON = (
     *("num_threads=2", "epochs=3", "runtime.eval_every=3"),
 )
 #: Partitioners that divide the vertices.
-PARTITIONERS = ("hash", "range", "random")
+PARTITIONERS = ("hash", "range", "random", "pagraph")
 
 
 def owners(config: TrainConfig, num_parts: int) -> Any:
