@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.backend.loading import in_degrees
+from gnnscale.backend.loading import FeatureLoader, in_degrees
 from gnnscale.dataset import PlantedPartition, from_arrays
 from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.graph import Graph, GraphError
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.partition import Hash, PaGraph, Parts, view_of_part, write_part
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
@@ -80,6 +82,25 @@ def test_rows_and_degrees_are_those_of_the_whole_graph(graph: Graph, stores: lis
         assert np.array_equal(in_degrees(part)[vertices], whole[vertices])
         assert np.array_equal(part.features[vertices], graph.features[vertices])
         assert in_degrees(part).dtype == np.float32
+
+
+@pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN, GAT])
+def test_every_model_loads_what_it_loads_of_the_whole_graph(
+    graph: Graph, stores: list[Path], config: type[ModelConfig]
+) -> None:
+    model = config(num_layers=2, hidden=8).build(
+        num_features=graph.num_features, num_classes=graph.num_classes
+    )
+    for path in stores:
+        part = Graph.open(path)
+        batch = NeighborSampler(part, fanouts=[3, 3]).sample(part.train_idx, 0)
+        found, expected = (
+            FeatureLoader(each, model, num_threads=1).load(batch) for each in (part, graph)
+        )
+        assert torch.equal(found.x, expected.x)
+        assert (found.degrees is None) == (expected.degrees is None)
+        if expected.degrees is not None:
+            assert torch.equal(torch.as_tensor(found.degrees), torch.as_tensor(expected.degrees))
 
 
 def test_a_part_holds_no_more_than_its_own(graph: Graph, parts: Parts, stores: list[Path]) -> None:

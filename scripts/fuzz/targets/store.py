@@ -14,6 +14,7 @@ from gnnscale import dataset
 from gnnscale.config import ConfigError
 from gnnscale.dataset import verify_store
 from gnnscale.graph import Graph, GraphError
+from gnnscale.partition import PaGraph, write_part
 
 from ..case import Input, Outcome, case_rng
 from ..structured import npy_element
@@ -24,7 +25,8 @@ from .training import MODELS, sample_all, train_step
 
 __all__ = ["Stores"]
 
-#: A layout's sample, by number, and what is to be otherwise in the store.
+#: A layout's sample, by number, and what is to be otherwise in the store; with ``part``, it is
+#: that of a part of the graph.
 _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("Ogb", 0, {}),
     ("Ogb", 0, {"feature_dtype": "float16", "undirected": True}),
@@ -32,6 +34,7 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("GnnBenchmark", 0, {"feature_dtype": "uint8"}),
     ("GraphSaint", 0, {}),
     ("Heterophilous", 0, {"self_loops": "add"}),
+    ("Ogb", 0, {"part": 1}),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
@@ -117,15 +120,21 @@ def _verify(store: Path, files: Mapping[str, bytes], valid: Mapping[str, bytes])
 
 
 def _prepared(
-    sample: Sample, layout: str, options: Mapping[str, object], folder: Path
+    sample: Sample, layout: str, options: Mapping[str, Any], folder: Path
 ) -> dict[str, bytes]:
     Input(kind=layout, files=sample.files).write(folder / "raw")
     for path in (folder / "raw").rglob("*"):
         os.utime(path, (0, 0))  # the store names it
+    changes = {name: value for name, value in options.items() if name != "part"}
     reader = getattr(dataset, layout)(
-        raw=str(folder / "raw"), store=str(folder / "store"), **{**sample.options, **options}
+        raw=str(folder / "raw"), store=str(folder / "store"), **{**sample.options, **changes}
     )
     store = reader.prepare()
+    if "part" in options:
+        graph = Graph.open(store)
+        parts = PaGraph().assign(graph, num_parts=2, num_hops=2, num_threads=1)
+        store = folder / "part"
+        write_part(graph, parts, options["part"], store)
     files = {path.name: path.read_bytes() for path in sorted(store.iterdir())}
     meta = files["meta.json"].replace(str(folder).encode(), b"")  # nor where it was made
     return {**files, "meta.json": meta}
