@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gnnscale.ops.edge_cut import (
+    Contracted,
+    Refined,
+    UndirectedLists,
+    contract,
+    find_clusters,
+    make_undirected,
+    refine,
+    write_metis,
+)
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
@@ -34,10 +44,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Contracted",
     "NativeSampler",
+    "Refined",
     "Rows",
     "Sampled",
+    "UndirectedLists",
     "aggregate",
+    "contract",
     "count_cut",
     "count_in_degrees",
     "csc_fill",
@@ -47,17 +61,21 @@ __all__ = [
     "edge_softmax_backward",
     "empty",
     "expand_edges",
+    "find_clusters",
     "gather",
     "hops_from",
     "keep_freed_memory",
+    "make_undirected",
     "pagraph_stream",
     "planted_partition_edges",
     "read_rows",
+    "refine",
     "relu_dropout",
     "relu_dropout_backward",
     "rmat_edges",
     "simd_level",
     "transpose_block",
+    "write_metis",
 ]
 
 

@@ -14,4 +14,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_elementwise(m);
   bind_generators(m);
   bind_partition(m);
+  bind_edge_cut(m);
 }

@@ -1,0 +1,106 @@
+"""What edge-cut partitioners will take: constants measured from Cora to R-MAT products."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from gnnscale.graph import Graph
+from gnnscale.partition.multilevel import SMALL_EDGES, edge_budget, num_cycles
+from gnnscale.partition.partitioner import Forecast
+
+__all__ = ["forecast_metis", "forecast_mtkahypar", "one_way_share"]
+
+#: Edges looked at to guess how many have no reverse.
+_SAMPLED = 1000
+#: What an interpreter holds that has started to partition: with Mt-KaHyPar, pymetis, DGL.
+_CHILD_BYTES = {"mtkahypar": 60_000_000, "metis": 45_000_000, "dgl": 400_000_000}
+#: Bytes of this process for a vertex: three weights, clusters, moves, owners.
+_VERTEX_BYTES = 130
+#: Coarse graphs that are held together, over the largest; 8 bytes an entry, two for an edge.
+_COARSE = 3.5
+_COARSE_BYTES = 16
+#: Bytes of Mt-KaHyPar's process for a vertex and an undirected edge.
+_MTKAHYPAR_BYTES = (300, 60)
+#: Bytes of METIS's process for a vertex and an undirected edge.
+_METIS_BYTES = {"metis": (150, 70), "dgl": (150, 85)}
+#: Seconds for an undirected edge: Mt-KaHyPar, a cycle of ours, METIS.
+_MTKAHYPAR_S = 4e-6
+_CYCLE_S = 1e-6
+_METIS_S = 1.5e-6
+
+
+def one_way_share(graph: Graph) -> float:
+    """Return roughly which share of the edges has no reverse, from a sample of them."""
+    if not graph.num_edges:
+        return 0.0
+    edges = np.linspace(0, graph.num_edges - 1, min(_SAMPLED, graph.num_edges), dtype=np.int64)
+    dst = np.searchsorted(graph.indptr, edges, side="right") - 1
+    missing = 0
+    for source, vertex in zip(graph.indices[edges], dst, strict=True):
+        missing += not np.any(graph.indices[_list_of(graph, int(source))] == vertex)
+    return missing / len(edges)
+
+
+def _list_of(graph: Graph, vertex: int) -> slice:
+    """Return where the neighbours of ``vertex`` are; nowhere for what is no vertex."""
+    if not 0 <= vertex < graph.num_vertices:
+        return slice(0, 0)
+    return slice(int(graph.indptr[vertex]), int(graph.indptr[vertex + 1]))
+
+
+def _held_bytes() -> int:
+    """Return what this process holds of its own, and of libraries, without mapped stores."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    sizes = re.findall(r"Rss(?:Anon|File):\s*(\d+) kB", status.read_text())
+    own, mapped = (int(size) * 1024 for size in sizes)
+    return own + min(mapped, 60_000_000)
+
+
+def _undirected(graph: Graph) -> tuple[int, int]:
+    """Return how many undirected edges there will be, and the bytes of their copy."""
+    share = one_way_share(graph)
+    entries = int(graph.num_edges * (1 + share))
+    copied = entries * graph.indices.itemsize + graph.indptr.nbytes if share else 0
+    return entries // 2, copied
+
+
+def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
+    """Return what ``MtKaHyPar.assign`` takes: this process and the library's at the same time.
+
+    Args:
+        graph: the graph; of its edges a sample is read.
+        num_threads: threads to use.
+    """
+    edges, copied = _undirected(graph)
+    coarse = min(edges, edge_budget(edges))
+    ours = _held_bytes() + graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
+    levels = int(_COARSE * coarse * _COARSE_BYTES)
+    child = _CHILD_BYTES["mtkahypar"]
+    if edges <= SMALL_EDGES:
+        per_vertex, per_edge = _MTKAHYPAR_BYTES
+        child += per_vertex * graph.num_vertices + per_edge * edges
+        memory = max(ours + child, ours + levels)
+    else:
+        memory = ours + levels + child
+    library = _MTKAHYPAR_S * min(edges, SMALL_EDGES)
+    own = _CYCLE_S * num_cycles(2 * edges) * edges * 2 / min(num_threads, 2)
+    return Forecast(memory_bytes=memory, seconds=0.5 + library + own)
+
+
+def forecast_metis(graph: Graph, tool: str) -> Forecast:
+    """Return what ``Metis.assign`` takes: this process and METIS's at the same time.
+
+    Args:
+        graph: the graph; of its edges a sample is read.
+        tool: ``dgl`` or ``metis``.
+    """
+    edges, copied = _undirected(graph)
+    per_vertex, per_edge = _METIS_BYTES[tool]
+    ours = _held_bytes() + graph.topology_bytes + copied + 56 * graph.num_vertices
+    child = _CHILD_BYTES[tool] + per_vertex * graph.num_vertices + per_edge * edges
+    return Forecast(memory_bytes=ours + child, seconds=2 + _METIS_S * edges)

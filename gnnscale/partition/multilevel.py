@@ -1,0 +1,191 @@
+"""Multilevel partitioning: a graph coarsened, cut where it is small, and refined on the way back.
+
+Coarsening by size-constrained label propagation, as Mt-KaHyPar's relatives do it (Meyerhenke,
+Sanders and Schulz, SEA 2014), with three weights for each vertex. Coarse graphs of those that do
+not get sparser, such as social networks, are sampled: their heavy edges stay, and of the others a
+share that weighs as much. So a coarse graph takes a fraction of the memory of the topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.partition.balance import Improved
+from gnnscale.partition.undirected import Undirected
+
+__all__ = ["SMALL_EDGES", "Cut", "Level", "cut_multilevel", "edge_budget", "num_cycles"]
+
+#: Undirected edges of a graph that is cut as it is.
+SMALL_EDGES = 3_000_000
+#: Vertices of a coarse graph, for each vertex of the next one; and what its clusters weigh at most,
+#: over their mean.
+_SHRINK = 8
+_HEAVIEST = 2
+#: The heaviest cluster, as a share of a part.
+_LARGEST = 1 / 8
+#: Vertices of the smallest graph, for each part; a step that keeps more of them than this is none.
+_LEAST_VERTICES = 20
+_NO_STEP = 0.95
+_MOVES_OF_LABELS = 2
+_ROUNDS = 20
+#: Entries that are read by all cycles together, about, and cycles at most.
+_ENTRIES = 50_000_000
+_MAX_CYCLES = 8
+
+#: Cuts a small graph into parts: ``[num_vertices]`` int32.
+Cut = Callable[["Level"], NDArray[np.int32]]
+
+
+class Level(NamedTuple):
+    """A graph of some size, and where the vertices of the larger one before it are in it."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.integer]
+    edge_weights: NDArray[np.int32] | None
+    vertex_weights: NDArray[np.int64]
+    labels: NDArray[np.int32] | None
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges."""
+        return len(self.indices) // 2
+
+
+def edge_budget(num_edges: int) -> int:
+    """Return the undirected edges that a coarse graph may have."""
+    return max(SMALL_EDGES, num_edges // 4)
+
+
+def num_cycles(num_entries: int) -> int:
+    """Return how often a graph with so many entries in its lists is refined as a whole."""
+    return max(1, min(_MAX_CYCLES, _ENTRIES // max(1, num_entries)))
+
+
+def cut_multilevel(
+    graph: Undirected, most: NDArray[np.int64], cut: Cut, *, num_threads: int
+) -> Improved:
+    """Cut a graph so that the parts weigh no more than they may.
+
+    A small graph is cut as it is, a large one once it is coarse enough. Then cycles: clusters
+    inside of the parts, and parts refined from the coarsest graph back to the graph. Parts of
+    coarse graphs may be too heavy by the heaviest vertex. Large graphs get one cycle, small ones
+    up to eight, of which the best counts.
+
+    Args:
+        graph: the graph.
+        most: ``[num_parts, 3]``, what parts may weigh.
+        cut: cuts a graph of about ``SMALL_EDGES`` edges at most.
+        num_threads: threads to use; the result does not depend on it.
+    """
+    whole = Level(graph.indptr, graph.indices, None, graph.weights, None)
+    small = whole.num_edges <= SMALL_EDGES
+    owner = None
+    if small:
+        owner = cut(whole)
+    best = None
+    for _ in range(num_cycles(len(graph.indices))):
+        levels = _coarsen(whole, owner, most, num_threads=num_threads)
+        owner = cut(levels[-1]) if owner is None else _projected(owner, levels)
+        found = _refine_back(levels, owner, most, num_threads=num_threads)
+        if best is None or (not found.within, found.cut) < (not best.within, best.cut):
+            best = found
+        owner = found.owner
+    assert best is not None
+    return best
+
+
+def _coarsen(
+    whole: Level, owner: NDArray[np.int32] | None, most: NDArray[np.int64], *, num_threads: int
+) -> list[Level]:
+    """Return the graph and ever smaller ones, whose clusters stay within parts."""
+    levels = [whole]
+    part = most.min(axis=0)
+    budget = edge_budget(whole.num_edges)
+    while levels[-1].num_vertices > _LEAST_VERTICES * len(most):
+        fine = levels[-1]
+        mean = fine.vertex_weights.sum(axis=0) / fine.num_vertices
+        heaviest = np.minimum(_LARGEST * part, _HEAVIEST * _SHRINK * mean)
+        lists = {"vertex_weights": fine.vertex_weights, "edge_weights": fine.edge_weights}
+        labels, num_clusters = ops.find_clusters(
+            *(fine.indptr, fine.indices),
+            **lists,
+            max_weights=np.maximum(heaviest, 1).astype(np.int64),
+            owner=owner,
+            num_rounds=_MOVES_OF_LABELS,
+        )
+        if num_clusters > _NO_STEP * fine.num_vertices:
+            break
+        coarse = ops.contract(
+            *(fine.indptr, fine.indices),
+            **lists,
+            **{"labels": labels, "num_clusters": num_clusters},
+            threshold=_threshold(fine, budget),
+            num_threads=num_threads,
+        )
+        levels.append(
+            Level(
+                *(coarse.indptr, coarse.indices, coarse.edge_weights, coarse.vertex_weights),
+                labels,
+            )
+        )
+        if owner is not None:
+            owner = _of_clusters(owner, labels, num_clusters)
+    return levels
+
+
+def _threshold(fine: Level, budget: int) -> int:
+    """Return the weight below which edges are sampled, so that about ``budget`` remain."""
+    entries = len(fine.indices) if fine.edge_weights is None else int(fine.edge_weights.sum())
+    return max(1, -(-entries // (2 * budget)))
+
+
+def _of_clusters(
+    owner: NDArray[np.int32], labels: NDArray[np.int32], num_clusters: int
+) -> NDArray[np.int32]:
+    owners = np.empty(num_clusters, np.int32)
+    owners[labels] = owner
+    return owners
+
+
+def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int32]:
+    """Return the owners of the smallest graph's vertices."""
+    for level in levels[1:]:
+        assert level.labels is not None
+        owner = _of_clusters(owner, level.labels, level.num_vertices)
+    return owner
+
+
+def _refine_back(
+    levels: list[Level], owner: NDArray[np.int32], most: NDArray[np.int64], *, num_threads: int
+) -> Improved:
+    """Refine the parts of every graph, the smallest first; ``levels`` is used up."""
+    totals = levels[0].vertex_weights.sum(axis=0)
+    # The share of each part that its limits stand for.
+    fair = most / np.maximum(most.sum(axis=0), 1) * totals
+    while True:
+        level = levels.pop()
+        allowed = most
+        if levels:
+            slack = fair + level.vertex_weights.max(axis=0)
+            allowed = np.maximum(most, np.ceil(slack).astype(np.int64))
+        moved = np.array(owner, np.int32)
+        refined = ops.refine(
+            *(level.indptr, level.indices),
+            **{"vertex_weights": level.vertex_weights, "edge_weights": level.edge_weights},
+            **{"max_weights": allowed, "owner": moved},
+            num_rounds=_ROUNDS,
+            num_threads=num_threads,
+        )
+        if level.labels is None:
+            return Improved(owner=moved, cut=refined.cut, within=refined.within)
+        owner = moved[level.labels]

@@ -1,0 +1,221 @@
+#include <cerrno>
+#include <system_error>
+
+#include "border.hpp"
+#include "gnnscale/coarsen.hpp"
+#include "gnnscale/refine.hpp"
+#include "gnnscale/undirected.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kMaxWeights = 8;
+constexpr int64_t kMaxParts = 1 << 15;
+constexpr int64_t kMaxRounds = 1 << 20;
+// Sums of as many weights as there may be vertices and edges still fit into 64 bits.
+constexpr int64_t kMaxWeight = int64_t{1} << 31;
+
+// Calls use.operator()<Vertex>() with the type of the ids in `value`.
+template <typename Use>
+auto for_vertices(py::handle value, Use&& use) {
+  return ids(value, "indices").ids.wide ? use.template operator()<int64_t>()
+                                        : use.template operator()<int32_t>();
+}
+
+template <typename T>
+void check_weights(Vector<const T> weights, const char* name, int64_t least) {
+  for (int64_t i = 0; i < weights.size; ++i) {
+    if (weights.data[i] < least || weights.data[i] > kMaxWeight) {
+      throw std::invalid_argument(std::string(name) + ": " + std::to_string(weights.data[i]) +
+                                  ", allowed are " + std::to_string(least) + " to 2^31");
+    }
+  }
+}
+
+// Views of a graph's arrays, whose contents `check` looks at.
+template <typename Vertex>
+struct Given {
+  Vector<const int64_t> indptr;
+  Vector<const Vertex> indices;
+
+  Given(py::handle offsets, py::handle neighbors)
+      : indptr(vector<int64_t>(offsets, "indptr")), indices(vector<Vertex>(neighbors, "indices")) {
+    if (indptr.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
+  }
+  int64_t num_vertices() const { return indptr.size - 1; }
+  void check(int num_threads) const {
+    check_offsets(indptr.data, num_vertices(), indices.size, "indptr", num_threads);
+    check_below(indices.data, indices.size, num_vertices(), "indices", num_threads);
+  }
+  Lists<Vertex> lists() const { return {indptr.data, indices.data, num_vertices()}; }
+};
+
+template <typename Vertex>
+struct GivenWeighted : Given<Vertex> {
+  int64_t num_weights;
+  Vector<const int64_t> vertex_weights;
+  Vector<const int32_t> edge_weights;
+
+  GivenWeighted(py::handle offsets, py::handle neighbors, py::handle on_edges,
+                py::handle on_vertices, int64_t width)
+      : Given<Vertex>(offsets, neighbors),
+        num_weights(width),
+        vertex_weights(
+            vector<int64_t>(on_vertices, "vertex_weights", this->num_vertices() * width)) {
+    if (!on_edges.is_none()) {
+      edge_weights = vector<int32_t>(on_edges, "edge_weights", this->indices.size);
+    }
+    // Clusters are numbered by 32 bits.
+    if (this->num_vertices() > kMaxLocal) refuse_value("indptr", "more", "2^31 - 1 vertices");
+  }
+  void check(int num_threads) const {
+    Given<Vertex>::check(num_threads);
+    check_weights(vertex_weights, "vertex_weights", 0);
+    check_weights(edge_weights, "edge_weights", 1);
+  }
+  WeightedGraph<Vertex> graph() const {
+    return {this->lists(), edge_weights.data, vertex_weights.data, num_weights};
+  }
+};
+
+int64_t width_of(py::handle num_weights) {
+  return integer(num_weights, "num_weights", 1, kMaxWeights);
+}
+
+py::tuple undirected(const py::object& indptr, const py::object& indices,
+                     const py::object& num_threads) {
+  return for_vertices(indices, [&]<typename Vertex>() {
+    const Given<Vertex> given(indptr, indices);
+    const int threads = thread_count(num_threads);
+    Undirected<Vertex> made;
+    {
+      NoGil released;
+      given.check(threads);
+      made = make_undirected(given.lists(), threads);
+    }
+    py::object lists = py::none();
+    if (!made.unchanged) {
+      lists = py::make_tuple(to_numpy(std::move(made.indptr)), to_numpy(std::move(made.indices)));
+    }
+    return py::make_tuple(lists, made.num_loops, made.num_duplicates, made.num_one_way);
+  });
+}
+
+int64_t write_text(const py::object& fd, const py::object& indptr, const py::object& indices,
+                   const py::object& vertex_weights, const py::object& edge_weights,
+                   const py::object& num_threads) {
+  return for_vertices(indices, [&]<typename Vertex>() {
+    const auto file = static_cast<int>(integer(fd, "fd", 0, INT32_MAX));
+    const Given<Vertex> given(indptr, indices);
+    const int threads = thread_count(num_threads);
+    MetisText<Vertex> text{given.lists(), nullptr, nullptr};
+    if (!vertex_weights.is_none()) {
+      text.vertex_weights =
+          vector<int64_t>(vertex_weights, "vertex_weights", given.num_vertices()).data;
+    }
+    if (!edge_weights.is_none()) {
+      text.edge_weights = vector<int32_t>(edge_weights, "edge_weights", given.indices.size).data;
+    }
+    int error = 0;
+    int64_t num_bytes = 0;
+    {
+      NoGil released;
+      given.check(threads);
+      try {
+        num_bytes = write_metis(file, text, threads);
+      } catch (const std::system_error& failed) {
+        error = failed.code().value();
+      }
+    }
+    if (error != 0) {
+      errno = error;
+      PyErr_SetFromErrno(PyExc_OSError);
+      throw py::error_already_set();
+    }
+    return num_bytes;
+  });
+}
+
+py::tuple refine_parts(const py::object& indptr, const py::object& indices,
+                       const py::object& edge_weights, const py::object& vertex_weights,
+                       const py::object& num_weights, const py::object& max_weights,
+                       const py::object& owner, const py::object& num_parts,
+                       const py::object& num_rounds, const py::object& num_threads) {
+  return for_vertices(indices, [&]<typename Vertex>() {
+    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
+                                      width_of(num_weights));
+    const auto parts = static_cast<int32_t>(integer(num_parts, "num_parts", 1, kMaxParts));
+    const auto most = vector<int64_t>(max_weights, "max_weights", parts * given.num_weights);
+    const auto owners = mutable_vector<int32_t>(owner, "owner", given.num_vertices());
+    const int64_t rounds = integer(num_rounds, "num_rounds", 0, kMaxRounds);
+    const int threads = thread_count(num_threads);
+    Refined made;
+    {
+      NoGil released;
+      given.check(threads);
+      check_below(owners.data, owners.size, parts, "owner", threads);
+      made = refine(given.graph(), {most.data, parts}, rounds, owners.data, threads);
+    }
+    return py::make_tuple(made.cut_before, made.cut_balanced, made.cut, made.within);
+  });
+}
+
+py::tuple clusters(const py::object& indptr, const py::object& indices,
+                   const py::object& edge_weights, const py::object& vertex_weights,
+                   const py::object& num_weights, const py::object& max_weights,
+                   const py::object& num_rounds, const py::object& owner) {
+  return for_vertices(indices, [&]<typename Vertex>() {
+    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
+                                      width_of(num_weights));
+    const auto most = vector<int64_t>(max_weights, "max_weights", given.num_weights);
+    const int64_t rounds = integer(num_rounds, "num_rounds", 0, kMaxRounds);
+    Vector<const int32_t> owners;
+    if (!owner.is_none()) owners = vector<int32_t>(owner, "owner", given.num_vertices());
+    Array<int32_t> labels(given.num_vertices());
+    int64_t count = 0;
+    {
+      NoGil released;
+      given.check(1);
+      count = find_clusters(given.graph(), most.data, rounds, owners.data, labels.data.get());
+    }
+    return py::make_tuple(to_numpy(std::move(labels)), count);
+  });
+}
+
+py::tuple contracted(const py::object& indptr, const py::object& indices,
+                     const py::object& edge_weights, const py::object& vertex_weights,
+                     const py::object& num_weights, const py::object& labels,
+                     const py::object& num_clusters, const py::object& threshold,
+                     const py::object& num_threads) {
+  return for_vertices(indices, [&]<typename Vertex>() {
+    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
+                                      width_of(num_weights));
+    const auto names = vector<int32_t>(labels, "labels", given.num_vertices());
+    // Each has a vertex, so that no number asks for memory of its own.
+    const int64_t count = integer(num_clusters, "num_clusters", 0, given.num_vertices());
+    const int64_t least = integer(threshold, "threshold", 1, INT32_MAX);
+    const int threads = thread_count(num_threads);
+    Coarse coarse;
+    {
+      NoGil released;
+      given.check(threads);
+      check_below(names.data, names.size, count, "labels", threads);
+      coarse = contract(given.graph(), names.data, count, least, threads);
+    }
+    return py::make_tuple(to_numpy(std::move(coarse.indptr)), to_numpy(std::move(coarse.indices)),
+                          to_numpy(std::move(coarse.edge_weights)),
+                          to_numpy(std::move(coarse.vertex_weights)));
+  });
+}
+
+}  // namespace
+
+void bind_edge_cut(py::module_& m) {
+  m.def("undirected", &undirected);
+  m.def("write_metis", &write_text);
+  m.def("refine", &refine_parts);
+  m.def("clusters", &clusters);
+  m.def("contract", &contracted);
+}
+
+}  // namespace gnnscale

@@ -1,0 +1,239 @@
+#include "gnnscale/refine.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "gnnscale/parallel.hpp"
+#include "part_loads.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kGrain = 4096;
+constexpr int64_t kMaxPasses = 64;
+// A pass for balance ends when the excess has fallen to this share of what it was: by then the
+// order of its moves is out of date.
+constexpr double kPassEnds = 0.25;
+// A round that lowers the cut by less than this share is the last one.
+constexpr double kLeastGain = 0.0005;
+
+struct Move {
+  int64_t vertex;
+  int32_t to;
+  double score;
+};
+
+// Order of moves: best first; of equal ones that of the lower vertex.
+bool before(const Move& a, const Move& b) {
+  return a.score != b.score ? a.score > b.score : a.vertex < b.vertex;
+}
+
+// The weight of a vertex's edges to each part.
+class Connection {
+ public:
+  explicit Connection(int32_t num_parts) : weights_(num_parts) {}
+
+  template <typename Vertex>
+  void find(const WeightedGraph<Vertex>& graph, const int32_t* owner, int64_t v) {
+    for (const int32_t part : parts_) weights_[part] = 0;
+    parts_.clear();
+    for (int64_t e = graph.lists.indptr[v]; e < graph.lists.indptr[v + 1]; ++e) {
+      const int32_t part = owner[graph.lists.indices[e]];
+      if (weights_[part] == 0) parts_.push_back(part);
+      weights_[part] += graph.edge_weights != nullptr ? graph.edge_weights[e] : 1;
+    }
+  }
+  int64_t to(int32_t part) const { return weights_[part]; }
+  // The parts that the vertex has neighbours in, as they were met.
+  const std::vector<int32_t>& parts() const { return parts_; }
+
+ private:
+  std::vector<int64_t> weights_;
+  std::vector<int32_t> parts_;
+};
+
+template <typename Vertex>
+class Refinement {
+ public:
+  Refinement(const WeightedGraph<Vertex>& graph, const Limits& limits, int32_t* owner,
+             int num_threads)
+      : graph_(graph),
+        num_parts_(limits.num_parts),
+        owner_(owner),
+        num_threads_(num_threads),
+        loads_(graph, limits, owner),
+        connection_(limits.num_parts) {}
+
+  bool within() const { return loads_.within(); }
+
+  int64_t cut() const {
+    std::vector<int64_t> sums(num_chunks());
+    parallel_for(num_vertices(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+      int64_t sum = 0;
+      for (int64_t v = begin; v < end; ++v) {
+        for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
+          if (owner_[graph_.lists.indices[e]] == owner_[v]) continue;
+          sum += graph_.edge_weights != nullptr ? graph_.edge_weights[e] : 1;
+        }
+      }
+      sums[begin / kGrain] = sum;
+    });
+    return std::accumulate(sums.begin(), sums.end(), int64_t{0}) / 2;
+  }
+
+  // Takes moves that lessen the excess, those first that cost least cut for it.
+  void balance() {
+    bool any = false;  // whether moves may cost more by now than when they were found
+    for (int64_t pass = 0; pass < kMaxPasses && !loads_.within(); ++pass) {
+      double excess = loads_.excess();
+      const double ends = kPassEnds * excess;
+      find_roomy();
+      const std::vector<Move> moves = found([&](int64_t v, const Connection& connection) {
+        return best_relief(v, connection);
+      });
+      bool moved = false;
+      for (const Move& move : moves) {
+        connection_.find(graph_, owner_, move.vertex);
+        const Move now = best_relief(move.vertex, connection_);
+        if (now.to < 0 || (!any && now.score < worse(move.score))) continue;
+        excess -= loads_.relief(weights(now.vertex), owner_[now.vertex], now.to);
+        take(now);
+        moved = true;
+        if (loads_.within() || excess < ends) break;
+      }
+      if (!moved && any) break;
+      any = !moved;
+    }
+  }
+
+  // One round of moves that lower the cut and fit; returns by how much.
+  int64_t lower_cut() {
+    int64_t lowered = 0;
+    const std::vector<Move> moves = found(
+        [&](int64_t v, const Connection& connection) { return best_gain(v, connection); });
+    for (const Move& move : moves) {
+      connection_.find(graph_, owner_, move.vertex);
+      const Move now = best_gain(move.vertex, connection_);
+      if (now.to < 0) continue;
+      take(now);
+      lowered += static_cast<int64_t>(now.score);
+    }
+    return lowered;
+  }
+
+  int64_t climb() { return climb_hills(graph_, num_parts_, &loads_, owner_); }
+
+ private:
+  // Parts that take what has no neighbour in a part with room.
+  static constexpr int32_t kRoomy = 8;
+
+  int64_t num_vertices() const { return graph_.lists.num_vertices; }
+  int64_t num_chunks() const { return num_vertices() / kGrain + 1; }
+  const int64_t* weights(int64_t v) const {
+    return graph_.vertex_weights + v * graph_.num_weights;
+  }
+  void take(const Move& move) {
+    loads_.move(weights(move.vertex), owner_[move.vertex], move.to);
+    owner_[move.vertex] = move.to;
+  }
+
+  // The move of every vertex that has one, as things stand, best first.
+  template <typename Best>
+  std::vector<Move> found(const Best& best) const {
+    std::vector<std::vector<Move>> chunks(num_chunks());
+    parallel_for(num_vertices(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+      Connection connection(num_parts_);
+      for (int64_t v = begin; v < end; ++v) {
+        connection.find(graph_, owner_, v);
+        const Move move = best(v, connection);
+        if (move.to >= 0) chunks[begin / kGrain].push_back(move);
+      }
+    });
+    std::vector<Move> moves;
+    for (std::vector<Move>& chunk : chunks) {
+      moves.insert(moves.end(), chunk.begin(), chunk.end());
+      chunk = {};
+    }
+    std::sort(moves.begin(), moves.end(), before);
+    return moves;
+  }
+
+  void find_roomy() {
+    roomy_.resize(num_parts_);
+    std::iota(roomy_.begin(), roomy_.end(), 0);
+    std::stable_sort(roomy_.begin(), roomy_.end(), [&](int32_t a, int32_t b) {
+      return loads_.fullness(a) < loads_.fullness(b);
+    });
+    if (num_parts_ > kRoomy) roomy_.resize(kRoomy);
+  }
+
+  // Cut lost for what is gained in balance; where no cut is lost, the more of both the better.
+  static double score(int64_t gain, double relief) {
+    const auto cut = static_cast<double>(gain);
+    return gain < 0 ? cut / relief : (cut + 1) * relief;
+  }
+  static double worse(double score) { return score < 0 ? 2 * score : score / 2; }
+
+  Move best_relief(int64_t v, const Connection& connection) const {
+    const int32_t from = owner_[v];
+    Move best{v, -1, 0};
+    if (loads_.excess(from) <= 0) return best;
+    const auto consider = [&](int32_t to) {
+      if (to == from) return;
+      const double relief = loads_.relief(weights(v), from, to);
+      if (relief <= 0) return;
+      const double found = score(connection.to(to) - connection.to(from), relief);
+      if (best.to < 0 || found > best.score || (found == best.score && to < best.to)) {
+        best = {v, to, found};
+      }
+    };
+    for (const int32_t to : connection.parts()) consider(to);
+    for (const int32_t to : roomy_) consider(to);
+    return best;
+  }
+
+  Move best_gain(int64_t v, const Connection& connection) const {
+    const int32_t from = owner_[v];
+    Move best{v, -1, 0};
+    for (const int32_t to : connection.parts()) {
+      const auto gain = static_cast<double>(connection.to(to) - connection.to(from));
+      if (to == from || gain <= 0 || gain < best.score) continue;
+      if (gain == best.score && to > best.to) continue;
+      if (loads_.fits(weights(v), to)) best = {v, to, gain};
+    }
+    return best;
+  }
+
+  WeightedGraph<Vertex> graph_;
+  int32_t num_parts_;
+  int32_t* owner_;
+  int num_threads_;
+  Loads loads_;
+  Connection connection_;
+  std::vector<int32_t> roomy_;
+};
+
+}  // namespace
+
+template <typename Vertex>
+Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, int64_t num_rounds,
+               int32_t* owner, int num_threads) {
+  Refinement<Vertex> refinement(graph, limits, owner, num_threads);
+  Refined result;
+  result.cut_before = refinement.cut();
+  refinement.balance();
+  result.cut_balanced = refinement.cut();
+  result.cut = result.cut_balanced;
+  for (int64_t round = 0; round < num_rounds; ++round) {
+    const int64_t lowered = refinement.lower_cut() + refinement.climb();
+    result.cut -= lowered;
+    if (static_cast<double>(lowered) <= kLeastGain * static_cast<double>(result.cut)) break;
+  }
+  result.within = refinement.within();
+  return result;
+}
+
+template Refined refine(const WeightedGraph<int32_t>&, const Limits&, int64_t, int32_t*, int);
+template Refined refine(const WeightedGraph<int64_t>&, const Limits&, int64_t, int32_t*, int);
+
+}  // namespace gnnscale
