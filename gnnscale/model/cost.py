@@ -127,13 +127,17 @@ class LayerCost:
         )
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
-        """Work of one direction for messages: made of rows, written and read once an edge."""
+        """Work of one direction for messages: made of rows, written and read once an edge.
+
+        So are the rows at both ends of an edge, where its message is made of them.
+        """
         if not self.message_width:
             return LayerWork()
         rows = edges if self.messages_per_edge else sources
         products = list(zip(passes, self.message_products, strict=True))
         streamed = sum(count * (inputs + outputs) for count, (inputs, outputs) in products)
-        num_values = rows * streamed + 2 * edges * self.message_width
+        carried = self.message_width + (2 * self.width_in if self.messages_per_edge else 0)
+        num_values = rows * streamed + 2 * edges * carried
         return LayerWork(
             macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products),
             stream_bytes=num_values * BYTES_PER_FEATURE,

@@ -83,7 +83,9 @@ def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
     assert hidden.macs == 2 * forward.macs
     assert hidden.read_bytes == 2 * forward.read_bytes
     pairs = replace(cost, messages_per_edge=True)
-    assert pairs.forward(**amounts, aggregated=False).macs == 10 * 26 * 8 + 120 * 20 * 6
+    forward = pairs.forward(**amounts, aggregated=False)
+    assert forward.macs == 10 * 26 * 8 + 120 * 20 * 6
+    assert forward.stream_bytes == (10 * 34 + 120 * 26 + 2 * 120 * (6 + 2 * 20)) * 4
     # Features need no gradient, and nothing stands between them and the edges.
     plain = replace(cost, message_products=())
     assert plain.backward(**amounts, first=True).read_bytes == 0
