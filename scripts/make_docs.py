@@ -46,7 +46,7 @@ COMMANDS: dict[str, type[Any]] = {
 }
 GROUPS = (
     *("dataset", "partitioner", "sampler", "model", "optimizer", "runtime", "device_plan"),
-    *("platform", "experiment"),
+    *("platform", "experiment", "algorithm"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 #: Groups whose choices are of one class, which tells nothing about them.
@@ -239,6 +239,10 @@ def group_section(group: str) -> str:
     parts = [f"## {group}\n"]
     if group == "experiment":
         parts.append("`config=NAME` selects one for `gnnscale train`.\n")
+        parts.append(table(("name", "what"), [(f"`{f.stem}`", comment(f)) for f in files]))
+        return "\n".join(parts)
+    if group == "algorithm":
+        parts.append("`algorithm=NAME` selects one for `gnnscale train`.\n")
         parts.append(table(("name", "what"), [(f"`{f.stem}`", comment(f)) for f in files]))
         return "\n".join(parts)
     choices = {file.stem: read(file) for file in files}

@@ -63,7 +63,7 @@ def hydra_is_set_up() -> Iterator[None]:
 
 def test_every_folder_is_a_known_group() -> None:
     folders = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    assert folders - {"__pycache__"} == {*GROUPS, "experiment", "hydra"}
+    assert folders - {"__pycache__"} == {*GROUPS, "algorithm", "experiment", "hydra"}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,16 @@ def test_commands_are_instantiated() -> None:
 
 def composed(experiment: str, *overrides: str) -> DictConfig:
     return compose("train", [f"experiment={experiment}", *overrides])
+
+
+@pytest.mark.parametrize("algorithm", names("algorithm"))
+def test_every_algorithm_is_instantiated(algorithm: str) -> None:
+    node = compose("train", [f"algorithm={algorithm}", "device_plan=cpu_x4"])
+    config = typed(node, TrainConfig)
+    assert (config.partitioner.algorithm == "none") == (algorithm == "hyscale")
+    assert "algorithm" not in node
+    # It sets nothing that an experiment sets, and goes with any.
+    assert compose("train", ["experiment=cora_gcn", f"algorithm={algorithm}"]).epochs == 200
 
 
 @pytest.mark.parametrize("experiment", names("experiment"))

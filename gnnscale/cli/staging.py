@@ -95,7 +95,8 @@ def _train_options() -> tuple[frozenset[str], frozenset[str]]:
         for name in entry
         if _NAME.fullmatch(name) and name != "experiment"
     }
-    return frozenset(groups), frozenset({*groups, *content} - {"defaults", "hydra"})
+    # An algorithm sets options of other groups, and is none itself.
+    return frozenset(groups), frozenset({*groups, *content} - {"defaults", "hydra", "algorithm"})
 
 
 def _packaged(file: Any) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from gnnscale.partition.by_id import Hash, Random, Range
+from gnnscale.partition.edge_cut import EdgeCut
 from gnnscale.partition.figures import PartFigures, PartitionFigures
 from gnnscale.partition.make import PICTURE_FILE, make_partition, write_parts
+from gnnscale.partition.metis import Metis
+from gnnscale.partition.mtkahypar import MtKaHyPar
 from gnnscale.partition.p3 import P3
 from gnnscale.partition.pagraph import PaGraph
 from gnnscale.partition.part_store import view_of_part, write_part
@@ -18,8 +21,11 @@ __all__ = [
     "P3",
     "PICTURE_FILE",
     "UNREACHED",
+    "EdgeCut",
     "Forecast",
     "Hash",
+    "Metis",
+    "MtKaHyPar",
     "NoPartitioner",
     "PaGraph",
     "PartFigures",

@@ -1,4 +1,4 @@
-"""Edges between parts, counted in slices of bounded memory."""
+"""Edges between parts, and the vertices at their ends, counted in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale import ops
 from gnnscale.graph import Graph, GraphError
+from gnnscale.hardware import usable_cores
+from gnnscale.ops.native import naming_graph
 
 __all__ = ["MAX_SEEN_BYTES", "cut_matrix", "halo_sizes"]
 
@@ -38,13 +41,11 @@ def cut_matrix(
     Raises:
         GraphError: an id in the graph is out of range.
     """
-    counts = np.zeros((num_parts, num_parts), np.int64)
-    for sources, destinations in _edge_slices(graph):
-        source, destination = owner[sources], owner[destinations]
-        owned = (source >= 0) & (destination >= 0)
-        pairs = source[owned].astype(np.int64) * num_parts + destination[owned]
-        counts += np.bincount(pairs, minlength=num_parts**2).reshape(counts.shape)
-        advance(len(sources))
+    with naming_graph(graph.path or graph.name):
+        counts = ops.count_cut(
+            graph.indptr, graph.indices, owner, num_parts, num_threads=usable_cores()
+        )
+    advance(graph.num_edges)
     return counts
 
 
