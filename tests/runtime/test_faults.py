@@ -32,11 +32,12 @@ ENDLESS = "epochs=1000000"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A processor and an accelerator."""
+    """Two devices."""
 
     option: str
     devices: Sequence[str]
     program: Sequence[str] = ("-m", "gnnscale")
+    more: Sequence[str] = ()
 
 
 OPTION, DEVICES = PLANS["hybrid_emulated"]
@@ -67,7 +68,7 @@ class Runs:
 
     def start(self, directory: Path, *options: str, plan: Plan = HYBRID) -> Training:
         if "resume" not in options:
-            options = (*TINY, plan.option, *options)
+            options = (*TINY, plan.option, *plan.more, *options)
         run = start(
             directory,
             *options,
@@ -175,6 +176,43 @@ def test_a_killed_worker_and_resumption(
     summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, directory)]
     assert [each["status"] for each in summaries] == ["completed"] * 2
     assert summaries[0]["epochs"] == summaries[1]["epochs"]
+
+
+def over_parts(algorithm: str) -> Plan:
+    """Two processors, each with a part of the graph or some of its columns."""
+    return Plan(
+        option=f"algorithm={algorithm}",
+        devices=("cpu:0", "cpu:1"),
+        more=("device_plan=cpu_x2", "device_plan.split=[32,32]"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "stage"),
+    [("distdgl", "load"), ("pagraph", "sample"), ("p3", "exchange"), ("legion", "propagate")],
+)
+def test_a_killed_worker_and_resumption_over_parts(
+    runs: Runs, watched: Watched, tmp_path: Path, algorithm: str, stage: str
+) -> None:
+    plan = over_parts(algorithm)
+    runs.finish(tmp_path / "whole", plan=plan)
+    run = runs.until_trained(tmp_path / "run", plan=plan)
+    worker = run.workers()[1]
+    watched.kill_in(worker.pid, stage)
+    run.wait_for(lambda: not worker.alive)
+    line = ended(run, 1)
+    assert line.startswith(f"worker cpu:1: process {worker.pid} killed by SIGKILL")
+    runs.finish(tmp_path / "run", "resume", plan=plan)
+    left, right = weights(tmp_path / "whole"), weights(tmp_path / "run")
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize("algorithm", ["distdgl", "pagraph", "p3", "legion"])
+def test_an_interruption_over_parts(runs: Runs, tmp_path: Path, algorithm: str) -> None:
+    run = runs.until_trained(tmp_path / "run", ENDLESS, plan=over_parts(algorithm))
+    os.kill(run.process.pid, signal.SIGINT)
+    assert ended(run, 130) == "interrupted"
 
 
 @pytest.mark.parametrize(("plan", "number"), [(HYBRID, signal.SIGINT), (OWN, signal.SIGTERM)])
