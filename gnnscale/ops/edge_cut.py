@@ -80,9 +80,7 @@ def write_metis(
         OSError: the file cannot be written.
         ValueError: an offset or an id is none.
     """
-    return int(
-        _native.write_metis(fd, indptr, indices, vertex_weights, edge_weights, num_threads)
-    )
+    return int(_native.write_metis(fd, indptr, indices, vertex_weights, edge_weights, num_threads))
 
 
 class Refined(NamedTuple):
@@ -109,6 +107,8 @@ def refine(
     max_weights: NDArray[np.int64],
     owner: NDArray[np.int32],
     edge_weights: NDArray[np.int32] | None = None,
+    labels: NDArray[np.int32] | None = None,
+    num_clusters: int = 0,
     num_rounds: int,
     num_threads: int,
 ) -> Refined:
@@ -125,6 +125,9 @@ def refine(
         max_weights: ``[num_parts, num_weights]``, what parts may weigh.
         owner: ``[num_vertices]``, changed in place.
         edge_weights: ``[len(indices)]``, positive; None for 1 each.
+        labels: ``[num_vertices]``, the cluster of each vertex: clusters move as wholes, each of one
+            owner, and climb no hills; None for single vertices.
+        num_clusters: number of clusters, 0 without.
         num_rounds: most rounds of the second phase.
         num_threads: threads to use.
 
@@ -137,7 +140,7 @@ def refine(
             *(indptr, indices, edge_weights),
             *(_flat(vertex_weights, "vertex_weights", num_weights), num_weights),
             *(_flat(max_weights, "max_weights", num_weights), owner, num_parts),
-            *(num_rounds, num_threads),
+            *(labels, num_clusters, num_rounds, num_threads),
         )
     )
 
@@ -227,12 +230,12 @@ def contract(
         ValueError: an offset, an id, a weight or a label is none.
     """
     num_weights = _shape(vertex_weights, "vertex_weights")[1]
-    *lists, weights = _native.contract(
+    new_indptr, new_indices, new_edges, weights = _native.contract(
         *(indptr, indices, edge_weights),
         *(_flat(vertex_weights, "vertex_weights", num_weights), num_weights, labels),
         *(num_clusters, threshold, num_threads),
     )
-    return Contracted(*lists, weights.reshape(-1, num_weights))
+    return Contracted(new_indptr, new_indices, new_edges, weights.reshape(-1, num_weights))
 
 
 def _shape(table: Any, name: str) -> tuple[int, int]:
@@ -249,4 +252,5 @@ def _flat(table: Any, name: str, width: int) -> Array:
         raise ValueError(f"{name}: {table.shape[1]} weights, must be {width}")
     if not table.flags.c_contiguous:
         raise ValueError(f"{name}: rows with gaps, allowed are contiguous arrays")
-    return table.reshape(-1)
+    row: Array = table.reshape(-1)
+    return row

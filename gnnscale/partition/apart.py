@@ -112,7 +112,9 @@ def partition_apart(
         if tool == "mtkahypar":
             with (folder / "graph").open("wb") as file:
                 ops.write_metis(
-                    *(file.fileno(), indptr, indices),
+                    file.fileno(),
+                    indptr,
+                    indices,
                     vertex_weights=combined(vertex_weights),
                     edge_weights=edge_weights,
                     num_threads=num_threads,

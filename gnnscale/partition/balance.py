@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +48,12 @@ def max_weights(
     wanted = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # A share's product may lie a little above the whole number that it stands for.
     least = np.ceil(np.round(wanted, 6))
-    return np.ascontiguousarray(np.maximum(np.floor(np.array(limits) * wanted), least).astype(np.int64))
+    most = np.maximum(np.floor(np.array(limits) * wanted), least)
+    return np.ascontiguousarray(most.astype(np.int64))
 
 
 def balances(
-    weights: NDArray[np.int64], owner: NDArray[np.integer], num_parts: int
+    weights: NDArray[np.int64], owner: NDArray[np.integer[Any]], num_parts: int
 ) -> tuple[float, ...]:
     """Return the largest over the mean part, for each weight; 1 where all weigh nothing."""
     found = []
@@ -80,8 +82,11 @@ def improve(
     """
     moved = np.array(owner, np.int32)
     refined = ops.refine(
-        *(graph.indptr, graph.indices),
-        **{"vertex_weights": graph.weights, "max_weights": most, "owner": moved},
+        graph.indptr,
+        graph.indices,
+        vertex_weights=graph.weights,
+        max_weights=most,
+        owner=moved,
         num_rounds=num_rounds,
         num_threads=num_threads,
     )

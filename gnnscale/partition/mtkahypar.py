@@ -79,6 +79,4 @@ def cut_by_mtkahypar(
     if not found.within:
         largest = max(balances(undirected.weights, found.owner, len(shares)))
         notes.append(f"no closer balance was found than {largest:.3f}")
-    return Parts(
-        num_parts=len(shares), owner=found.owner.astype(np.int16), notes=tuple(notes)
-    )
+    return Parts(num_parts=len(shares), owner=found.owner.astype(np.int16), notes=tuple(notes))

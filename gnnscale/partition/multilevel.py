@@ -9,7 +9,7 @@ share that weighs as much. So a coarse graph takes a fraction of the memory of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,12 @@ _LARGEST = 1 / 8
 _LEAST_VERTICES = 20
 _NO_STEP = 0.95
 _MOVES_OF_LABELS = 2
+#: Rounds of refinement at most: of a graph, and of clusters with the edges of the whole one.
 _ROUNDS = 20
+_ROUNDS_OF_CLUSTERS = 6
+#: Sampled graphs of more vertices than this, with fewer entries for each, tell too little.
+_TOLD_VERTICES = 1 << 14
+_TELLING = 128
 #: Entries that are read by all cycles together, about, and cycles at most.
 _ENTRIES = 50_000_000
 _MAX_CYCLES = 8
@@ -45,10 +50,11 @@ class Level(NamedTuple):
     """A graph of some size, and where the vertices of the larger one before it are in it."""
 
     indptr: NDArray[np.int64]
-    indices: NDArray[np.integer]
+    indices: NDArray[np.integer[Any]]
     edge_weights: NDArray[np.int32] | None
     vertex_weights: NDArray[np.int64]
     labels: NDArray[np.int32] | None
+    sampled: bool = False
 
     @property
     def num_vertices(self) -> int:
@@ -115,29 +121,30 @@ def _coarsen(
         fine = levels[-1]
         mean = fine.vertex_weights.sum(axis=0) / fine.num_vertices
         heaviest = np.minimum(_LARGEST * part, _HEAVIEST * _SHRINK * mean)
-        lists = {"vertex_weights": fine.vertex_weights, "edge_weights": fine.edge_weights}
         labels, num_clusters = ops.find_clusters(
-            *(fine.indptr, fine.indices),
-            **lists,
+            fine.indptr,
+            fine.indices,
+            vertex_weights=fine.vertex_weights,
+            edge_weights=fine.edge_weights,
             max_weights=np.maximum(heaviest, 1).astype(np.int64),
             owner=owner,
             num_rounds=_MOVES_OF_LABELS,
         )
         if num_clusters > _NO_STEP * fine.num_vertices:
             break
+        threshold = _threshold(fine, budget)
         coarse = ops.contract(
-            *(fine.indptr, fine.indices),
-            **lists,
-            **{"labels": labels, "num_clusters": num_clusters},
-            threshold=_threshold(fine, budget),
+            fine.indptr,
+            fine.indices,
+            vertex_weights=fine.vertex_weights,
+            edge_weights=fine.edge_weights,
+            labels=labels,
+            num_clusters=num_clusters,
+            threshold=threshold,
             num_threads=num_threads,
         )
-        levels.append(
-            Level(
-                *(coarse.indptr, coarse.indices, coarse.edge_weights, coarse.vertex_weights),
-                labels,
-            )
-        )
+        sampled = fine.sampled or threshold > 1
+        levels.append(Level(*coarse, labels, sampled))
         if owner is not None:
             owner = _of_clusters(owner, labels, num_clusters)
     return levels
@@ -168,24 +175,66 @@ def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int3
 def _refine_back(
     levels: list[Level], owner: NDArray[np.int32], most: NDArray[np.int64], *, num_threads: int
 ) -> Improved:
-    """Refine the parts of every graph, the smallest first; ``levels`` is used up."""
-    totals = levels[0].vertex_weights.sum(axis=0)
+    """Refine the parts of every graph, the smallest first; ``levels`` is used up.
+
+    Where a sampled graph tells too little, its vertices move as clusters of the whole graph.
+    """
+    whole = levels[0]
     # The share of each part that its limits stand for.
-    fair = most / np.maximum(most.sum(axis=0), 1) * totals
+    fair = most / np.maximum(most.sum(axis=0), 1) * whole.vertex_weights.sum(axis=0)
     while True:
-        level = levels.pop()
+        level = levels[-1]
         allowed = most
-        if levels:
+        if level is not whole:
             slack = fair + level.vertex_weights.max(axis=0)
             allowed = np.maximum(most, np.ceil(slack).astype(np.int64))
-        moved = np.array(owner, np.int32)
-        refined = ops.refine(
-            *(level.indptr, level.indices),
-            **{"vertex_weights": level.vertex_weights, "edge_weights": level.edge_weights},
-            **{"max_weights": allowed, "owner": moved},
-            num_rounds=_ROUNDS,
-            num_threads=num_threads,
-        )
+        if _tells_little(level):
+            labels = _composed(levels)
+            moved = np.ascontiguousarray(owner[labels])
+            _refine(whole, moved, allowed, labels=labels, num_threads=num_threads)
+            owner = _of_clusters(moved, labels, level.num_vertices)
+        else:
+            owner = np.array(owner, np.int32)
+            refined = _refine(level, owner, allowed, num_threads=num_threads)
+        levels.pop()
         if level.labels is None:
-            return Improved(owner=moved, cut=refined.cut, within=refined.within)
-        owner = moved[level.labels]
+            return Improved(owner=owner, cut=refined.cut, within=refined.within)
+        owner = owner[level.labels]
+
+
+def _tells_little(level: Level) -> bool:
+    large = level.num_vertices > _TOLD_VERTICES
+    return level.sampled and large and len(level.indices) < _TELLING * level.num_vertices
+
+
+def _composed(levels: list[Level]) -> NDArray[np.int32]:
+    """Return where the vertices of the first graph are in the last one."""
+    labels = levels[1].labels
+    assert labels is not None
+    for level in levels[2:]:
+        assert level.labels is not None
+        labels = level.labels[labels]
+    return labels
+
+
+def _refine(
+    level: Level,
+    owner: NDArray[np.int32],
+    most: NDArray[np.int64],
+    *,
+    labels: NDArray[np.int32] | None = None,
+    num_threads: int,
+) -> ops.Refined:
+    """Refine ``owner`` in place; ``labels`` are clusters that move as wholes."""
+    return ops.refine(
+        level.indptr,
+        level.indices,
+        vertex_weights=level.vertex_weights,
+        edge_weights=level.edge_weights,
+        max_weights=most,
+        owner=owner,
+        labels=labels,
+        num_clusters=0 if labels is None else int(labels.max()) + 1,
+        num_rounds=_ROUNDS if labels is None else _ROUNDS_OF_CLUSTERS,
+        num_threads=num_threads,
+    )

@@ -140,6 +140,7 @@ py::tuple refine_parts(const py::object& indptr, const py::object& indices,
                        const py::object& edge_weights, const py::object& vertex_weights,
                        const py::object& num_weights, const py::object& max_weights,
                        const py::object& owner, const py::object& num_parts,
+                       const py::object& labels, const py::object& num_clusters,
                        const py::object& num_rounds, const py::object& num_threads) {
   return for_vertices(indices, [&]<typename Vertex>() {
     const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
@@ -147,6 +148,9 @@ py::tuple refine_parts(const py::object& indptr, const py::object& indices,
     const auto parts = static_cast<int32_t>(integer(num_parts, "num_parts", 1, kMaxParts));
     const auto most = vector<int64_t>(max_weights, "max_weights", parts * given.num_weights);
     const auto owners = mutable_vector<int32_t>(owner, "owner", given.num_vertices());
+    Vector<const int32_t> names;
+    if (!labels.is_none()) names = vector<int32_t>(labels, "labels", given.num_vertices());
+    const int64_t count = integer(num_clusters, "num_clusters", 0, given.num_vertices());
     const int64_t rounds = integer(num_rounds, "num_rounds", 0, kMaxRounds);
     const int threads = thread_count(num_threads);
     Refined made;
@@ -154,7 +158,9 @@ py::tuple refine_parts(const py::object& indptr, const py::object& indices,
       NoGil released;
       given.check(threads);
       check_below(owners.data, owners.size, parts, "owner", threads);
-      made = refine(given.graph(), {most.data, parts}, rounds, owners.data, threads);
+      check_below(names.data, names.size, count, "labels", threads);
+      made = refine(given.graph(), {most.data, parts}, {names.data, count}, rounds, owners.data,
+                    threads);
     }
     return py::make_tuple(made.cut_before, made.cut_balanced, made.cut, made.within);
   });

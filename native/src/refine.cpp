@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <stdexcept>
 
 #include "gnnscale/parallel.hpp"
+#include "members.hpp"
 #include "part_loads.hpp"
 
 namespace gnnscale {
@@ -17,34 +20,39 @@ constexpr double kPassEnds = 0.25;
 // A round that lowers the cut by less than this share is the last one.
 constexpr double kLeastGain = 0.0005;
 
+// A unit is what moves as a whole: a vertex, or those of a cluster.
 struct Move {
-  int64_t vertex;
+  int64_t unit;
   int32_t to;
   double score;
 };
 
-// Order of moves: best first; of equal ones that of the lower vertex.
+// Order of moves: best first; of equal ones that of the lower unit.
 bool before(const Move& a, const Move& b) {
-  return a.score != b.score ? a.score > b.score : a.vertex < b.vertex;
+  return a.score != b.score ? a.score > b.score : a.unit < b.unit;
 }
 
-// The weight of a vertex's edges to each part.
+// The weight of a unit's edges to each part.
 class Connection {
  public:
   explicit Connection(int32_t num_parts) : weights_(num_parts) {}
 
-  template <typename Vertex>
-  void find(const WeightedGraph<Vertex>& graph, const int32_t* owner, int64_t v) {
+  void clear() {
     for (const int32_t part : parts_) weights_[part] = 0;
     parts_.clear();
+  }
+  template <typename Vertex>
+  void add(const WeightedGraph<Vertex>& graph, const int32_t* owner, int64_t v) {
     for (int64_t e = graph.lists.indptr[v]; e < graph.lists.indptr[v + 1]; ++e) {
       const int32_t part = owner[graph.lists.indices[e]];
       if (weights_[part] == 0) parts_.push_back(part);
       weights_[part] += graph.edge_weights != nullptr ? graph.edge_weights[e] : 1;
     }
   }
+  // Leaves out edges between the unit's own vertices.
+  void leave_out(int32_t part, int64_t weight) { weights_[part] -= weight; }
   int64_t to(int32_t part) const { return weights_[part]; }
-  // The parts that the vertex has neighbours in, as they were met.
+  // The parts that the unit has neighbours in, as they were met.
   const std::vector<int32_t>& parts() const { return parts_; }
 
  private:
@@ -55,19 +63,21 @@ class Connection {
 template <typename Vertex>
 class Refinement {
  public:
-  Refinement(const WeightedGraph<Vertex>& graph, const Limits& limits, int32_t* owner,
-             int num_threads)
+  Refinement(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
+             int32_t* owner, int num_threads)
       : graph_(graph),
         num_parts_(limits.num_parts),
         owner_(owner),
         num_threads_(num_threads),
         loads_(graph, limits, owner),
-        connection_(limits.num_parts) {}
+        connection_(limits.num_parts) {
+    if (together.labels != nullptr) join(together);
+  }
 
   bool within() const { return loads_.within(); }
 
   int64_t cut() const {
-    std::vector<int64_t> sums(num_chunks());
+    std::vector<int64_t> sums(num_vertices() / kGrain + 1);
     parallel_for(num_vertices(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
       int64_t sum = 0;
       for (int64_t v = begin; v < end; ++v) {
@@ -88,15 +98,15 @@ class Refinement {
       double excess = loads_.excess();
       const double ends = kPassEnds * excess;
       find_roomy();
-      const std::vector<Move> moves = found([&](int64_t v, const Connection& connection) {
-        return best_relief(v, connection);
+      const std::vector<Move> moves = found([&](int64_t unit, const Connection& connection) {
+        return best_relief(unit, connection);
       });
       bool moved = false;
       for (const Move& move : moves) {
-        connection_.find(graph_, owner_, move.vertex);
-        const Move now = best_relief(move.vertex, connection_);
+        find(move.unit, &connection_);
+        const Move now = best_relief(move.unit, connection_);
         if (now.to < 0 || (!any && now.score < worse(move.score))) continue;
-        excess -= loads_.relief(weights(now.vertex), owner_[now.vertex], now.to);
+        excess -= loads_.relief(weights(now.unit), owner_of(now.unit), now.to);
         take(now);
         moved = true;
         if (loads_.within() || excess < ends) break;
@@ -110,10 +120,10 @@ class Refinement {
   int64_t lower_cut() {
     int64_t lowered = 0;
     const std::vector<Move> moves = found(
-        [&](int64_t v, const Connection& connection) { return best_gain(v, connection); });
+        [&](int64_t unit, const Connection& connection) { return best_gain(unit, connection); });
     for (const Move& move : moves) {
-      connection_.find(graph_, owner_, move.vertex);
-      const Move now = best_gain(move.vertex, connection_);
+      find(move.unit, &connection_);
+      const Move now = best_gain(move.unit, connection_);
       if (now.to < 0) continue;
       take(now);
       lowered += static_cast<int64_t>(now.score);
@@ -121,35 +131,94 @@ class Refinement {
     return lowered;
   }
 
-  int64_t climb() { return climb_hills(graph_, num_parts_, &loads_, owner_); }
+  // Vertices climb one by one only.
+  int64_t climb() {
+    return members_ ? 0 : climb_hills(graph_, num_parts_, &loads_, owner_);
+  }
 
  private:
   // Parts that take what has no neighbour in a part with room.
   static constexpr int32_t kRoomy = 8;
 
-  int64_t num_vertices() const { return graph_.lists.num_vertices; }
-  int64_t num_chunks() const { return num_vertices() / kGrain + 1; }
-  const int64_t* weights(int64_t v) const {
-    return graph_.vertex_weights + v * graph_.num_weights;
-  }
-  void take(const Move& move) {
-    loads_.move(weights(move.vertex), owner_[move.vertex], move.to);
-    owner_[move.vertex] = move.to;
+  void join(const Together& together) {
+    members_.emplace(together.labels, num_vertices(), together.num_clusters);
+    weights_.resize(together.num_clusters * graph_.num_weights);
+    inner_.resize(together.num_clusters);
+    for (int64_t v = 0; v < num_vertices(); ++v) {
+      const int64_t unit = together.labels[v];
+      if (owner_[v] != owner_of(unit)) {
+        throw std::invalid_argument("labels: cluster " + std::to_string(unit) +
+                                    " has vertices of two owners, allowed is one");
+      }
+      for (int64_t c = 0; c < graph_.num_weights; ++c) {
+        weights_[unit * graph_.num_weights + c] +=
+            graph_.vertex_weights[v * graph_.num_weights + c];
+      }
+    }
+    parallel_for(together.num_clusters, kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+      for (int64_t i = members_->starts[begin]; i < members_->starts[end]; ++i) {
+        const int64_t v = members_->vertices[i];
+        const int32_t unit = together.labels[v];
+        for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
+          if (together.labels[graph_.lists.indices[e]] == unit) inner_[unit] += weight_of(e);
+        }
+      }
+    });
   }
 
-  // The move of every vertex that has one, as things stand, best first.
+  int64_t num_vertices() const { return graph_.lists.num_vertices; }
+  int64_t num_units() const { return members_ ? std::ssize(inner_) : num_vertices(); }
+  bool empty(int64_t unit) const {
+    return members_ && members_->starts[unit] == members_->starts[unit + 1];
+  }
+  int32_t owner_of(int64_t unit) const {
+    return owner_[members_ ? members_->vertices[members_->starts[unit]] : unit];
+  }
+  const int64_t* weights(int64_t unit) const {
+    return (members_ ? weights_.data() : graph_.vertex_weights) + unit * graph_.num_weights;
+  }
+  int64_t weight_of(int64_t edge) const {
+    return graph_.edge_weights != nullptr ? graph_.edge_weights[edge] : 1;
+  }
+  void find(int64_t unit, Connection* connection) const {
+    connection->clear();
+    if (!members_) {
+      connection->add(graph_, owner_, unit);
+      return;
+    }
+    for (int64_t i = members_->starts[unit]; i < members_->starts[unit + 1]; ++i) {
+      connection->add(graph_, owner_, members_->vertices[i]);
+    }
+    connection->leave_out(owner_of(unit), inner_[unit]);
+  }
+  void take(const Move& move) {
+    loads_.move(weights(move.unit), owner_of(move.unit), move.to);
+    if (!members_) {
+      owner_[move.unit] = move.to;
+      return;
+    }
+    for (int64_t i = members_->starts[move.unit]; i < members_->starts[move.unit + 1]; ++i) {
+      owner_[members_->vertices[i]] = move.to;
+    }
+  }
+
+  // The move of every unit that has one, as things stand, best first.
   template <typename Best>
   std::vector<Move> found(const Best& best) const {
-    std::vector<std::vector<Move>> chunks(num_chunks());
-    parallel_for(num_vertices(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    std::vector<std::vector<Move>> chunks(num_units() / kGrain + 1);
+    parallel_for(num_units(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
       Connection connection(num_parts_);
-      for (int64_t v = begin; v < end; ++v) {
-        connection.find(graph_, owner_, v);
-        const Move move = best(v, connection);
+      for (int64_t unit = begin; unit < end; ++unit) {
+        if (empty(unit)) continue;
+        find(unit, &connection);
+        const Move move = best(unit, connection);
         if (move.to >= 0) chunks[begin / kGrain].push_back(move);
       }
     });
+    size_t size = 0;
+    for (const std::vector<Move>& chunk : chunks) size += chunk.size();
     std::vector<Move> moves;
+    moves.reserve(size);
     for (std::vector<Move>& chunk : chunks) {
       moves.insert(moves.end(), chunk.begin(), chunk.end());
       chunk = {};
@@ -174,17 +243,17 @@ class Refinement {
   }
   static double worse(double score) { return score < 0 ? 2 * score : score / 2; }
 
-  Move best_relief(int64_t v, const Connection& connection) const {
-    const int32_t from = owner_[v];
-    Move best{v, -1, 0};
+  Move best_relief(int64_t unit, const Connection& connection) const {
+    const int32_t from = owner_of(unit);
+    Move best{unit, -1, 0};
     if (loads_.excess(from) <= 0) return best;
     const auto consider = [&](int32_t to) {
       if (to == from) return;
-      const double relief = loads_.relief(weights(v), from, to);
+      const double relief = loads_.relief(weights(unit), from, to);
       if (relief <= 0) return;
       const double found = score(connection.to(to) - connection.to(from), relief);
       if (best.to < 0 || found > best.score || (found == best.score && to < best.to)) {
-        best = {v, to, found};
+        best = {unit, to, found};
       }
     };
     for (const int32_t to : connection.parts()) consider(to);
@@ -192,14 +261,14 @@ class Refinement {
     return best;
   }
 
-  Move best_gain(int64_t v, const Connection& connection) const {
-    const int32_t from = owner_[v];
-    Move best{v, -1, 0};
+  Move best_gain(int64_t unit, const Connection& connection) const {
+    const int32_t from = owner_of(unit);
+    Move best{unit, -1, 0};
     for (const int32_t to : connection.parts()) {
       const auto gain = static_cast<double>(connection.to(to) - connection.to(from));
       if (to == from || gain <= 0 || gain < best.score) continue;
       if (gain == best.score && to > best.to) continue;
-      if (loads_.fits(weights(v), to)) best = {v, to, gain};
+      if (loads_.fits(weights(unit), to)) best = {unit, to, gain};
     }
     return best;
   }
@@ -211,14 +280,17 @@ class Refinement {
   Loads loads_;
   Connection connection_;
   std::vector<int32_t> roomy_;
+  // Of clusters, where vertices move together.
+  std::optional<Members> members_;
+  std::vector<int64_t> weights_, inner_;
 };
 
 }  // namespace
 
 template <typename Vertex>
-Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, int64_t num_rounds,
-               int32_t* owner, int num_threads) {
-  Refinement<Vertex> refinement(graph, limits, owner, num_threads);
+Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
+               int64_t num_rounds, int32_t* owner, int num_threads) {
+  Refinement<Vertex> refinement(graph, limits, together, owner, num_threads);
   Refined result;
   result.cut_before = refinement.cut();
   refinement.balance();
@@ -233,7 +305,9 @@ Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, int64_t
   return result;
 }
 
-template Refined refine(const WeightedGraph<int32_t>&, const Limits&, int64_t, int32_t*, int);
-template Refined refine(const WeightedGraph<int64_t>&, const Limits&, int64_t, int32_t*, int);
+template Refined refine(const WeightedGraph<int32_t>&, const Limits&, const Together&, int64_t,
+                        int32_t*, int);
+template Refined refine(const WeightedGraph<int64_t>&, const Limits&, const Together&, int64_t,
+                        int32_t*, int);
 
 }  // namespace gnnscale

@@ -23,6 +23,13 @@ struct Limits {
   int32_t num_parts;
 };
 
+// Vertices that move together: `labels` [num_vertices] is the cluster of each; null for none. The
+// graph of clusters is not made, so that no memory is needed for its edges.
+struct Together {
+  const int32_t* labels;
+  int64_t num_clusters;
+};
+
 struct Refined {
   int64_t cut_before = 0;    // the weight of edges between parts
   int64_t cut_balanced = 0;  // after vertices were moved for balance
@@ -32,9 +39,9 @@ struct Refined {
 
 // Moves vertices between parts, `owner` [num_vertices], until no part weighs more than it may or no
 // move helps; then as long as that lowers the cut, `num_rounds` times at most. The answer does not
-// depend on num_threads.
+// depend on num_threads. Throws invalid_argument where vertices that move together have two owners.
 template <typename Vertex>
-Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, int64_t num_rounds,
-               int32_t* owner, int num_threads);
+Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
+               int64_t num_rounds, int32_t* owner, int num_threads);
 
 }  // namespace gnnscale

@@ -211,6 +211,72 @@ def planted_partition_edges(draw: Draw) -> Args:
     }
 
 
+def make_undirected(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    return {"indptr": indptr, "indices": indices, "num_threads": draw.threads()}
+
+
+def write_metis(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    return {
+        **{"fd": _sink(), "indptr": indptr, "indices": indices},
+        "vertex_weights": draw.maybe(draw.ids(len(indptr) - 1, 99, np.int64)),
+        "edge_weights": draw.maybe(draw.ids(len(indices), 99, np.int32)),
+        "num_threads": draw.threads(),
+    }
+
+
+def refine(draw: Draw) -> Args:
+    made = _weighted(draw)
+    n, num_parts = len(made["indptr"]) - 1, draw.size(1, 4)
+    num_weights = made["vertex_weights"].shape[1]
+    most = draw.ids(num_parts * num_weights, 20, np.int64).reshape(num_parts, num_weights)
+    together = draw.rng.random() < 0.3
+    return {
+        **made,
+        "max_weights": most,
+        "owner": np.zeros(n, np.int32) if together else draw.ids(n, num_parts, np.int32),
+        "labels": draw.ids(n, n, np.int32) if together else None,
+        "num_clusters": n if together else 0,
+        "num_rounds": draw.size(0, 4),
+        "num_threads": draw.threads(),
+    }
+
+
+def find_clusters(draw: Draw) -> Args:
+    made = _weighted(draw)
+    n, num_weights = made["vertex_weights"].shape
+    return {
+        **made,
+        "max_weights": draw.ids(num_weights, 20, np.int64),
+        "owner": draw.maybe(draw.ids(n, 3, np.int32)),
+        "num_rounds": draw.size(0, 3),
+    }
+
+
+def contract(draw: Draw) -> Args:
+    made = _weighted(draw)
+    n = len(made["indptr"]) - 1
+    num_clusters = draw.size(1, n)
+    return {
+        **made,
+        **{"labels": draw.ids(n, num_clusters, np.int32), "num_clusters": num_clusters},
+        "threshold": draw.rng.choice((1, 1, 5)),
+        "num_threads": draw.threads(),
+    }
+
+
+def _weighted(draw: Draw) -> Args:
+    """Draw an undirected graph with weights."""
+    indptr, indices, *_ = ops.make_undirected(*draw.csc(), 1)
+    n, num_weights = len(indptr) - 1, draw.size(1, 3)
+    return {
+        **{"indptr": indptr, "indices": indices},
+        "vertex_weights": draw.ids(n * num_weights, 5, np.int64).reshape(n, num_weights),
+        "edge_weights": draw.maybe(draw.ids(len(indices), 5, np.int32) + np.int32(1)),
+    }
+
+
 def native_sampler(draw: Draw) -> Args:
     return {"graph": graph_of(*draw.csc())}
 
@@ -292,6 +358,16 @@ def _descriptor() -> int:
     return _open[0]
 
 
+_written: list[int] = []
+
+
+def _sink() -> int:
+    """Return a file that is written to."""
+    if not _written:
+        _written.append(os.open(os.devnull, os.O_WRONLY))
+    return _written[0]
+
+
 def _with_graph(method: str) -> Callable[..., Any]:
     def call(graph: Graph, **others: Any) -> Any:
         return getattr(ops.NativeSampler(graph), method)(**others)
@@ -317,6 +393,8 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"count_in_degrees": count_in_degrees, "csc_fill": csc_fill, "csc_sort": csc_sort},
     **{"rmat_edges": rmat_edges, "planted_partition_edges": planted_partition_edges},
     **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
+    **{"make_undirected": make_undirected, "write_metis": write_metis, "refine": refine},
+    **{"find_clusters": find_clusters, "contract": contract},
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,

@@ -1,0 +1,113 @@
+"""Legion's hierarchical partitioning: an edge cut between NVLink cliques, a hash within each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.graph import Graph
+from gnnscale.partition.cost import held_bytes
+from gnnscale.partition.edge_cut import CUTTERS, chosen_cutter, cut, forecast_cut
+from gnnscale.partition.nvlink import disjoint_cliques, links_of
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
+from gnnscale.partition.parts import Parts
+
+__all__ = ["Hierarchical"]
+
+_OPTION = "partitioner.edge_cut"
+#: How far cliques may differ from their share of the vertices and edges.
+_LIMIT = 1.05
+#: How far each GPU may be from the mean number of training vertices.
+_TRAIN_SLACK = 0.02
+#: Bytes for a vertex to hash it.
+_VERTEX_BYTES = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchical(PartitionerConfig):
+    """Hierarchical partitioning (Legion, section 4.1, S1 to S4).
+
+    S1 finds disjoint cliques of GPUs that NVLink joins, S2 cuts the graph into a part for each, of
+    a size that follows its GPUs, S3 deals the vertices of each part by a hash into as many tablets
+    as the clique has GPUs, S4 gives each GPU a tablet. Training vertices and others are dealt
+    separately, in tablets of equal size.
+
+    Attributes:
+        nvlink: ``dgx_v100``, ``siton``, ``dgx_a100``, or a file with a matrix of links; None asks
+            this machine's GPUs.
+        edge_cut: what cuts in S2: ``mtkahypar``, ``metis``, or ``auto`` for the first of them that
+            is installed.
+    """
+
+    nvlink: str | None = None
+    edge_cut: str = "auto"
+
+    algorithm: ClassVar[str] = "hierarchical"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(_OPTION, self.edge_cut, CUTTERS)
+
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+        """Divide ``graph`` among the GPUs, of which there must be ``num_parts``."""
+        cliques = self._cliques(num_parts)
+        check_num_parts(graph, num_parts)
+        of_cliques = np.zeros(graph.num_vertices, np.int16)
+        notes: tuple[str, ...] = ()
+        if len(cliques) > 1:
+            # So close that the cliques that have least are within the slack, too.
+            limits = (_LIMIT, _LIMIT, 1 + _TRAIN_SLACK / len(cliques))
+            sizes = np.array([len(clique) for clique in cliques], np.float64)
+            cutter = chosen_cutter(self.edge_cut, f"{_OPTION}={self.edge_cut}")
+            cliques_parts = cut(cutter, graph, sizes, limits=limits, num_threads=num_threads)
+            assert cliques_parts.owner is not None
+            of_cliques, notes = cliques_parts.owner, cliques_parts.notes
+        trains = np.zeros(graph.num_vertices, np.bool_)
+        trains[graph.train_idx] = True
+        owner = np.empty(graph.num_vertices, np.int16)
+        for number, clique in enumerate(cliques):
+            for kind in (trains, ~trains):
+                vertices = np.flatnonzero((of_cliques == number) & kind)
+                for gpu, tablet in zip(clique, _tablets(vertices, len(clique)), strict=True):
+                    owner[tablet] = gpu
+        return Parts(num_parts=num_parts, owner=owner, notes=(_described(cliques), *notes))
+
+    def forecast(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> Forecast:
+        """Return what ``assign`` will take."""
+        hashed = _VERTEX_BYTES * graph.num_vertices
+        if len(self._cliques(num_parts)) == 1:
+            return Forecast(memory_bytes=held_bytes() + hashed, seconds=1e-6 * graph.num_vertices)
+        cutter = chosen_cutter(self.edge_cut, f"{_OPTION}={self.edge_cut}")
+        return forecast_cut(cutter, graph, num_threads=num_threads)
+
+    def _cliques(self, num_parts: int) -> tuple[tuple[int, ...], ...]:
+        links = links_of(self.nvlink)
+        if num_parts != len(links):
+            where = "this machine" if self.nvlink is None else self.nvlink
+            raise ConfigError(
+                f"partitioner.num_parts={num_parts}: {where} has {len(links)} GPUs, each has a part"
+            )
+        return disjoint_cliques(links)
+
+
+def _tablets(vertices: NDArray[np.integer[Any]], num_tablets: int) -> list[NDArray[Any]]:
+    """Deal vertices in the order of their hashes: equal tablets, which a hash alone does not give.
+
+    The hash is SplitMix64's finaliser of the id.
+    """
+    z = vertices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.array_split(vertices[np.argsort(z ^ (z >> np.uint64(31)))], num_tablets)
+
+
+def _described(cliques: tuple[tuple[int, ...], ...]) -> str:
+    sizes = sorted({len(clique) for clique in cliques}, reverse=True)
+    members = ", ".join("-".join(str(gpu) for gpu in clique) for clique in cliques)
+    return f"Kc={len(cliques)}, Kg={'/'.join(map(str, sizes))}: cliques {members}"

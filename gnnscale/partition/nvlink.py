@@ -1,0 +1,175 @@
+"""Which GPUs NVLink joins, of a published machine, of a file, or of this machine; their cliques."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib import resources
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError, nearest
+from gnnscale.errors import one_line, shown
+
+__all__ = ["MACHINES", "disjoint_cliques", "links_of", "read_links"]
+
+#: Published machines whose links ship with the package.
+MACHINES = ("dgx_a100", "dgx_v100", "siton")
+
+_OPTION = "partitioner.nvlink"
+_MAX_GPUS = 1024
+_MAX_LINKS = 1000
+#: The longest file: a matrix of the most GPUs, some digits each.
+_MAX_BYTES = 8 << 20
+#: Cliques looked at for the largest; a machine's links have a few, a made-up matrix may have 3^341.
+_MAX_CLIQUES = 100_000
+
+
+def links_of(nvlink: str | None) -> NDArray[np.int64]:
+    """Return the links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric, 0 for none.
+
+    Args:
+        nvlink: one of ``MACHINES``, a file as ``read_links`` takes it, or None to ask NVML.
+
+    Raises:
+        ConfigError: no such machine or file, it is no such matrix, or there is no NVML or GPU.
+    """
+    if nvlink is None:
+        return _links_by_nvml()
+    if nvlink in MACHINES:
+        file = resources.files("gnnscale.partition") / "machines" / f"{nvlink}.csv"
+        return _parse(file.read_text(), nvlink)
+    path = Path(nvlink)
+    if not path.is_file() and path.name == nvlink and not path.suffix:
+        known = f"allowed are {', '.join(MACHINES)}, or a file"
+        raise ConfigError(f"{_OPTION}={shown(nvlink)}: {known}{nearest(nvlink, MACHINES)}")
+    return read_links(path)
+
+
+def read_links(path: Path) -> NDArray[np.int64]:
+    """Read a square matrix of link counts: a line a GPU, commas or blanks between the numbers.
+
+    Lines that begin with ``#`` and empty ones are left out.
+
+    Raises:
+        ConfigError: the file cannot be read or is no such matrix.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{_OPTION}={shown(path)}: {error.strerror}") from None
+    if len(raw) > _MAX_BYTES:
+        raise ConfigError(f"{_OPTION}={shown(path)}: more than {_MAX_BYTES >> 20} MiB")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{_OPTION}={shown(path)}: not a text file") from None
+    return _parse(text, str(path))
+
+
+def _parse(text: str, source: str) -> NDArray[np.int64]:
+    def refused(reason: str) -> ConfigError:
+        return ConfigError(f"{_OPTION}={shown(source)}: {reason}")
+
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if not lines:
+        raise refused("empty, a matrix is needed")
+    if len(lines) > _MAX_GPUS:
+        raise refused(f"{len(lines):,} lines, at most {_MAX_GPUS:,} GPUs")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        words = re.split(r"\s*,\s*|\s+", line)
+        if len(words) != len(lines):
+            raise refused(f"row {number} has {len(words)} numbers, there are {len(lines)} rows")
+        for word in words:
+            if not re.fullmatch(r"[0-9]{1,4}", word) or int(word) > _MAX_LINKS:
+                raise refused(f"row {number}: {shown(word)}, allowed are 0 to {_MAX_LINKS}")
+        rows.append([int(word) for word in words])
+    links = np.array(rows, np.int64)
+    if links.diagonal().any():
+        gpu = int(links.diagonal().nonzero()[0][0])
+        raise refused(f"GPU {gpu} is linked to itself, the diagonal must be 0")
+    if (links != links.T).any():
+        first, second = (int(place) for place in np.argwhere(links != links.T)[0])
+        raise refused(f"not symmetric, GPUs {first} and {second} have different links")
+    return links
+
+
+def _links_by_nvml() -> NDArray[np.int64]:
+    remedy = f"; name one of {', '.join(MACHINES)}, or a file"
+    if importlib.util.find_spec("pynvml") is None:
+        raise ConfigError(f"{_OPTION}=null: needs NVML, pip install 'gnnscale[nvml]'{remedy}")
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            links = _ask(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise ConfigError(f"{_OPTION}=null: NVML says {one_line(error, 100)}{remedy}") from None
+    if not len(links):
+        raise ConfigError(f"{_OPTION}=null: this machine has no GPU{remedy}")
+    return links
+
+
+def _ask(nvml: Any) -> NDArray[np.int64]:
+    """Count active links; GPUs behind NVSwitch are all joined, by as many as both have."""
+    gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    index = {_address(nvml.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
+    links = np.zeros((len(gpus), len(gpus)), np.int64)
+    switched = np.zeros(len(gpus), np.int64)
+    for i, gpu in enumerate(gpus):
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                if not nvml.nvmlDeviceGetNvLinkState(gpu, link):
+                    continue
+                other = _address(nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link))
+            except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+                break  # no NVLink, or no more of them
+            if other in index:
+                links[i, index[other]] += 1
+            else:
+                switched[i] += 1
+    links = np.maximum(links, np.minimum.outer(switched, switched))
+    np.fill_diagonal(links, 0)
+    # A link that one side has seen go down is none.
+    both: NDArray[np.int64] = np.minimum(links, links.T)
+    return both
+
+
+def _address(info: Any) -> tuple[int, int, int]:
+    return int(info.domain), int(info.bus), int(info.device)
+
+
+def disjoint_cliques(links: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+    """Return cliques of GPUs, each of which NVLink joins with each other, the largest first.
+
+    The largest clique is taken away, and again, until none is left (Legion, section 4.1, S1); of
+    equal ones that of the lowest numbers.
+
+    Args:
+        links: ``[num_gpus, num_gpus]``, symmetric.
+
+    Raises:
+        ConfigError: the matrix has too many cliques to look at.
+    """
+    import networkx
+
+    graph = networkx.from_numpy_array(links > 0)
+    cliques = []
+    while graph:
+        found = list(islice(networkx.find_cliques(graph), _MAX_CLIQUES + 1))
+        if len(found) > _MAX_CLIQUES:
+            raise ConfigError(f"{_OPTION}: more than {_MAX_CLIQUES:,} cliques, no machine's links")
+        largest = min((tuple(sorted(each)) for each in found), key=lambda each: (-len(each), each))
+        cliques.append(largest)
+        graph.remove_nodes_from(largest)
+    return tuple(cliques)
