@@ -29,6 +29,7 @@ class EdgeCut(PartitionerConfig):
     """Minimum edge cut by Mt-KaHyPar where it is installed, else by METIS; the notes say which."""
 
     algorithm: ClassVar[str] = "edge_cut"
+    depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
         """Divide ``graph`` into ``num_parts``."""

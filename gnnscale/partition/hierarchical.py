@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.graph import Graph
+from gnnscale.partition.by_id import mixed
 from gnnscale.partition.cost import held_bytes
 from gnnscale.partition.edge_cut import CUTTERS, chosen_cutter, cut, forecast_cut
 from gnnscale.partition.nvlink import disjoint_cliques, links_of
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import Parts
+from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Hierarchical"]
 
@@ -38,7 +40,7 @@ class Hierarchical(PartitionerConfig):
 
     Attributes:
         nvlink: ``dgx_v100``, ``siton``, ``dgx_a100``, or a file with a matrix of links; None asks
-            this machine's GPUs.
+            this machine's GPUs. Of a machine with more GPUs than parts, the first ones are meant.
         edge_cut: what cuts in S2: ``mtkahypar``, ``metis``, or ``auto`` for the first of them that
             is installed.
     """
@@ -47,13 +49,14 @@ class Hierarchical(PartitionerConfig):
     edge_cut: str = "auto"
 
     algorithm: ClassVar[str] = "hierarchical"
+    depends_on_hops: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(_OPTION, self.edge_cut, CUTTERS)
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` among the GPUs, of which there must be ``num_parts``."""
+        """Divide ``graph`` among the first ``num_parts`` GPUs."""
         cliques = self._cliques(num_parts)
         check_num_parts(graph, num_parts)
         of_cliques = np.zeros(graph.num_vertices, np.int16)
@@ -67,7 +70,7 @@ class Hierarchical(PartitionerConfig):
             assert cliques_parts.owner is not None
             of_cliques, notes = cliques_parts.owner, cliques_parts.notes
         trains = np.zeros(graph.num_vertices, np.bool_)
-        trains[graph.train_idx] = True
+        trains[labelled_vertices(graph, "train")] = True
         owner = np.empty(graph.num_vertices, np.int16)
         for number, clique in enumerate(cliques):
             for kind in (trains, ~trains):
@@ -88,23 +91,19 @@ class Hierarchical(PartitionerConfig):
 
     def _cliques(self, num_parts: int) -> tuple[tuple[int, ...], ...]:
         links = links_of(self.nvlink)
-        if num_parts != len(links):
+        if num_parts > len(links):
             where = "this machine" if self.nvlink is None else self.nvlink
             raise ConfigError(
-                f"partitioner.num_parts={num_parts}: {where} has {len(links)} GPUs, each has a part"
+                f"partitioner.num_parts={num_parts}: {where} has {len(links)} GPUs, and each has "
+                "one part at most"
             )
-        return disjoint_cliques(links)
+        return disjoint_cliques(links[:num_parts, :num_parts])
 
 
 def _tablets(vertices: NDArray[np.integer[Any]], num_tablets: int) -> list[NDArray[Any]]:
-    """Deal vertices in the order of their hashes: equal tablets, which a hash alone does not give.
-
-    The hash is SplitMix64's finaliser of the id.
-    """
-    z = vertices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.array_split(vertices[np.argsort(z ^ (z >> np.uint64(31)))], num_tablets)
+    """Deal vertices in the order of their hashes; a hash alone does not give equal tablets."""
+    order = np.argsort(mixed(vertices.astype(np.uint64)))
+    return np.array_split(vertices[order], num_tablets)
 
 
 def _described(cliques: tuple[tuple[int, ...], ...]) -> str:

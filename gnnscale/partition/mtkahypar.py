@@ -30,6 +30,7 @@ class MtKaHyPar(PartitionerConfig):
     """
 
     algorithm: ClassVar[str] = "mtkahypar"
+    depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
         """Divide ``graph`` into ``num_parts``."""
