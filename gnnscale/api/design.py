@@ -30,8 +30,6 @@ __all__ = [
 
 #: Architectures by the names of the paper and of their classes, and their files in ``configs``.
 _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
-#: Systems of the paper's Table I, and the partitioners that they use.
-_SYSTEMS = {"distdgl": "metis"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +60,9 @@ def graph_partition(
     """Say which device has which vertices and edges (``Graph_Partition``).
 
     Args:
-        partitioner: a partitioner, as ``partitioner=`` on the command line, or ``distdgl`` for what
-            that system uses; or a function of the graph and the number of devices that returns
-            the device ``[num_vertices]`` of every vertex.
+        partitioner: a partitioner, as ``partitioner=`` on the command line, or a published system
+            that uses one, as ``algorithm=``; or a function of the graph and the number of devices
+            that returns the device ``[num_vertices]`` of every vertex.
         **options: of the partitioner.
 
     Raises:
@@ -72,8 +70,7 @@ def graph_partition(
     """
     if callable(partitioner):
         return Owners(function=partitioner)
-    name = _SYSTEMS.get(partitioner, partitioner)
-    return choose("partitioner", name, PartitionerConfig, options)
+    return choose("partitioner", partitioner, PartitionerConfig, options)
 
 
 def feature_storing(storing: str | FeatureStoreConfig = "host") -> Choice[FeatureStoreConfig]:

@@ -46,9 +46,21 @@ class Choice(Generic[T]):
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> Choice[Any]:
-    """Take a group's file, change ``options`` in it, and check the result."""
-    check_choice(group, name, _names(group))
-    node = _compose([f"{group}={name}"])[group]
+    """Take a group's file, change ``options`` in it, and check the result.
+
+    Args:
+        group: the group.
+        name: its file, or, for a partitioner, that of an algorithm which has one.
+        base: the class wanted.
+        options: by their names in the group.
+
+    Raises:
+        ConfigError: there is no such file or option, or a value is not allowed.
+    """
+    known = _names(group)
+    algorithms = _names("algorithm") if group == "partitioner" else []
+    check_choice(group, name, sorted({*known, *algorithms}))
+    node = _compose([f"{group if name in known else 'algorithm'}={name}"])[group]
     OmegaConf.set_struct(node, False)
     for option, value in options.items():
         _set(node, option, value)

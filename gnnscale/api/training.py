@@ -24,8 +24,8 @@ from gnnscale.feature import FeatureStoreConfig
 from gnnscale.files import write_atomically
 from gnnscale.hardware import home
 from gnnscale.model import GNN, ModelConfig
-from gnnscale.partition import PartitionerConfig
-from gnnscale.partition.given import Given, check_owners
+from gnnscale.partition import Given, PartitionerConfig
+from gnnscale.partition.given import check_owners
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.report.devices import least_real
 from gnnscale.report.run import train_and_report

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gnnscale.partition.by_id import Hash, Random, Range
 from gnnscale.partition.edge_cut import EdgeCut
 from gnnscale.partition.figures import PartFigures, PartitionFigures
+from gnnscale.partition.given import Given
 from gnnscale.partition.hierarchical import Hierarchical
 from gnnscale.partition.make import PICTURE_FILE, make_partition, write_parts
 from gnnscale.partition.metis import Metis
@@ -24,6 +25,7 @@ __all__ = [
     "UNREACHED",
     "EdgeCut",
     "Forecast",
+    "Given",
     "Hash",
     "Hierarchical",
     "Metis",

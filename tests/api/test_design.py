@@ -13,7 +13,7 @@ from gnnscale.config import ConfigError
 from gnnscale.feature import HostFeaturesConfig
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.model.custom import Custom
-from gnnscale.partition.by_id import Hash
+from gnnscale.partition import EdgeCut, Hash
 
 
 def test_an_architecture_with_the_defaults_of_its_file() -> None:
@@ -63,6 +63,9 @@ def test_devices() -> None:
 def test_partitions_and_features() -> None:
     partition: Any = api.graph_partition("hash", num_parts=2)
     assert partition.config == Hash(num_parts=2)
+    # A system that is no partitioner stands for the one it uses.
+    distdgl: Any = api.graph_partition("distdgl")
+    assert isinstance(distdgl.config, EdgeCut)
 
     def owners(graph: Any, num_parts: int) -> Any:
         raise AssertionError("asked before there is a graph")
@@ -116,7 +119,7 @@ def test_partitions_and_features() -> None:
         ),
         (lambda: api.platform_metadata([{"name": "x"}]), r"device_plan\.devices\.0=.* a kind"),
         (lambda: api.platform_metadata([]), r"device_plan\.devices=\[\]: at least one"),
-        (lambda: api.graph_partition("metris"), "partitioner=metris: allowed are hash, "),
+        (lambda: api.graph_partition("metris"), "partitioner=metris: allowed are distdgl, "),
         (lambda: api.graph_partition("hash", parts=2), r"partitioner\.parts: unknown option"),
         (lambda: api.feature_storing("device"), "feature_storing=device: allowed are host"),
         (lambda: api.load_input_graph("ogbn-products"), "dataset=ogbn-products: allowed are csr"),
