@@ -15,7 +15,6 @@ from gnnscale.partition.partitioner import (
     Forecast,
     PartitionerConfig,
     check_num_parts,
-    check_parts_train,
 )
 from gnnscale.partition.parts import Parts
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -47,11 +46,10 @@ class _ById(PartitionerConfig):
         """Divide ``graph`` into ``num_parts``; hops and threads play no part.
 
         Raises:
-            ConfigError: a part would have no training vertex.
+            ConfigError: there are more parts than training vertices.
         """
         check_num_parts(graph, num_parts)
         owner = self._owners(graph, num_parts)
-        check_parts_train(graph, owner, num_parts, self.algorithm)
         return Parts(num_parts=num_parts, owner=owner)
 
     def forecast(

@@ -147,7 +147,20 @@ def examine(
         ),
         cut=None if cut is None else tuple(map(tuple, cut.tolist())),
         predicted=predicted,
-        notes=(*parts.notes, *notes),
+        notes=(*parts.notes, *_idle_note(train), *notes),
+    )
+
+
+def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
+    """Say which parts have nothing to train: their devices help the others from the first step."""
+    idle = [str(part) for part, count in enumerate(train or ()) if not count]
+    if not idle:
+        return ()
+    if len(idle) == 1:
+        return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
+    return (
+        f"parts {', '.join(idle)} have no training vertex; their devices train those of other "
+        "parts",
     )
 
 

@@ -17,7 +17,6 @@ from gnnscale.partition.partitioner import (
     Forecast,
     PartitionerConfig,
     check_num_parts,
-    check_parts_train,
 )
 from gnnscale.partition.parts import Parts
 
@@ -42,7 +41,7 @@ class Given(PartitionerConfig):
         """Read the owners; hops and threads play no part.
 
         Raises:
-            ConfigError: they are not one part for each vertex, or a part has none that trains.
+            ConfigError: they are not one part for each vertex.
         """
         check_num_parts(graph, num_parts)
         source = f"partitioner.owners={shown(self.owners)}"
@@ -53,7 +52,6 @@ class Given(PartitionerConfig):
         except NpyError as error:
             raise ConfigError(f"{source}: {error}") from None
         owners = check_owners(found, graph, num_parts, source=source)
-        check_parts_train(graph, owners, num_parts, self.algorithm)
         return Parts(num_parts=num_parts, owner=owners)
 
     def forecast(

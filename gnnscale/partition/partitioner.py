@@ -6,9 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gnnscale.config import ConfigError, check_range
 from gnnscale.dataset.storage.identity import check_place
 from gnnscale.errors import shown
@@ -16,7 +13,7 @@ from gnnscale.graph import Graph
 from gnnscale.partition.parts import Parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts", "check_parts_train"]
+__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts"]
 
 #: Parts of a partition; owners are kept in 16 bits.
 MAX_PARTS = 1024
@@ -106,27 +103,11 @@ def check_num_parts(graph: Graph, num_parts: int) -> None:
     """Refuse more parts than training vertices.
 
     Raises:
-        ConfigError: a part would have none.
+        ConfigError: there are not so many.
     """
-    if num_parts > len(graph.train_idx):
+    num_train = len(labelled_vertices(graph, "train"))
+    if num_parts > num_train:
         raise ConfigError(
-            f"partitioner.num_parts={num_parts}: {graph.name} has {len(graph.train_idx)} training "
-            "vertices, and each part needs one"
-        )
-
-
-def check_parts_train(
-    graph: Graph, owner: NDArray[np.int16], num_parts: int, algorithm: str
-) -> None:
-    """Refuse owners ``[num_vertices]`` that leave a part without a training vertex.
-
-    Raises:
-        ConfigError: names the part.
-    """
-    owners = owner[labelled_vertices(graph, "train")]
-    counts = np.bincount(owners[owners >= 0], minlength=num_parts)
-    if not counts.all():
-        raise ConfigError(
-            f"partitioner.num_parts={num_parts}: {algorithm} leaves part {counts.argmin()} of "
-            f"{graph.name} without a training vertex; choose fewer parts, or partitioner=random"
+            f"partitioner.num_parts={num_parts}: {graph.name} has {num_train} training vertices, "
+            "which are fewer"
         )

@@ -95,12 +95,9 @@ def test_more_parts_than_training_vertices(config: PartitionerConfig) -> None:
 
 @pytest.mark.parametrize(("config", "train"), [(Hash(), [0, 1]), (Range(), [0, 1])])
 def test_a_part_without_a_training_vertex(config: PartitionerConfig, train: list[int]) -> None:
-    message = (
-        rf"^partitioner\.num_parts=2: {config.algorithm} leaves part \d of graph without a "
-        "training vertex; choose fewer parts, or partitioner=random$"
-    )
-    with pytest.raises(ConfigError, match=message):
-        owners(config, graph_of(10, train), 2)
+    found = owners(config, graph_of(10, train), 2)
+    assert len(set(found[train].tolist())) == 1
+    assert set(found.tolist()) == {0, 1}
 
 
 def test_vertices_without_a_label_do_not_train() -> None:
@@ -109,7 +106,7 @@ def test_vertices_without_a_label_do_not_train() -> None:
     features = np.zeros((4, 1), np.float32)
     graph = from_arrays((none, none), features, labels, train_idx=np.arange(4), num_classes=1)
     assert sorted(owners(Random(), graph, 2)[[0, 2]].tolist()) == [0, 1]
-    with pytest.raises(ConfigError, match="leaves part 2 of graph without a training vertex"):
+    with pytest.raises(ConfigError, match="has 2 training vertices, which are fewer"):
         owners(Random(), graph, 3)
 
 

@@ -57,7 +57,6 @@ def test_what_is_as_it_should_be(graph: Graph) -> None:
         ({"owner": changed(OWNER, 2, 2)}, "owner 2 is out of range, allowed are -1 to 1"),
         ({"owner": changed(OWNER, 2, -2)}, "owner -2 is out of range"),
         ({"owner": changed(OWNER, 1, -1)}, "training vertex 1 belongs to no part"),
-        ({"owner": changed(OWNER, 3, 0)}, "part 1 has no training vertex"),
         ({"hops": HOPS.astype(np.int8), "num_hops": 1}, "hops is int8[2, 5]"),
         ({"hops": HOPS[:1], "num_hops": 1}, "hops is uint8[1, 5], needed is uint8[2, 5]"),
         ({"hops": HOPS, "num_hops": 0}, "num_hops is 0, allowed are 1 to 254"),

@@ -98,3 +98,15 @@ def test_what_looking_takes_grows_with_the_graph(random_graph: Callable[..., Gra
     graph = random_graph()
     assert examine_bytes(graph, 4) > graph.topology_bytes
     assert examine_bytes(graph, 64) > examine_bytes(graph, 4)
+
+
+@pytest.mark.parametrize(
+    ("owner", "note"),
+    [
+        ([0, 0, 1, 1, 1], "part 2 has no training vertex; its device trains those"),
+        ([0, 0, 0, 0, 0], "parts 1, 2 have no training vertex; their devices train those"),
+    ],
+)
+def test_parts_that_have_nothing_to_train(tiny_graph: Graph, owner: list[int], note: str) -> None:
+    found = looked_at(tiny_graph, Parts(num_parts=3, owner=np.array(owner, np.int16)))
+    assert found.notes == (f"{note} of other parts",)

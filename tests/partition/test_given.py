@@ -35,7 +35,6 @@ def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: 
         ([0.0, 1, 0, 1, 1], r"float64 of shape \[5\], must be an integer"),
         ([0, 1, 2, 1, 1], "owners from 0 to 2, allowed are 0 to 1, a part for each device"),
         ([0, 1, -1, 1, 1], "owners from -1 to 1, allowed are 0 to 1"),
-        ([0, 0, 0, 0, 0], "given leaves part 1 of tiny without a training vertex"),
     ],
 )
 def test_what_are_no_owners(tmp_path: Path, tiny_graph: Graph, owners: Any, message: str) -> None:

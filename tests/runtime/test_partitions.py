@@ -15,7 +15,8 @@ from omegaconf import DictConfig
 from same_seeds import OfParts
 
 from gnnscale.config import ConfigError, typed
-from gnnscale.partition import make_partition, read_partition
+from gnnscale.graph import Graph
+from gnnscale.partition import Range, make_partition, read_partition
 from gnnscale.partition.parts import Parts
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
@@ -108,6 +109,25 @@ def test_a_run_over_parts_says_so(launched: Any, tmp_path: Path) -> None:
     assert moved["host"] + weights == pytest.approx(expected, rel=0.25)
     whole = launched(tmp_path / "whole", *COMMON, "device_plan=cpu_x2")
     assert whole.summary["partition"] is None
+
+
+def test_a_device_whose_part_trains_nothing_helps_the_others(
+    launched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Range, "_owners", lambda self, graph, parts: first_half(graph))
+    run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", "partitioner=range")
+    seeds = [[device["seeds"] for device in step["devices"]] for step in run.steps]
+    # 960 of 1,600 vertices train, and each device takes 32 a step.
+    assert seeds == [[32, 32]] * (3 * 15)
+    (note,) = run.summary["partition"]["notes"]
+    assert note.startswith("part 1 has no training vertex")
+
+
+def first_half(graph: Graph) -> Any:
+    """Owners by which the second part has vertices, and none that trains."""
+    owner = np.ones(graph.num_vertices, np.int16)
+    owner[graph.train_idx] = 0
+    return owner
 
 
 def test_p3_moves_what_is_expected(launched: Any, tmp_path: Path) -> None:
