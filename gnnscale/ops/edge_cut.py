@@ -174,7 +174,9 @@ def find_clusters(
     Raises:
         ValueError: an offset, an id or a weight is none.
     """
-    num_weights = len(max_weights) if isinstance(max_weights, np.ndarray) else 0
+    if not isinstance(max_weights, np.ndarray):
+        raise TypeError(f"max_weights: {type(max_weights).__name__}, allowed is int64")
+    num_weights = _shape(vertex_weights, "vertex_weights")[1]
     result: tuple[NDArray[np.int32], int] = _native.clusters(
         *(indptr, indices, edge_weights),
         *(_flat(vertex_weights, "vertex_weights", num_weights), num_weights, max_weights),

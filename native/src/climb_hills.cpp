@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <queue>
 
 #include "part_loads.hpp"
@@ -6,9 +7,9 @@
 namespace gnnscale {
 namespace {
 
-// Entries of the table of all connections, 8 bytes each.
-constexpr int64_t kMaxTable = 1 << 24;
-// Moves after the lowest cut, as a share of the vertices, and at least and at most.
+// Entries of the table of all connections, 4 bytes each.
+constexpr int64_t kMaxTable = 1 << 25;
+// Moves after the lowest cut, as a share of the units, and at least and at most.
 constexpr double kPatience = 0.02;
 constexpr int64_t kLeastPatience = 200;
 constexpr int64_t kMostPatience = 20000;
@@ -16,17 +17,32 @@ constexpr int64_t kMostPatience = 20000;
 template <typename Vertex>
 class Climb {
  public:
-  Climb(const WeightedGraph<Vertex>& graph, int32_t num_parts, Loads* loads, int32_t* owner)
-      : graph_(graph),
+  Climb(const Units<Vertex>& units, int32_t num_parts, Loads* loads, int32_t* owner)
+      : units_(units),
         num_parts_(num_parts),
         loads_(*loads),
         owner_(owner),
-        table_(graph.lists.num_vertices * num_parts),
-        stamps_(graph.lists.num_vertices),
-        moved_(graph.lists.num_vertices) {}
+        table_(units.size() * num_parts),
+        stamps_(units.size()),
+        moved_(units.size()) {}
+
+  // Returns whether the table holds all connections.
+  bool fill() {
+    for (int64_t unit = 0; unit < units_.size(); ++unit) {
+      int64_t sum = 0;
+      units_.for_edges(unit, [&](int64_t u, int64_t weight) {
+        sum += weight;
+        if (sum <= std::numeric_limits<int32_t>::max()) {
+          add(unit * num_parts_ + owner_[u], weight);
+        }
+      });
+      if (sum > std::numeric_limits<int32_t>::max()) return false;
+    }
+    for (int64_t unit = 0; unit < units_.size(); ++unit) push(unit);
+    return true;
+  }
 
   int64_t run() {
-    fill();
     const auto share = static_cast<int64_t>(kPatience * static_cast<double>(moved_.size()));
     const int64_t patience = std::clamp(share, kLeastPatience, kMostPatience);
     int64_t lowered = 0, most = 0;
@@ -34,8 +50,8 @@ class Climb {
     while (!queue_.empty() && std::ssize(moves_) - static_cast<int64_t>(keep) < patience) {
       const Entry entry = queue_.top();
       queue_.pop();
-      if (moved_[entry.vertex] || entry.stamp != stamps_[entry.vertex]) continue;
-      const Entry now = best(entry.vertex);
+      if (moved_[entry.unit] || entry.stamp != stamps_[entry.unit]) continue;
+      const Entry now = best(entry.unit);
       if (now.to < 0) continue;
       if (now.gain != entry.gain || now.to != entry.to) {
         queue_.push(now);  // a part has filled up
@@ -49,9 +65,8 @@ class Climb {
       }
     }
     for (; moves_.size() > keep; moves_.pop_back()) {
-      const auto [vertex, from] = moves_.back();
-      loads_.move(weights(vertex), owner_[vertex], from);
-      owner_[vertex] = from;
+      const auto [unit, from] = moves_.back();
+      hand_over(unit, from);
     }
     return most;
   }
@@ -59,45 +74,37 @@ class Climb {
  private:
   struct Entry {
     int64_t gain;
-    int64_t vertex;
+    int64_t unit;
     int32_t to;
     uint32_t stamp;
 
-    // The queue has the highest gain first; of equal ones that of the lower vertex.
+    // The queue has the highest gain first; of equal ones that of the lower unit.
     bool operator<(const Entry& other) const {
-      return gain != other.gain ? gain < other.gain : vertex > other.vertex;
+      return gain != other.gain ? gain < other.gain : unit > other.unit;
     }
   };
   struct Moved {
-    int64_t vertex;
+    int64_t unit;
     int32_t from;
   };
 
-  const int64_t* weights(int64_t v) const {
-    return graph_.vertex_weights + v * graph_.num_weights;
-  }
-  int64_t weight_of(int64_t edge) const {
-    return graph_.edge_weights != nullptr ? graph_.edge_weights[edge] : 1;
+  int32_t owner_of(int64_t unit) const { return owner_[units_.first(unit)]; }
+
+  void hand_over(int64_t unit, int32_t to) {
+    loads_.move(units_.weights(unit), owner_of(unit), to);
+    units_.for_vertices(unit, [&](int64_t v) { owner_[v] = to; });
   }
 
-  void fill() {
-    const Lists<Vertex>& lists = graph_.lists;
-    for (int64_t v = 0; v < lists.num_vertices; ++v) {
-      for (int64_t e = lists.indptr[v]; e < lists.indptr[v + 1]; ++e) {
-        table_[v * num_parts_ + owner_[lists.indices[e]]] += weight_of(e);
-      }
-    }
-    for (int64_t v = 0; v < lists.num_vertices; ++v) push(v);
-  }
-
-  Entry best(int64_t v) const {
-    const int64_t* connection = &table_[v * num_parts_];
-    Entry found{0, v, -1, stamps_[v]};
+  Entry best(int64_t unit) const {
+    const int32_t* connection = &table_[unit * num_parts_];
+    Entry found{0, unit, -1, stamps_[unit]};
+    if (units_.empty(unit)) return found;
+    const int32_t from = owner_of(unit);
     for (int32_t to = 0; to < num_parts_; ++to) {
-      if (to == owner_[v] || connection[to] == 0) continue;
-      const int64_t gain = connection[to] - connection[owner_[v]];
+      if (to == from || connection[to] == 0) continue;
+      const int64_t gain = int64_t{connection[to]} - connection[from];
       if (found.to >= 0 && gain <= found.gain) continue;
-      if (loads_.fits(weights(v), to)) {
+      if (loads_.fits(units_.weights(unit), to)) {
         found.gain = gain;
         found.to = to;
       }
@@ -105,33 +112,36 @@ class Climb {
     return found;
   }
 
-  void push(int64_t v) {
-    const Entry entry = best(v);
+  // Cannot overflow unless edges lack their reverse.
+  void add(int64_t place, int64_t weight) {
+    table_[place] = static_cast<int32_t>(table_[place] + weight);
+  }
+
+  void push(int64_t unit) {
+    const Entry entry = best(unit);
     if (entry.to >= 0) queue_.push(entry);
   }
 
   void take(const Entry& entry) {
-    const int64_t v = entry.vertex;
-    const int32_t from = owner_[v];
-    loads_.move(weights(v), from, entry.to);
-    owner_[v] = entry.to;
-    moved_[v] = true;
-    moves_.push_back({v, from});
-    for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
-      const auto u = static_cast<int64_t>(graph_.lists.indices[e]);
-      table_[u * num_parts_ + from] -= weight_of(e);
-      table_[u * num_parts_ + entry.to] += weight_of(e);
-      if (moved_[u]) continue;
-      ++stamps_[u];
-      push(u);
-    }
+    const int32_t from = owner_of(entry.unit);
+    hand_over(entry.unit, entry.to);
+    moved_[entry.unit] = true;
+    moves_.push_back({entry.unit, from});
+    units_.for_edges(entry.unit, [&](int64_t u, int64_t weight) {
+      const int64_t other = units_.unit_of(u);
+      add(other * num_parts_ + from, -weight);
+      add(other * num_parts_ + entry.to, weight);
+      if (moved_[other]) return;
+      ++stamps_[other];
+      push(other);
+    });
   }
 
-  const WeightedGraph<Vertex>& graph_;
+  const Units<Vertex>& units_;
   int32_t num_parts_;
   Loads& loads_;
   int32_t* owner_;
-  std::vector<int64_t> table_;
+  std::vector<int32_t> table_;
   std::vector<uint32_t> stamps_;
   std::vector<bool> moved_;
   std::vector<Moved> moves_;
@@ -141,13 +151,13 @@ class Climb {
 }  // namespace
 
 template <typename Vertex>
-int64_t climb_hills(const WeightedGraph<Vertex>& graph, int32_t num_parts, Loads* loads,
-                    int32_t* owner) {
-  if (graph.lists.num_vertices > kMaxTable / num_parts) return 0;
-  return Climb<Vertex>(graph, num_parts, loads, owner).run();
+int64_t climb_hills(const Units<Vertex>& units, int32_t num_parts, Loads* loads, int32_t* owner) {
+  if (units.size() > kMaxTable / num_parts) return 0;
+  Climb<Vertex> climb(units, num_parts, loads, owner);
+  return climb.fill() ? climb.run() : 0;
 }
 
-template int64_t climb_hills(const WeightedGraph<int32_t>&, int32_t, Loads*, int32_t*);
-template int64_t climb_hills(const WeightedGraph<int64_t>&, int32_t, Loads*, int32_t*);
+template int64_t climb_hills(const Units<int32_t>&, int32_t, Loads*, int32_t*);
+template int64_t climb_hills(const Units<int64_t>&, int32_t, Loads*, int32_t*);
 
 }  // namespace gnnscale

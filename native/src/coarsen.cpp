@@ -235,7 +235,8 @@ Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64
       const int64_t weight = kept(i, other, sums[other]);
       if (weight == 0) continue;
       if (weight > std::numeric_limits<int32_t>::max()) {
-        throw std::overflow_error("labels: edges between two clusters weigh more than 32 bits hold");
+        throw std::overflow_error(
+            "labels: edges between two clusters weigh more than 32 bits hold");
       }
       coarse.indices.data[slot] = other;
       coarse.edge_weights.data[slot++] = static_cast<int32_t>(weight);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gnnscale/refine.hpp"
+#include "members.hpp"
 
 namespace gnnscale {
 
@@ -116,7 +117,6 @@ class Loads {
 // cut; what follows the lowest cut is undone (Fiduccia and Mattheyses, DAC 1982, for k parts).
 // Returns by how much. Nothing is done where the table of all connections would be large.
 template <typename Vertex>
-int64_t climb_hills(const WeightedGraph<Vertex>& graph, int32_t num_parts, Loads* loads,
-                    int32_t* owner);
+int64_t climb_hills(const Units<Vertex>& units, int32_t num_parts, Loads* loads, int32_t* owner);
 
 }  // namespace gnnscale

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
-#include <stdexcept>
 
 #include "gnnscale/parallel.hpp"
 #include "members.hpp"
@@ -20,7 +18,6 @@ constexpr double kPassEnds = 0.25;
 // A round that lowers the cut by less than this share is the last one.
 constexpr double kLeastGain = 0.0005;
 
-// A unit is what moves as a whole: a vertex, or those of a cluster.
 struct Move {
   int64_t unit;
   int32_t to;
@@ -41,16 +38,10 @@ class Connection {
     for (const int32_t part : parts_) weights_[part] = 0;
     parts_.clear();
   }
-  template <typename Vertex>
-  void add(const WeightedGraph<Vertex>& graph, const int32_t* owner, int64_t v) {
-    for (int64_t e = graph.lists.indptr[v]; e < graph.lists.indptr[v + 1]; ++e) {
-      const int32_t part = owner[graph.lists.indices[e]];
-      if (weights_[part] == 0) parts_.push_back(part);
-      weights_[part] += graph.edge_weights != nullptr ? graph.edge_weights[e] : 1;
-    }
+  void add(int32_t part, int64_t weight) {
+    if (weights_[part] == 0) parts_.push_back(part);
+    weights_[part] += weight;
   }
-  // Leaves out edges between the unit's own vertices.
-  void leave_out(int32_t part, int64_t weight) { weights_[part] -= weight; }
   int64_t to(int32_t part) const { return weights_[part]; }
   // The parts that the unit has neighbours in, as they were met.
   const std::vector<int32_t>& parts() const { return parts_; }
@@ -70,15 +61,15 @@ class Refinement {
         owner_(owner),
         num_threads_(num_threads),
         loads_(graph, limits, owner),
-        connection_(limits.num_parts) {
-    if (together.labels != nullptr) join(together);
-  }
+        units_(graph, together, owner),
+        connection_(limits.num_parts) {}
 
   bool within() const { return loads_.within(); }
 
   int64_t cut() const {
-    std::vector<int64_t> sums(num_vertices() / kGrain + 1);
-    parallel_for(num_vertices(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    const int64_t num_vertices = graph_.lists.num_vertices;
+    std::vector<int64_t> sums(num_vertices / kGrain + 1);
+    parallel_for(num_vertices, kGrain, num_threads_, [&](int64_t begin, int64_t end) {
       int64_t sum = 0;
       for (int64_t v = begin; v < end; ++v) {
         for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
@@ -106,7 +97,7 @@ class Refinement {
         find(move.unit, &connection_);
         const Move now = best_relief(move.unit, connection_);
         if (now.to < 0 || (!any && now.score < worse(move.score))) continue;
-        excess -= loads_.relief(weights(now.unit), owner_of(now.unit), now.to);
+        excess -= loads_.relief(units_.weights(now.unit), owner_of(now.unit), now.to);
         take(now);
         moved = true;
         if (loads_.within() || excess < ends) break;
@@ -131,85 +122,30 @@ class Refinement {
     return lowered;
   }
 
-  // Vertices climb one by one only.
-  int64_t climb() {
-    return members_ ? 0 : climb_hills(graph_, num_parts_, &loads_, owner_);
-  }
+  int64_t climb() { return climb_hills(units_, num_parts_, &loads_, owner_); }
 
  private:
   // Parts that take what has no neighbour in a part with room.
   static constexpr int32_t kRoomy = 8;
 
-  void join(const Together& together) {
-    members_.emplace(together.labels, num_vertices(), together.num_clusters);
-    weights_.resize(together.num_clusters * graph_.num_weights);
-    inner_.resize(together.num_clusters);
-    for (int64_t v = 0; v < num_vertices(); ++v) {
-      const int64_t unit = together.labels[v];
-      if (owner_[v] != owner_of(unit)) {
-        throw std::invalid_argument("labels: cluster " + std::to_string(unit) +
-                                    " has vertices of two owners, allowed is one");
-      }
-      for (int64_t c = 0; c < graph_.num_weights; ++c) {
-        weights_[unit * graph_.num_weights + c] +=
-            graph_.vertex_weights[v * graph_.num_weights + c];
-      }
-    }
-    parallel_for(together.num_clusters, kGrain, num_threads_, [&](int64_t begin, int64_t end) {
-      for (int64_t i = members_->starts[begin]; i < members_->starts[end]; ++i) {
-        const int64_t v = members_->vertices[i];
-        const int32_t unit = together.labels[v];
-        for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
-          if (together.labels[graph_.lists.indices[e]] == unit) inner_[unit] += weight_of(e);
-        }
-      }
-    });
-  }
-
-  int64_t num_vertices() const { return graph_.lists.num_vertices; }
-  int64_t num_units() const { return members_ ? std::ssize(inner_) : num_vertices(); }
-  bool empty(int64_t unit) const {
-    return members_ && members_->starts[unit] == members_->starts[unit + 1];
-  }
-  int32_t owner_of(int64_t unit) const {
-    return owner_[members_ ? members_->vertices[members_->starts[unit]] : unit];
-  }
-  const int64_t* weights(int64_t unit) const {
-    return (members_ ? weights_.data() : graph_.vertex_weights) + unit * graph_.num_weights;
-  }
-  int64_t weight_of(int64_t edge) const {
-    return graph_.edge_weights != nullptr ? graph_.edge_weights[edge] : 1;
-  }
+  int32_t owner_of(int64_t unit) const { return owner_[units_.first(unit)]; }
   void find(int64_t unit, Connection* connection) const {
     connection->clear();
-    if (!members_) {
-      connection->add(graph_, owner_, unit);
-      return;
-    }
-    for (int64_t i = members_->starts[unit]; i < members_->starts[unit + 1]; ++i) {
-      connection->add(graph_, owner_, members_->vertices[i]);
-    }
-    connection->leave_out(owner_of(unit), inner_[unit]);
+    units_.for_edges(unit, [&](int64_t u, int64_t weight) { connection->add(owner_[u], weight); });
   }
   void take(const Move& move) {
-    loads_.move(weights(move.unit), owner_of(move.unit), move.to);
-    if (!members_) {
-      owner_[move.unit] = move.to;
-      return;
-    }
-    for (int64_t i = members_->starts[move.unit]; i < members_->starts[move.unit + 1]; ++i) {
-      owner_[members_->vertices[i]] = move.to;
-    }
+    loads_.move(units_.weights(move.unit), owner_of(move.unit), move.to);
+    units_.for_vertices(move.unit, [&](int64_t v) { owner_[v] = move.to; });
   }
 
   // The move of every unit that has one, as things stand, best first.
   template <typename Best>
   std::vector<Move> found(const Best& best) const {
-    std::vector<std::vector<Move>> chunks(num_units() / kGrain + 1);
-    parallel_for(num_units(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    std::vector<std::vector<Move>> chunks(units_.size() / kGrain + 1);
+    parallel_for(units_.size(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
       Connection connection(num_parts_);
       for (int64_t unit = begin; unit < end; ++unit) {
-        if (empty(unit)) continue;
+        if (units_.empty(unit)) continue;
         find(unit, &connection);
         const Move move = best(unit, connection);
         if (move.to >= 0) chunks[begin / kGrain].push_back(move);
@@ -230,9 +166,8 @@ class Refinement {
   void find_roomy() {
     roomy_.resize(num_parts_);
     std::iota(roomy_.begin(), roomy_.end(), 0);
-    std::stable_sort(roomy_.begin(), roomy_.end(), [&](int32_t a, int32_t b) {
-      return loads_.fullness(a) < loads_.fullness(b);
-    });
+    std::stable_sort(roomy_.begin(), roomy_.end(),
+                     [&](int32_t a, int32_t b) { return loads_.fullness(a) < loads_.fullness(b); });
     if (num_parts_ > kRoomy) roomy_.resize(kRoomy);
   }
 
@@ -249,7 +184,7 @@ class Refinement {
     if (loads_.excess(from) <= 0) return best;
     const auto consider = [&](int32_t to) {
       if (to == from) return;
-      const double relief = loads_.relief(weights(unit), from, to);
+      const double relief = loads_.relief(units_.weights(unit), from, to);
       if (relief <= 0) return;
       const double found = score(connection.to(to) - connection.to(from), relief);
       if (best.to < 0 || found > best.score || (found == best.score && to < best.to)) {
@@ -268,7 +203,7 @@ class Refinement {
       const auto gain = static_cast<double>(connection.to(to) - connection.to(from));
       if (to == from || gain <= 0 || gain < best.score) continue;
       if (gain == best.score && to > best.to) continue;
-      if (loads_.fits(weights(unit), to)) best = {unit, to, gain};
+      if (loads_.fits(units_.weights(unit), to)) best = {unit, to, gain};
     }
     return best;
   }
@@ -278,11 +213,9 @@ class Refinement {
   int32_t* owner_;
   int num_threads_;
   Loads loads_;
+  Units<Vertex> units_;
   Connection connection_;
   std::vector<int32_t> roomy_;
-  // Of clusters, where vertices move together.
-  std::optional<Members> members_;
-  std::vector<int64_t> weights_, inner_;
 };
 
 }  // namespace

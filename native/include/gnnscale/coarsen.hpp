@@ -10,10 +10,10 @@ namespace gnnscale {
 
 // Puts every vertex into a cluster, `labels` [num_vertices], numbered from 0; returns their number.
 // Label propagation (Meyerhenke, Sanders and Schulz, SEA 2014): in turn, vertices of low degree
-// first, each joins the cluster that it has most edges to, `num_rounds` times. No cluster of several
-// vertices weighs more than `most` [num_weights]. What is left alone then joins others that are
-// alone and have most edges to the same cluster, or none at all. With `owner` [num_vertices], null
-// for none, clusters are parts of parts.
+// first, each joins the cluster that it has most edges to, `num_rounds` times. No cluster of
+// several vertices weighs more than `most` [num_weights]. What is left alone then joins others that
+// are alone and have most edges to the same cluster, or none at all. With `owner` [num_vertices],
+// null for none, clusters are parts of parts.
 template <typename Vertex>
 int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* most, int64_t num_rounds,
                       const int32_t* owner, int32_t* labels);

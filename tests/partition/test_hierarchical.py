@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.partition.hierarchical import Hierarchical
+
+OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
+
+
+@pytest.fixture(scope="module")
+def many(random_graph: Callable[..., Graph]) -> Graph:
+    return random_graph(12_000, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("machine", "cliques", "told"),
+    [
+        ("dgx_v100", 2, "Kc=2, Kg=4: cliques 0-1-2-3, 4-5-6-7"),
+        ("siton", 4, "Kc=4, Kg=2: cliques 0-1, 2-3, 4-5, 6-7"),
+        ("dgx_a100", 1, "Kc=1, Kg=8: cliques 0-1-2-3-4-5-6-7"),
+    ],
+)
+def test_cliques_and_gpus_are_within_two_percent_in_training_vertices(
+    machine: str, cliques: int, told: str, many: Graph
+) -> None:
+    if cliques > 1:
+        pytest.importorskip("mtkahypar")
+    parts = Hierarchical(nvlink=machine).assign(many, num_parts=8, **OPTIONS)
+    assert parts.notes[0] == told
+    trains = np.array([len(each) for each in parts.train_vertices(many.train_idx)])
+    assert trains.sum() == len(many.train_idx)
+    assert np.abs(trains / trains.mean() - 1).max() <= 0.02
+    of_cliques = trains.reshape(cliques, -1).sum(axis=1)
+    assert np.abs(of_cliques / of_cliques.mean() - 1).max() <= 0.02
+    assert parts.owner is not None
+    assert np.bincount(parts.owner).max() <= 1.06 * many.num_vertices / 8
+
+
+@pytest.mark.parametrize(("cutter", "module"), [("mtkahypar", "mtkahypar"), ("metis", "pymetis")])
+def test_the_edge_cut_is_between_cliques(
+    cutter: str, module: str, bridge: Graph, tmp_path: Path, make_graph: Callable[..., Graph]
+) -> None:
+    pytest.importorskip(module)
+    pairs = np.stack([np.repeat(np.arange(10), np.diff(bridge.indptr)), bridge.indices], 1)
+    graph = make_graph([(int(u), int(v)) for v, u in pairs], 10, list(range(10)))
+    (tmp_path / "links").write_text("0 1 0 0\n1 0 0 0\n0 0 0 1\n0 0 1 0\n")
+    partitioner = Hierarchical(nvlink=str(tmp_path / "links"), edge_cut=cutter)
+    owner = partitioner.assign(graph, num_parts=4, **OPTIONS).owner
+    assert owner is not None
+    cliques = owner // 2
+    assert len(set(cliques[:5])) == len(set(cliques[5:])) == 1
+    assert sorted(np.bincount(owner)) == [2, 2, 3, 3]
+
+
+def test_a_clique_of_more_gpus_gets_more(tmp_path: Path, many: Graph) -> None:
+    pytest.importorskip("mtkahypar")
+    (tmp_path / "links").write_text("0 1 1 0\n1 0 1 0\n1 1 0 0\n0 0 0 0\n")
+    parts = Hierarchical(nvlink=str(tmp_path / "links")).assign(many, num_parts=4, **OPTIONS)
+    assert parts.notes[0] == "Kc=2, Kg=3/1: cliques 0-1-2, 3"
+    trains = np.array([len(each) for each in parts.train_vertices(many.train_idx)])
+    assert np.abs(trains / trains.mean() - 1).max() <= 0.02
+
+
+def test_tablets_are_equal_where_training_vertices_are_few(
+    make_graph: Callable[..., Graph],
+) -> None:
+    graph = make_graph([(0, 1)], 40, list(range(16)))
+    partitioner = Hierarchical(nvlink="dgx_a100")
+    parts = partitioner.assign(graph, num_parts=8, **OPTIONS)
+    assert [len(each) for each in parts.train_vertices(graph.train_idx)] == [2] * 8
+    assert parts.owner is not None
+    assert np.bincount(parts.owner).tolist() == [5] * 8
+    # By a hash, not in a row.
+    assert parts.owner[:2].tolist() != [0, 0]
+    again = partitioner.assign(graph, num_parts=8, **OPTIONS)
+    assert np.array_equal(parts.owner, again.owner)
+
+
+def test_each_gpu_has_a_part(many: Graph) -> None:
+    partitioner = Hierarchical(nvlink="dgx_v100")
+    for call in (partitioner.assign, partitioner.forecast):
+        with pytest.raises(ConfigError, match=r"^partitioner.num_parts=4: dgx_v100 has 8 GPUs"):
+            call(many, num_parts=4, **OPTIONS)
+
+
+def test_more_gpus_than_training_vertices_are_refused(bridge: Graph) -> None:
+    with pytest.raises(ConfigError, match=r"^partitioner.num_parts=8: made has 2 training"):
+        Hierarchical(nvlink="dgx_a100").assign(bridge, num_parts=8, **OPTIONS)
+
+
+def test_an_unknown_cutter_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^partitioner.edge_cut=best: allowed are auto"):
+        Hierarchical(edge_cut="best")
+
+
+def test_a_forecast_counts_the_cut_between_cliques(many: Graph) -> None:
+    pytest.importorskip("mtkahypar")
+    hashed = Hierarchical(nvlink="dgx_a100").forecast(many, num_parts=8, **OPTIONS)
+    cut = Hierarchical(nvlink="siton").forecast(many, num_parts=8, **OPTIONS)
+    assert hashed.memory_bytes < cut.memory_bytes
+    assert hashed.seconds < cut.seconds

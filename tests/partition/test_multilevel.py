@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.graph import Graph
+from gnnscale.partition import multilevel
+from gnnscale.partition.balance import balances, max_weights
+from gnnscale.partition.multilevel import Level, cut_multilevel, edge_budget, num_cycles
+from gnnscale.partition.undirected import Undirected, make_undirected
+
+
+def in_turn(level: Level) -> Any:
+    return (np.arange(level.num_vertices) % 4).astype(np.int32)
+
+
+@pytest.fixture
+def undirected(communities: Graph) -> Undirected:
+    return make_undirected(communities, "test", num_threads=1)
+
+
+@pytest.fixture
+def most(undirected: Undirected) -> Any:
+    return max_weights(undirected.weights, np.ones(4))
+
+
+def test_a_small_graph_is_cut_as_it_is_and_then_made_better(
+    undirected: Undirected,
+    most: Any,
+    communities: Graph,
+    cut_edges: Callable[..., int],
+) -> None:
+    seen: list[int] = []
+
+    def cut(level: Level) -> Any:
+        seen.append(level.num_vertices)
+        return in_turn(level)
+
+    found = [cut_multilevel(undirected, most, cut, num_threads=threads) for threads in (1, 2)]
+    assert seen == [800, 800]
+    assert np.array_equal(found[0].owner, found[1].owner)
+    assert found[0].within
+    assert max(balances(undirected.weights, found[0].owner, 4)) <= 1.051
+    assert 2 * found[0].cut == cut_edges(communities, found[0].owner)
+    assert found[0].cut < cut_edges(communities, in_turn(Level(*undirected_level(undirected)))) / 4
+
+
+def undirected_level(graph: Undirected) -> tuple[Any, ...]:
+    return graph.indptr, graph.indices, None, graph.weights, None
+
+
+@pytest.mark.parametrize("budget", [10_000, 800])
+def test_a_large_graph_is_cut_where_it_is_small(
+    budget: int,
+    undirected: Undirected,
+    most: Any,
+    communities: Graph,
+    cut_edges: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With fewer edges allowed than there are, coarse graphs are sampled."""
+    monkeypatch.setattr(multilevel, "SMALL_EDGES", 100)
+    monkeypatch.setattr(multilevel, "edge_budget", lambda num_edges: budget)
+    monkeypatch.setattr(multilevel, "_TOLD_VERTICES", 100)
+    seen: list[Level] = []
+
+    def cut(level: Level) -> Any:
+        seen.append(level)
+        return in_turn(level)
+
+    found = cut_multilevel(undirected, most, cut, num_threads=2)
+    (level,) = seen
+    assert level.num_vertices < 200
+    assert level.sampled == (budget < undirected.num_edges)
+    assert level.vertex_weights.sum(axis=0).tolist() == undirected.weights.sum(axis=0).tolist()
+    assert found.within
+    assert 2 * found.cut == cut_edges(communities, found.owner) < communities.num_edges / 3
+
+
+def test_large_graphs_get_one_cycle_and_a_quarter_of_their_edges() -> None:
+    assert num_cycles(0) == 8
+    assert num_cycles(20_000_000) == 2
+    assert num_cycles(10**9) == 1
+    assert edge_budget(100) == multilevel.SMALL_EDGES
+    assert edge_budget(40_000_000) == 10_000_000

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.partition import nvlink
+from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of, read_links
+
+
+def test_published_machines_have_the_papers_cliques() -> None:
+    cliques = {machine: disjoint_cliques(links_of(machine)) for machine in MACHINES}
+    assert cliques == {
+        "dgx_a100": ((0, 1, 2, 3, 4, 5, 6, 7),),
+        "dgx_v100": ((0, 1, 2, 3), (4, 5, 6, 7)),
+        "siton": ((0, 1), (2, 3), (4, 5), (6, 7)),
+    }
+
+
+def test_each_v100_has_six_links_and_each_a100_twelve_to_the_switch() -> None:
+    assert links_of("dgx_v100").sum(axis=0).tolist() == [6] * 8
+    assert set(links_of("dgx_a100").ravel()) == {0, 12}
+
+
+def links(*pairs: tuple[int, int], num_gpus: int) -> Any:
+    found = np.zeros((num_gpus, num_gpus), np.int64)
+    for a, b in pairs:
+        found[a, b] = found[b, a] = 1
+    return found
+
+
+def test_cliques_are_disjoint_the_largest_first() -> None:
+    path = links((0, 1), (1, 2), (2, 3), (3, 4), num_gpus=5)
+    assert disjoint_cliques(path) == ((0, 1), (2, 3), (4,))
+    kite = links((0, 1), (2, 3), (3, 4), (2, 4), (1, 2), num_gpus=6)
+    assert disjoint_cliques(kite) == ((2, 3, 4), (0, 1), (5,))
+    assert disjoint_cliques(np.zeros((3, 3), np.int64)) == ((0,), (1,), (2,))
+
+
+def test_a_matrix_of_too_many_cliques_is_refused() -> None:
+    """The complement of 20 triangles has 3^20 of them."""
+    group = np.arange(60) // 3
+    with pytest.raises(ConfigError, match="more than 100,000 cliques"):
+        disjoint_cliques((group[:, None] != group[None, :]).astype(np.int64))
+
+
+@pytest.mark.parametrize("text", ["0,2\n2,0\n", "# two\n\n 0 2\n2\t0", "0 , 2\r\n2, 0"])
+def test_matrices_are_read(text: str, tmp_path: Path) -> None:
+    (tmp_path / "links.csv").write_text(text)
+    assert links_of(str(tmp_path / "links.csv")).tolist() == [[0, 2], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("# nothing\n\n", "empty"),
+        ("0 1\n", "row 1 has 2 numbers, there are 1 rows"),
+        ("0 1\n1\n", "row 2 has 1 numbers, there are 2 rows"),
+        ("0 1\n2 0\n", "not symmetric, GPUs 0 and 1"),
+        ("0 -1\n-1 0\n", "row 1: -1, allowed are 0 to 1000"),
+        ("0 1.5\n1.5 0\n", "row 1: 1.5, allowed"),
+        ("0 NV2\nNV2 0\n", "row 1: NV2, allowed"),
+        ("0 \u0661\n\u0661 0\n", "row 1: \u0661, allowed"),
+        ("0 1001\n1001 0\n", "row 1: 1001, allowed"),
+        ("0,,1\n1,0\n", "row 1 has 3 numbers"),
+        ("1 1\n1 0\n", "GPU 0 is linked to itself"),
+        ("0\n" * 1025, "1,025 lines, at most 1,024"),
+    ],
+)
+def test_what_is_no_matrix_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "links").write_text(text)
+    with pytest.raises(ConfigError, match=f"^partitioner.nvlink=.*links: {message}") as caught:
+        read_links(tmp_path / "links")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "long").write_bytes(b"0 " * (5 << 20))
+    for name, message in (("binary", "not a text"), ("long", "more than 8 MiB"), (".", "Is a dir")):
+        with pytest.raises(ConfigError, match=message):
+            read_links(tmp_path / name)
+    with pytest.raises(ConfigError, match="No such file"):
+        links_of(str(tmp_path / "missing"))
+    with pytest.raises(
+        ConfigError, match=r"allowed are dgx_a100, .*, or a file, did you mean 'dgx"
+    ):
+        links_of("dgx_v10")
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NotSupportedError(NVMLError):
+    pass
+
+
+def nvml(remotes: list[list[int | None]]) -> ModuleType:
+    """Stand in for NVML on a machine: where each link of each GPU leads, None for down."""
+    module = ModuleType("pynvml")
+
+    def remote(gpu: int, link: int) -> Any:
+        return SimpleNamespace(domain=0, bus=remotes[gpu][link], device=0)
+
+    def state(gpu: int, link: int) -> int:
+        if link >= len(remotes[gpu]):
+            raise NotSupportedError
+        return remotes[gpu][link] is not None
+
+    for name, value in {
+        "NVMLError": NVMLError,
+        "NVMLError_NotSupported": NotSupportedError,
+        "NVMLError_InvalidArgument": NotSupportedError,
+        "NVML_NVLINK_MAX_LINKS": 18,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: len(remotes),
+        "nvmlDeviceGetHandleByIndex": lambda i: i,
+        "nvmlDeviceGetPciInfo": lambda i: SimpleNamespace(domain=0, bus=i, device=0),
+        "nvmlDeviceGetNvLinkState": state,
+        "nvmlDeviceGetNvLinkRemotePciInfo": remote,
+    }.items():
+        setattr(module, name, value)
+    return module
+
+
+def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+    monkeypatch.setattr(nvlink.importlib.util, "find_spec", lambda name: module)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+
+
+def test_nvml_tells_links_between_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, nvml([[1, 1, None], [0, 0], []]))
+    assert links_of(None).tolist() == [[0, 2, 0], [2, 0, 0], [0, 0, 0]]
+
+
+def test_nvml_tells_links_to_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, nvml([[90, 91], [90, 91], [90, None]]))
+    assert links_of(None).tolist() == [[0, 2, 1], [2, 0, 1], [1, 1, 0]]
+
+
+def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, nvml([]))
+    with pytest.raises(ConfigError, match=r"^partitioner.nvlink=null: this machine has no GPU"):
+        links_of(None)
+    broken = nvml([])
+
+    def fail() -> None:
+        raise NVMLError("Driver Not\nLoaded")
+
+    monkeypatch.setattr(broken, "nvmlInit", fail)
+    use(monkeypatch, broken)
+    with pytest.raises(ConfigError, match=r"NVML says Driver Not\\nLoaded; name one of"):
+        links_of(None)
+    monkeypatch.setattr(nvlink.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs NVML, pip install 'gnnscale\[nvml\]'"):
+        links_of(None)
