@@ -34,7 +34,7 @@ _NO_STEP = 0.95
 _MOVES_OF_LABELS = 2
 #: Rounds of refinement at most: of a graph, and of clusters with the edges of the whole one.
 _ROUNDS = 20
-_ROUNDS_OF_CLUSTERS = 6
+_ROUNDS_OF_CLUSTERS = 3
 #: Sampled graphs of more vertices than this, with fewer entries for each, tell too little.
 _TOLD_VERTICES = 1 << 14
 _TELLING = 128

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <limits>
-#include <queue>
+#include <vector>
 
 #include "part_loads.hpp"
 
@@ -23,7 +23,7 @@ class Climb {
         loads_(*loads),
         owner_(owner),
         table_(units.size() * num_parts),
-        stamps_(units.size()),
+        waiting_(units.size(), kNotWaiting),
         moved_(units.size()) {}
 
   // Returns whether the table holds all connections.
@@ -32,51 +32,49 @@ class Climb {
       int64_t sum = 0;
       units_.for_edges(unit, [&](int64_t u, int64_t weight) {
         sum += weight;
-        if (sum <= std::numeric_limits<int32_t>::max()) {
-          add(unit * num_parts_ + owner_[u], weight);
-        }
+        if (sum <= kMaxSum) add(unit * num_parts_ + owner_[u], weight);
       });
-      if (sum > std::numeric_limits<int32_t>::max()) return false;
+      if (sum > kMaxSum) return false;
     }
-    for (int64_t unit = 0; unit < units_.size(); ++unit) push(unit);
     return true;
   }
 
   int64_t run() {
     const auto share = static_cast<int64_t>(kPatience * static_cast<double>(moved_.size()));
     const int64_t patience = std::clamp(share, kLeastPatience, kMostPatience);
-    int64_t lowered = 0, most = 0;
-    size_t keep = 0;
-    while (!queue_.empty() && std::ssize(moves_) - static_cast<int64_t>(keep) < patience) {
-      const Entry entry = queue_.top();
-      queue_.pop();
-      if (moved_[entry.unit] || entry.stamp != stamps_[entry.unit]) continue;
-      const Entry now = best(entry.unit);
-      if (now.to < 0) continue;
-      if (now.gain != entry.gain || now.to != entry.to) {
-        queue_.push(now);  // a part has filled up
+    int64_t lowered = 0, most = 0, keep = 0;
+    fill_queue();
+    while (!queue_.empty() && std::ssize(moves_) - keep < patience) {
+      const Entry entry = pop();
+      if (moved_[entry.unit] || entry.gain != waiting_[entry.unit]) continue;
+      const Best now = best(entry.unit);
+      if (now.to < 0 || now.gain != entry.gain) {
+        // A neighbour has left the part, or the part has filled up.
+        waiting_[entry.unit] = kNotWaiting;
+        if (now.to >= 0) push(entry.unit, now.gain);
         continue;
       }
-      take(now);
+      take(entry.unit, now.to);
       lowered += now.gain;
       if (lowered > most) {
         most = lowered;
-        keep = moves_.size();
+        keep = std::ssize(moves_);
       }
     }
-    for (; moves_.size() > keep; moves_.pop_back()) {
-      const auto [unit, from] = moves_.back();
-      hand_over(unit, from);
+    for (; std::ssize(moves_) > keep; moves_.pop_back()) {
+      hand_over(moves_.back().unit, moves_.back().from);
     }
     return most;
   }
 
  private:
-  struct Entry {
-    int64_t gain;
-    int64_t unit;
+  struct Best {
+    int32_t gain;
     int32_t to;
-    uint32_t stamp;
+  };
+  struct Entry {
+    int32_t gain;
+    int32_t unit;
 
     // The queue has the highest gain first; of equal ones that of the lower unit.
     bool operator<(const Entry& other) const {
@@ -84,9 +82,11 @@ class Climb {
     }
   };
   struct Moved {
-    int64_t unit;
+    int32_t unit;
     int32_t from;
   };
+  static constexpr int64_t kMaxSum = std::numeric_limits<int32_t>::max();
+  static constexpr int32_t kNotWaiting = std::numeric_limits<int32_t>::min();
 
   int32_t owner_of(int64_t unit) const { return owner_[units_.first(unit)]; }
 
@@ -95,46 +95,62 @@ class Climb {
     units_.for_vertices(unit, [&](int64_t v) { owner_[v] = to; });
   }
 
-  Entry best(int64_t unit) const {
-    const int32_t* connection = &table_[unit * num_parts_];
-    Entry found{0, unit, -1, stamps_[unit]};
-    if (units_.empty(unit)) return found;
-    const int32_t from = owner_of(unit);
-    for (int32_t to = 0; to < num_parts_; ++to) {
-      if (to == from || connection[to] == 0) continue;
-      const int64_t gain = int64_t{connection[to]} - connection[from];
-      if (found.to >= 0 && gain <= found.gain) continue;
-      if (loads_.fits(units_.weights(unit), to)) {
-        found.gain = gain;
-        found.to = to;
-      }
-    }
-    return found;
-  }
-
   // Cannot overflow unless edges lack their reverse.
   void add(int64_t place, int64_t weight) {
     table_[place] = static_cast<int32_t>(table_[place] + weight);
   }
 
-  void push(int64_t unit) {
-    const Entry entry = best(unit);
-    if (entry.to >= 0) queue_.push(entry);
+  Best best(int64_t unit) const {
+    Best found{0, -1};
+    if (units_.empty(unit)) return found;
+    const int32_t* connection = &table_[unit * num_parts_];
+    const int32_t from = owner_of(unit);
+    for (int32_t to = 0; to < num_parts_; ++to) {
+      if (to == from || connection[to] == 0) continue;
+      const auto gain = static_cast<int32_t>(int64_t{connection[to]} - connection[from]);
+      if (found.to >= 0 && gain <= found.gain) continue;
+      if (loads_.fits(units_.weights(unit), to)) found = {gain, to};
+    }
+    return found;
   }
 
-  void take(const Entry& entry) {
-    const int32_t from = owner_of(entry.unit);
-    hand_over(entry.unit, entry.to);
-    moved_[entry.unit] = true;
-    moves_.push_back({entry.unit, from});
-    units_.for_edges(entry.unit, [&](int64_t u, int64_t weight) {
+  // Every unit waits with the highest gain that it has had; what is out of date is seen later.
+  void push(int64_t unit, int32_t gain) {
+    waiting_[unit] = gain;
+    queue_.push_back({gain, static_cast<int32_t>(unit)});
+    std::push_heap(queue_.begin(), queue_.end());
+  }
+  Entry pop() {
+    std::pop_heap(queue_.begin(), queue_.end());
+    const Entry entry = queue_.back();
+    queue_.pop_back();
+    return entry;
+  }
+  void fill_queue() {
+    queue_.clear();
+    for (int64_t unit = 0; unit < units_.size(); ++unit) {
+      const Best now = moved_[unit] ? Best{0, -1} : best(unit);
+      waiting_[unit] = now.to < 0 ? kNotWaiting : now.gain;
+      if (now.to >= 0) queue_.push_back({now.gain, static_cast<int32_t>(unit)});
+    }
+    std::make_heap(queue_.begin(), queue_.end());
+  }
+
+  void take(int64_t unit, int32_t to) {
+    const int32_t from = owner_of(unit);
+    hand_over(unit, to);
+    moved_[unit] = true;
+    moves_.push_back({static_cast<int32_t>(unit), from});
+    units_.for_edges(unit, [&](int64_t u, int64_t weight) {
       const int64_t other = units_.unit_of(u);
       add(other * num_parts_ + from, -weight);
-      add(other * num_parts_ + entry.to, weight);
+      add(other * num_parts_ + to, weight);
       if (moved_[other]) return;
-      ++stamps_[other];
-      push(other);
+      const Best now = best(other);
+      if (now.to >= 0 && now.gain > waiting_[other]) push(other, now.gain);
     });
+    // Entries that others have replaced would pile up.
+    if (std::ssize(queue_) > 2 * units_.size() + kLeastPatience) fill_queue();
   }
 
   const Units<Vertex>& units_;
@@ -142,10 +158,10 @@ class Climb {
   Loads& loads_;
   int32_t* owner_;
   std::vector<int32_t> table_;
-  std::vector<uint32_t> stamps_;
+  std::vector<int32_t> waiting_;
   std::vector<bool> moved_;
   std::vector<Moved> moves_;
-  std::priority_queue<Entry> queue_;
+  std::vector<Entry> queue_;
 };
 
 }  // namespace

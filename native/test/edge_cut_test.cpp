@@ -1,0 +1,187 @@
+// Undirected graphs, their text, clusters, coarse graphs, and refined parts.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+#include "gnnscale/coarsen.hpp"
+#include "gnnscale/random.hpp"
+#include "gnnscale/refine.hpp"
+#include "gnnscale/undirected.hpp"
+
+using namespace gnnscale;
+
+namespace {
+
+template <typename T>
+std::vector<T> to_vector(const Array<T>& array) {
+  return {array.data.get(), array.data.get() + array.size};
+}
+
+// Two triangles, 0 to 2 and 3 to 5, and the bridge between 2 and 3.
+template <typename Vertex>
+struct Bridge {
+  std::vector<int64_t> indptr{0, 2, 4, 7, 10, 12, 14};
+  std::vector<Vertex> indices{1, 2, 0, 2, 0, 1, 3, 2, 4, 5, 3, 5, 3, 4};
+  std::vector<int64_t> ones = std::vector<int64_t>(6, 1);
+
+  Lists<Vertex> lists() const { return {indptr.data(), indices.data(), 6}; }
+  WeightedGraph<Vertex> weighted() const { return {lists(), nullptr, ones.data(), 1}; }
+};
+
+template <typename Vertex>
+void test_undirected_by_hand() {
+  const Bridge<Vertex> bridge;
+  CHECK(make_undirected(bridge.lists(), 2).unchanged);
+  // 1 -> 0 twice, 0 -> 0, 0 -> 1, 2 -> 1, and vertex 3 alone.
+  const std::vector<int64_t> indptr{0, 3, 5, 5, 5};
+  const std::vector<Vertex> indices{1, 1, 0, 2, 0};
+  for (const int threads : {1, 2}) {
+    const Undirected<Vertex> made =
+        make_undirected<Vertex>({indptr.data(), indices.data(), 4}, threads);
+    CHECK(!made.unchanged);
+    CHECK((to_vector(made.indptr) == std::vector<int64_t>{0, 1, 3, 4, 4}));
+    CHECK((to_vector(made.indices) == std::vector<Vertex>{1, 0, 2, 1}));
+    CHECK(made.num_loops == 1 && made.num_duplicates == 1 && made.num_one_way == 1);
+  }
+}
+
+// More vertices than are walked together.
+void test_undirected_against_sets() {
+  constexpr int64_t kVertices = 200000;
+  std::vector<int64_t> indptr{0};
+  std::vector<int32_t> indices;
+  std::set<std::pair<int64_t, int64_t>> expected;
+  for (int64_t v = 0; v < kVertices; ++v) {
+    for (uint64_t i = 0; i < below(draw(1, v), 4); ++i) {
+      indices.push_back(static_cast<int32_t>(below(draw(combine(1, v), i), kVertices)));
+      if (indices.back() == v) continue;
+      expected.insert({v, indices.back()});
+      expected.insert({indices.back(), v});
+    }
+    indptr.push_back(std::ssize(indices));
+  }
+  for (const int threads : {1, 4}) {
+    const auto made = make_undirected<int32_t>({indptr.data(), indices.data(), kVertices}, threads);
+    CHECK(made.indices.size == std::ssize(expected));
+    auto next = expected.begin();
+    for (int64_t v = 0; v < kVertices; ++v) {
+      for (int64_t e = made.indptr.data[v]; e < made.indptr.data[v + 1]; ++e, ++next) {
+        CHECK(next->first == v && next->second == made.indices.data[e]);
+      }
+    }
+  }
+}
+
+template <typename Vertex>
+void test_text_by_hand() {
+  const Bridge<Vertex> bridge;
+  const std::vector<int64_t> on_vertices{7, 8, 9, 10, 11, 12};
+  std::FILE* file = std::tmpfile();
+  const int64_t size =
+      write_metis<Vertex>(fileno(file), {bridge.lists(), on_vertices.data(), nullptr}, 2);
+  std::string text(size, ' ');
+  CHECK(pread(fileno(file), text.data(), text.size(), 0) == size);
+  CHECK(text == "6 7 10\n7 2 3\n8 1 3\n9 1 2 4\n10 3 5 6\n11 4 6\n12 4 5\n");
+  std::fclose(file);
+  CHECK_THROWS(write_metis<Vertex>(-1, {bridge.lists(), nullptr, nullptr}, 1), std::system_error);
+}
+
+template <typename Vertex>
+void test_refinement_by_hand() {
+  const Bridge<Vertex> bridge;
+  const std::vector<int64_t> most{4, 4};
+  for (const int threads : {1, 2}) {
+    std::vector<int32_t> owner{0, 1, 0, 1, 0, 1};
+    const Refined found =
+        refine(bridge.weighted(), {most.data(), 2}, {nullptr, 0}, 10, owner.data(), threads);
+    CHECK(found.cut_before == 5 && found.cut == 1 && found.within);
+    CHECK(owner[0] == owner[1] && owner[1] == owner[2] && owner[2] != owner[3]);
+    CHECK(owner[3] == owner[4] && owner[4] == owner[5]);
+  }
+  // All in one part: a triangle leaves it.
+  const std::vector<int64_t> half{3, 3};
+  std::vector<int32_t> owner(6);
+  const Refined found =
+      refine(bridge.weighted(), {half.data(), 2}, {nullptr, 0}, 10, owner.data(), 1);
+  CHECK(found.cut_before == 0 && found.within);
+  CHECK(std::count(owner.begin(), owner.end(), 0) == 3);
+}
+
+void test_clusters_move_as_wholes() {
+  const Bridge<int32_t> bridge;
+  const std::vector<int32_t> labels{0, 0, 0, 2, 2, 2};  // nobody is in cluster 1
+  const std::vector<int64_t> half{3, 3};
+  std::vector<int32_t> owner(6);
+  const Refined found =
+      refine(bridge.weighted(), {half.data(), 2}, {labels.data(), 3}, 3, owner.data(), 2);
+  CHECK(found.within && found.cut == 1);
+  CHECK(owner[0] == owner[2] && owner[3] == owner[5] && owner[0] != owner[5]);
+  owner = {0, 1, 0, 0, 0, 0};
+  CHECK_THROWS(refine(bridge.weighted(), {half.data(), 2}, {labels.data(), 3}, 3, owner.data(), 1),
+               std::invalid_argument);
+}
+
+void test_triangles_are_clusters_and_contract() {
+  const Bridge<int64_t> bridge;
+  const std::vector<int64_t> most{3};
+  std::vector<int32_t> labels(6);
+  CHECK(find_clusters(bridge.weighted(), most.data(), 5, nullptr, labels.data()) == 2);
+  CHECK((labels == std::vector<int32_t>{0, 0, 0, 1, 1, 1}));
+  for (const int threads : {1, 3}) {
+    const Coarse coarse = contract(bridge.weighted(), labels.data(), 2, 1, threads);
+    CHECK((to_vector(coarse.indptr) == std::vector<int64_t>{0, 1, 2}));
+    CHECK((to_vector(coarse.indices) == std::vector<int32_t>{1, 0}));
+    CHECK((to_vector(coarse.edge_weights) == std::vector<int32_t>{1, 1}));
+    CHECK((to_vector(coarse.vertex_weights) == std::vector<int64_t>{3, 3}));
+  }
+}
+
+// A ring of rings, refined by several threads from parts in turn.
+void test_threads_agree() {
+  constexpr int64_t kVertices = 20000;
+  std::vector<int64_t> indptr{0}, weights;
+  std::vector<int32_t> indices;
+  for (int64_t v = 0; v < kVertices; ++v) {
+    for (const int64_t step : {-50, -1, 1, 50}) {
+      indices.push_back(static_cast<int32_t>((v + step + kVertices) % kVertices));
+    }
+    indptr.push_back(std::ssize(indices));
+    weights.push_back(1);
+    weights.push_back(static_cast<int64_t>(below(draw(2, v), 5)));
+  }
+  const WeightedGraph<int32_t> graph{
+      {indptr.data(), indices.data(), kVertices}, nullptr, weights.data(), 2};
+  const std::vector<int64_t> most(8, kVertices * 2 / 3);
+  std::vector<int32_t> first;
+  for (const int threads : {1, 2, 4}) {
+    std::vector<int32_t> owner(kVertices);
+    for (int64_t v = 0; v < kVertices; ++v) owner[v] = static_cast<int32_t>(v % 4);
+    const Refined found = refine(graph, {most.data(), 4}, {nullptr, 0}, 5, owner.data(), threads);
+    CHECK(found.cut <= found.cut_balanced && found.cut < found.cut_before);
+    if (first.empty()) first = owner;
+    CHECK(owner == first);
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_undirected_by_hand<int32_t>();
+  test_undirected_by_hand<int64_t>();
+  test_undirected_against_sets();
+  test_text_by_hand<int32_t>();
+  test_text_by_hand<int64_t>();
+  test_refinement_by_hand<int32_t>();
+  test_refinement_by_hand<int64_t>();
+  test_clusters_move_as_wholes();
+  test_triangles_are_clusters_and_contract();
+  test_threads_agree();
+  return check_result();
+}
