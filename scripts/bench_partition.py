@@ -74,7 +74,8 @@ def work(options: argparse.Namespace) -> None:
     partitioner = partitioner_named(options.worker)
     arguments = {"num_parts": options.parts[0], "num_hops": 2, "num_threads": options.threads}
     forecast = partitioner.forecast(graph, **arguments)
-    print(json.dumps({"told": forecast.memory_bytes, "told_s": forecast.seconds}), flush=True)
+    told = forecast.memory_bytes + resident(os.getpid())
+    print(json.dumps({"told": told, "told_s": forecast.seconds}), flush=True)
     start = time.perf_counter()
     parts = partitioner.assign(graph, **arguments)
     print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)

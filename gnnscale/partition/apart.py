@@ -1,12 +1,13 @@
 """Foreign partitioners in a process of their own: they crash, print and keep memory.
 
 Arrays go over as ``.npy`` files and METIS's text in a temporary folder, owners come back so.
-``python -m gnnscale.partition.apart TOOL FOLDER NUM_PARTS NUM_THREADS`` is the other side.
+``main`` is the other side.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -25,8 +26,9 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.errors import one_line
+from gnnscale.partition.peak import note_child
 
-__all__ = ["TOOLS", "Apart", "is_installed", "partition_apart", "require"]
+__all__ = ["PROGRAM", "TOOLS", "Apart", "is_installed", "partition_apart", "require"]
 
 #: Tools: the module that each imports, and how to get it.
 TOOLS = {
@@ -36,6 +38,12 @@ TOOLS = {
 }
 #: Weights are turned into whole numbers of about this size on average.
 _RESOLUTION = 100
+#: The other side's first words: it imports from where this process does, and so not from the folder
+#: that it happens to run in.
+PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from gnnscale.partition.apart import main; main(sys.argv[2:])"
+)
 #: How far Mt-KaHyPar may leave its one combined weight out of balance.
 _EPSILON = 0.03
 
@@ -127,19 +135,22 @@ def partition_apart(
         _run(tool, folder, num_parts, num_threads)
         owner = np.load(folder / "owner.npy", allow_pickle=False)
         peak = int((folder / "peak").read_text())
+    note_child(peak)
     if owner.shape != (len(indptr) - 1,) or owner.min() < 0 or owner.max() >= num_parts:
         raise ConfigError(f"{TOOLS[tool][0]}: answered with owners that are no parts")
     return Apart(owner.astype(np.int32, copy=False), peak)
 
 
 def _run(tool: str, folder: Path, num_parts: int, num_threads: int) -> None:
-    command = [sys.executable, "-m", "gnnscale.partition.apart"]
+    arguments = [tool, str(folder), str(num_parts), str(num_threads)]
     with (folder / "errors").open("w+b") as errors:
         process = subprocess.Popen(
-            [*command, tool, str(folder), str(num_parts), str(num_threads)],
+            [sys.executable, "-c", PROGRAM, json.dumps(sys.path), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
+            # METIS leaves files of its own in it.
+            cwd=folder,
             # The tools' threads follow the option, whatever this process was started with.
             env=os.environ | {"OMP_NUM_THREADS": str(num_threads)},
         )
@@ -235,7 +246,3 @@ def main(arguments: list[str]) -> None:
         status = Path("/proc/self/status").read_text()
         peak = re.search(r"VmHWM:\s*(\d+) kB", status)
         (folder / "peak").write_text(str(int(peak[1]) * 1024 if peak else 0))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

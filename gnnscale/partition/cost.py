@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 
 from gnnscale.graph import Graph
 from gnnscale.partition.multilevel import SMALL_EDGES, edge_budget, num_cycles
 from gnnscale.partition.partitioner import Forecast
 
-__all__ = ["forecast_metis", "forecast_mtkahypar", "held_bytes", "one_way_share"]
+__all__ = ["forecast_metis", "forecast_mtkahypar", "one_way_share"]
 
 #: Edges looked at to guess how many have no reverse.
 _SAMPLED = 1000
@@ -51,16 +48,6 @@ def _list_of(graph: Graph, vertex: int) -> slice:
     return slice(int(graph.indptr[vertex]), int(graph.indptr[vertex + 1]))
 
 
-def held_bytes() -> int:
-    """Return what this process holds of its own, and of libraries, without mapped stores."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return 0
-    sizes = re.findall(r"Rss(?:Anon|File):\s*(\d+) kB", status.read_text())
-    own, mapped = (int(size) * 1024 for size in sizes)
-    return own + min(mapped, 60_000_000)
-
-
 def _undirected(graph: Graph) -> tuple[int, int]:
     """Return how many undirected edges there will be, and the bytes of their copy."""
     share = one_way_share(graph)
@@ -78,7 +65,7 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
     """
     edges, copied = _undirected(graph)
     coarse = min(edges, edge_budget(edges))
-    ours = held_bytes() + graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
+    ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
     levels = int(_COARSE * coarse * _COARSE_BYTES)
     child = _CHILD_BYTES["mtkahypar"]
     if edges <= SMALL_EDGES:
@@ -101,6 +88,6 @@ def forecast_metis(graph: Graph, tool: str) -> Forecast:
     """
     edges, copied = _undirected(graph)
     per_vertex, per_edge = _METIS_BYTES[tool]
-    ours = held_bytes() + graph.topology_bytes + copied + 56 * graph.num_vertices
+    ours = graph.topology_bytes + copied + 56 * graph.num_vertices
     child = _CHILD_BYTES[tool] + per_vertex * graph.num_vertices + per_edge * edges
     return Forecast(memory_bytes=ours + child, seconds=2 + _METIS_S * edges)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.graph import Graph
 from gnnscale.partition.by_id import mixed
-from gnnscale.partition.cost import held_bytes
 from gnnscale.partition.edge_cut import CUTTERS, chosen_cutter, cut, forecast_cut
 from gnnscale.partition.nvlink import disjoint_cliques, links_of
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
@@ -85,7 +84,7 @@ class Hierarchical(PartitionerConfig):
         """Return what ``assign`` will take."""
         hashed = _VERTEX_BYTES * graph.num_vertices
         if len(self._cliques(num_parts)) == 1:
-            return Forecast(memory_bytes=held_bytes() + hashed, seconds=1e-6 * graph.num_vertices)
+            return Forecast(memory_bytes=hashed, seconds=1e-6 * graph.num_vertices)
         cutter = chosen_cutter(self.edge_cut, f"{_OPTION}={self.edge_cut}")
         return forecast_cut(cutter, graph, num_threads=num_threads)
 

@@ -24,7 +24,8 @@ class Forecast:
     """What making a partition will take, told before it starts.
 
     Attributes:
-        memory_bytes: peak of what the process holds for it, the mapped topology included.
+        memory_bytes: the most that this process and a child of it will hold beside what it holds
+            already, the mapped topology included.
         seconds: roughly how long it takes.
     """
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,14 @@ import pytest
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import apart
-from gnnscale.partition.apart import TOOLS, combined, is_installed, partition_apart, require
+from gnnscale.partition.apart import (
+    PROGRAM,
+    TOOLS,
+    combined,
+    is_installed,
+    partition_apart,
+    require,
+)
 
 ONES = np.ones((10, 1), np.int64)
 
@@ -141,7 +149,8 @@ def test_weights_combine_in_shares() -> None:
 
 
 def test_the_other_side_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gnnscale.partition.apart", "metis", str(tmp_path), "2", "1"]
+    command = [sys.executable, "-c", PROGRAM, json.dumps(sys.path)]
+    command += ["metis", str(tmp_path), "2", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert len(ended.stderr.strip().splitlines()) == 1

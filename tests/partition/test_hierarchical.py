@@ -83,11 +83,19 @@ def test_tablets_are_equal_where_training_vertices_are_few(
     assert np.array_equal(parts.owner, again.owner)
 
 
-def test_each_gpu_has_a_part(many: Graph) -> None:
+def test_each_gpu_has_one_part_at_most(many: Graph) -> None:
     partitioner = Hierarchical(nvlink="dgx_v100")
     for call in (partitioner.assign, partitioner.forecast):
-        with pytest.raises(ConfigError, match=r"^partitioner.num_parts=4: dgx_v100 has 8 GPUs"):
-            call(many, num_parts=4, **OPTIONS)
+        with pytest.raises(ConfigError, match=r"^partitioner.num_parts=9: dgx_v100 has 8 GPUs"):
+            call(many, num_parts=9, **OPTIONS)
+
+
+def test_the_first_gpus_of_a_machine(many: Graph) -> None:
+    parts = Hierarchical(nvlink="siton").assign(many, num_parts=4, **OPTIONS)
+    assert parts.num_parts == 4
+    assert parts.notes[0] == "Kc=2, Kg=2: cliques 0-1, 2-3"
+    assert parts.owner is not None
+    assert set(parts.owner.tolist()) == {0, 1, 2, 3}
 
 
 def test_more_gpus_than_training_vertices_are_refused(bridge: Graph) -> None:
