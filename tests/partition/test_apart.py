@@ -68,8 +68,7 @@ def test_one_part_needs_no_tool(bridge: Graph) -> None:
 def tool_that(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
     """Put another module in the place of pymetis."""
     (folder / "pymetis.py").write_text(body)
-    before = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), before]))
+    monkeypatch.syspath_prepend(folder)
 
 
 @pytest.mark.parametrize(
