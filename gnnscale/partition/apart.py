@@ -1,11 +1,12 @@
 """Foreign partitioners in a process of their own: they crash, print and keep memory.
 
 Arrays go over as ``.npy`` files and METIS's text in a temporary folder, owners come back so.
-``main`` is the other side.
+``begin`` is the other side.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -42,10 +43,12 @@ _RESOLUTION = 100
 #: that it happens to run in.
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from gnnscale.partition.apart import main; main(sys.argv[2:])"
+    "from gnnscale.partition.apart import begin; begin(sys.argv[2:])"
 )
 #: How far Mt-KaHyPar may leave its one combined weight out of balance.
 _EPSILON = 0.03
+#: Of Linux's prctl.
+_PR_SET_PDEATHSIG = 1
 
 
 class Apart(NamedTuple):
@@ -246,3 +249,17 @@ def main(arguments: list[str]) -> None:
         status = Path("/proc/self/status").read_text()
         peak = re.search(r"VmHWM:\s*(\d+) kB", status)
         (folder / "peak").write_text(str(int(peak[1]) * 1024 if peak else 0))
+
+
+def begin(arguments: list[str]) -> None:
+    """Do what a process that another one has started for this does: ``main``, and nothing else."""
+    _end_with_parent()
+    main(arguments)
+
+
+def _end_with_parent() -> None:
+    """Be killed when the process that waits for the answer ends, even if nothing in it could act.
+
+    Tools compute for hours without a look at Python, so no thread could do that here.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -58,15 +58,18 @@ def read_links(path: Path) -> NDArray[np.int64]:
     Raises:
         ConfigError: the file cannot be read or is no such matrix.
     """
+    if path.exists() and not path.is_file():  # a pipe might never end, or begin
+        raise ConfigError(f"{_OPTION}={shown(path)}: not a regular file")
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{_OPTION}={shown(path)}: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", error)
+        raise ConfigError(f"{_OPTION}={shown(path)}: {reason}") from None
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{_OPTION}={shown(path)}: more than {_MAX_BYTES >> 20} MiB")
     try:
-        text = raw.decode()
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{_OPTION}={shown(path)}: not a text file") from None
     return _parse(text, str(path))

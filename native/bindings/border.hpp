@@ -7,6 +7,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -117,6 +118,22 @@ auto for_vertices(py::handle value, const char* name, Use&& use) {
   return ids(value, name).ids.wide ? use.template operator()<int64_t>()
                                    : use.template operator()<int32_t>();
 }
+
+// Lets Python handle signals, twenty times a second at most, in the midst of work without the GIL;
+// what a handler raises, such as KeyboardInterrupt, is thrown.
+class Signals {
+ public:
+  void operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(50)) return;
+    last_ = now;
+    const py::gil_scoped_acquire held;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 
 // Hands a native array to NumPy without copying.
 template <typename T>

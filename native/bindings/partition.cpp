@@ -45,7 +45,7 @@ int64_t reach(const py::object& indptr, const py::object& indices, const py::obj
     const auto labels = mutable_vector<uint8_t>(hops, "hops", graph.num_vertices);
     const int threads = thread_count(num_threads);
     NoGil released;
-    return hops_from(graph, starts.data, starts.size, count, labels.data, threads);
+    return hops_from(graph, starts.data, starts.size, count, labels.data, threads, Signals());
   });
 }
 
@@ -71,7 +71,7 @@ py::tuple stream(const py::object& indptr, const py::object& indices, const py::
     uint8_t* const to_hops = hops.mutable_data();
     const int64_t num_estimated = [&] {
       NoGil released;
-      return assign_stream(given, to_parts, to_hops, threads);
+      return assign_stream(given, to_parts, to_hops, threads, Signals());
     }();
     return py::make_tuple(part_of, hops, num_estimated);
   });

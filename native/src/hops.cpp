@@ -24,7 +24,7 @@ uint8_t lower(uint8_t& label, uint8_t hop) {
 
 template <typename Vertex>
 int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t num_starts,
-                  int64_t num_hops, uint8_t* hops, int num_threads) {
+                  int64_t num_hops, uint8_t* hops, int num_threads, const Poll& poll) {
   int64_t num_reached = 0;
   std::vector<Vertex> frontier, next;
   for (int64_t i = 0; i < num_starts; ++i) {
@@ -36,7 +36,7 @@ int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t n
   for (int64_t hop = 1; hop <= num_hops && !frontier.empty(); ++hop) {
     next.clear();
     const auto size = static_cast<int64_t>(frontier.size());
-    parallel_for(size, kGrain, num_threads, [&](int64_t first, int64_t last) {
+    parallel_for(size, kGrain, num_threads, poll, [&](int64_t first, int64_t last) {
       std::vector<Vertex> lowered;
       int64_t reached = 0;
       for (int64_t i = first; i < last; ++i) {
@@ -62,8 +62,8 @@ int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t n
 }
 
 template int64_t hops_from(const Topology<int32_t>&, const int32_t*, int64_t, int64_t, uint8_t*,
-                           int);
+                           int, const Poll&);
 template int64_t hops_from(const Topology<int64_t>&, const int64_t*, int64_t, int64_t, uint8_t*,
-                           int);
+                           int, const Poll&);
 
 }  // namespace gnnscale

@@ -107,4 +107,25 @@ void parallel_for(int64_t num_items, int64_t grain, int num_threads,
   });
 }
 
+void parallel_for(int64_t num_items, int64_t grain, int num_threads, const Poll& poll,
+                  const std::function<void(int64_t, int64_t)>& body) {
+  if (!poll) return parallel_for(num_items, grain, num_threads, body);
+  const int64_t num_chunks = (num_items + grain - 1) / grain;
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int64_t> next{0};
+  run_threads(static_cast<int>(std::min<int64_t>(num_threads, num_chunks)), [&] {
+    for (int64_t chunk; (chunk = next.fetch_add(1)) < num_chunks;) {
+      if (std::this_thread::get_id() == caller) {
+        try {
+          poll();
+        } catch (...) {
+          next = num_chunks;  // nothing is left for the others
+          throw;
+        }
+      }
+      body(chunk * grain, std::min(num_items, (chunk + 1) * grain));
+    }
+  });
+}
+
 }  // namespace gnnscale

@@ -26,10 +26,11 @@ template <typename Vertex>
 class Slices {
  public:
   Slices(const Topology<Vertex>& graph, const std::vector<Vertex>& sample, int64_t num_hops,
-         int num_threads)
+         int num_threads, const Poll& poll)
       : graph_(graph),
         num_hops_(num_hops),
         num_threads_(num_threads),
+        poll_(poll),
         slots_(graph.num_vertices),
         even_(num_hops > 2 ? graph.num_vertices : 0),
         odd_(num_hops > 1 ? graph.num_vertices : 0) {
@@ -55,7 +56,7 @@ class Slices {
  private:
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
-    parallel_for(count, kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    parallel_for(count, kGrain, num_threads_, poll_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) body(i);
     });
   }
@@ -95,6 +96,7 @@ class Slices {
   const Topology<Vertex>& graph_;
   int64_t num_hops_;
   int num_threads_;
+  const Poll& poll_;
   int64_t first_slot_ = 1;
   HugeArray<uint32_t> slots_;  // from 1 on; 0 for who is not in the sample
   HugeArray<Line> even_, odd_;
@@ -104,11 +106,12 @@ class Slices {
 
 template <typename Vertex>
 ReachRows reach_rows(const Topology<Vertex>& graph, const std::vector<Vertex>& vertices,
-                     const std::vector<Vertex>& sample, int64_t num_hops, int num_threads) {
+                     const std::vector<Vertex>& sample, int64_t num_hops, int num_threads,
+                     const Poll& poll) {
   ReachRows rows;
   rows.words_per_row = (static_cast<int64_t>(sample.size()) + 63) / 64;
   rows.words = Array<uint64_t>(static_cast<int64_t>(vertices.size()) * rows.words_per_row);
-  Slices<Vertex> slices(graph, sample, num_hops, num_threads);
+  Slices<Vertex> slices(graph, sample, num_hops, num_threads, poll);
   for (int64_t slice = 0; slice * kWords < rows.words_per_row; ++slice) {
     slices.write(slice, vertices, rows);
   }
@@ -116,8 +119,8 @@ ReachRows reach_rows(const Topology<Vertex>& graph, const std::vector<Vertex>& v
 }
 
 template ReachRows reach_rows(const Topology<int32_t>&, const std::vector<int32_t>&,
-                              const std::vector<int32_t>&, int64_t, int);
+                              const std::vector<int32_t>&, int64_t, int, const Poll&);
 template ReachRows reach_rows(const Topology<int64_t>&, const std::vector<int64_t>&,
-                              const std::vector<int64_t>&, int64_t, int);
+                              const std::vector<int64_t>&, int64_t, int, const Poll&);
 
 }  // namespace gnnscale

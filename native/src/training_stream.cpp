@@ -92,10 +92,10 @@ std::vector<int64_t> sampled_places(const TrainingStream<Vertex>& stream) {
 template <typename Vertex>
 class Overlaps {
  public:
-  Overlaps(const TrainingStream<Vertex>& stream, int num_threads)
+  Overlaps(const TrainingStream<Vertex>& stream, int num_threads, const Poll& poll)
       : stream_(stream),
         long_(long_walks(stream.graph, stream.vertices, stream.num_vertices, stream.num_hops,
-                         stream.max_walked, num_threads)),
+                         stream.max_walked, num_threads, poll)),
         walk_(stream.graph, stream.num_hops),
         part_of_(stream.graph.num_vertices, -1),
         counts_(stream.num_parts) {
@@ -103,7 +103,7 @@ class Overlaps {
     sampled_ = sampled_places(stream);
     part_of_slot_.assign(sampled_.size(), -1);
     rows_ = reach_rows(stream.graph, vertices_at(long_), vertices_at(sampled_), stream.num_hops,
-                       num_threads);
+                       num_threads, poll);
   }
 
   int64_t num_estimated() const {
@@ -164,23 +164,26 @@ class Overlaps {
 
 template <typename Vertex>
 int64_t assign_stream(const TrainingStream<Vertex>& stream, int16_t* part_of, uint8_t* hops,
-                      int num_threads) {
+                      int num_threads, const Poll& poll) {
   const Topology<Vertex>& graph = stream.graph;
   check_distinct(stream);
   std::fill_n(hops, stream.num_parts * graph.num_vertices, kUnreached);
-  Overlaps<Vertex> overlaps(stream, num_threads);
+  Overlaps<Vertex> overlaps(stream, num_threads, poll);
   Growing parts(stream.num_vertices, stream.num_parts);
   for (int64_t i = 0; i < stream.num_vertices; ++i) {
+    if (poll) poll();
     const int64_t part = parts.best(overlaps.count(i));
     part_of[i] = static_cast<int16_t>(part);
     overlaps.assign(i, part_of[i]);
     parts.add(part, hops_from(graph, stream.vertices + i, 1, stream.num_hops,
-                              hops + part * graph.num_vertices, 1));
+                              hops + part * graph.num_vertices, 1, poll));
   }
   return overlaps.num_estimated();
 }
 
-template int64_t assign_stream(const TrainingStream<int32_t>&, int16_t*, uint8_t*, int);
-template int64_t assign_stream(const TrainingStream<int64_t>&, int16_t*, uint8_t*, int);
+template int64_t assign_stream(const TrainingStream<int32_t>&, int16_t*, uint8_t*, int,
+                               const Poll&);
+template int64_t assign_stream(const TrainingStream<int64_t>&, int16_t*, uint8_t*, int,
+                               const Poll&);
 
 }  // namespace gnnscale

@@ -16,7 +16,7 @@ namespace gnnscale {
 template <typename Vertex>
 std::vector<int64_t> long_walks(const Topology<Vertex>& graph, const Vertex* vertices,
                                 int64_t num_vertices, int64_t num_hops, int64_t limit,
-                                int num_threads) {
+                                int num_threads, const Poll& poll) {
   constexpr int64_t kGrain = 1024;
   std::vector<uint32_t> before, costs;
   const auto cost = [&](Vertex v) {
@@ -31,13 +31,13 @@ std::vector<int64_t> long_walks(const Topology<Vertex>& graph, const Vertex* ver
   };
   for (int64_t hop = 1; hop < num_hops; ++hop) {
     costs.resize(graph.num_vertices);
-    parallel_for(graph.num_vertices, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    parallel_for(graph.num_vertices, kGrain, num_threads, poll, [&](int64_t begin, int64_t end) {
       for (int64_t v = begin; v < end; ++v) costs[v] = cost(static_cast<Vertex>(v));
     });
     std::swap(before, costs);
   }
   std::vector<uint8_t> is_long(num_vertices);
-  parallel_for(num_vertices, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+  parallel_for(num_vertices, kGrain, num_threads, poll, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) is_long[i] = cost(vertices[i]) > limit;
   });
   std::vector<int64_t> places;

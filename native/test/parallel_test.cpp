@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -137,10 +138,43 @@ void test_bodies_that_throw() {
   }
 }
 
+// Polled in the caller's thread alone; what a poll throws leaves the rest undone.
+void test_polls() {
+  const auto caller = std::this_thread::get_id();
+  for (const int threads : {1, 4}) {
+    std::atomic<int64_t> done{0};
+    int64_t num_polls = 0;
+    const Poll count = [&] {
+      CHECK(std::this_thread::get_id() == caller);
+      ++num_polls;
+    };
+    for (const int64_t items : {0, 1000}) {
+      done = num_polls = 0;
+      parallel_for(items, 10, threads, count,
+                   [&](int64_t begin, int64_t end) { done += end - begin; });
+      CHECK(done == items);
+      CHECK(threads > 1 ? num_polls <= items / 10 : num_polls == items / 10);
+    }
+    done = num_polls = 0;
+    const Poll fail = [&] {
+      while (threads > 1 && done == 0) std::this_thread::yield();  // the others are at work
+      if (threads > 1 || ++num_polls == 3) throw std::bad_alloc();
+    };
+    CHECK_THROWS(parallel_for(2000, 1, threads, fail,
+                              [&](int64_t, int64_t) {
+                                ++done;
+                                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                              }),
+                 std::bad_alloc);
+    CHECK(threads > 1 ? done < 2000 : done == 2);
+  }
+}
+
 }  // namespace
 
 int main() {
   test_parallel_for();
+  test_polls();
   test_bodies_that_throw();
   test_run_threads();
   test_callers_at_once();

@@ -1,4 +1,6 @@
 // Edges between parts, hops, and PaGraph's stream.
+#include <new>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -160,6 +162,33 @@ void test_streams_agree() {
   }
 }
 
+// Whatever the stream does by then: cost walks, collect bits, walk, or reach.
+void test_interrupted_streams() {
+  const auto lists = large(6000);
+  std::vector<int32_t> order(3000);
+  std::iota(order.begin(), order.end(), 0);
+  for (const int64_t max_walked : {int64_t{1} << 30, int64_t{40}}) {
+    for (const int threads : {1, 4}) {
+      std::vector<int16_t> parts(order.size());
+      std::vector<uint8_t> hops(2 * 6000);
+      const TrainingStream<int32_t> stream{lists.topology(), order.data(), 3000, 2, 3,
+                                           max_walked,       4096,         3};
+      const auto polls_until = [&](int64_t last) {
+        int64_t num_polls = 0;
+        const Poll poll = [&] {
+          if (++num_polls == last) throw std::bad_alloc();
+        };
+        assign_stream(stream, parts.data(), hops.data(), threads, poll);
+        return num_polls;
+      };
+      CHECK(polls_until(0) > 3000);
+      for (const int64_t last : {1, 2, 3, 20, 500, 3000}) {
+        CHECK_THROWS(polls_until(last), std::bad_alloc);
+      }
+    }
+  }
+}
+
 void test_damaged_topologies() {
   const std::vector<int16_t> owner(5);
   for (const int threads : {1, 4}) {
@@ -201,6 +230,7 @@ int main() {
   test_stream_by_hand<int32_t>();
   test_stream_by_hand<int64_t>();
   test_streams_agree();
+  test_interrupted_streams();
   test_damaged_topologies();
   return check_result();
 }

@@ -287,6 +287,40 @@ def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None
     assert summary["test_metric"] is None
 
 
+def test_a_partitioner_ends_with_the_command(tmp_path: Path, environment: dict[str, str]) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    pid = modules / "pid"
+    # A tool that never answers, in the place of Mt-KaHyPar.
+    (modules / "mtkahypar.py").write_text(
+        "import os, signal, time\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+        f"print(os.getpid(), file=open({str(pid)!r}, 'w'), flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    path = os.pathsep.join([str(modules), environment.get("PYTHONPATH", "")])
+    temporary = {"PYTHONPATH": path, "TMPDIR": str(tmp_path)}
+    process = start(
+        tmp_path, environment | temporary, "partition", *TINY[:4], "partitioner=mtkahypar"
+    )
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    process.kill()
+    process.communicate(timeout=30)
+    wait_for(lambda: not Path("/proc", pid.read_text().strip()).exists())
+    options = ("num_threads=1", "partitioner=hash")
+    path_written(command_in(tmp_path, environment)("partition", *TINY[:4], *options))
+
+
+def test_links_in_a_pipe_are_refused(gnnscale: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "links")
+    hierarchical = ("partitioner=hierarchical", f"partitioner.nvlink={tmp_path}/links")
+    path_written(gnnscale("prepare", *TINY[:4]))
+    one_line(
+        gnnscale("partition", *TINY[:4], "num_threads=1", *hierarchical),
+        f"partitioner.nvlink={tmp_path}/links: not a regular file",
+    )
+
+
 def test_a_sweep_ends_with_a_table(gnnscale: Command, tmp_path: Path) -> None:
     answer = gnnscale("train", *TINY, "-m", "seed=0,1", "epochs=1", "batch_size=0,64")
     assert answer.returncode == 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -249,3 +251,37 @@ def test_what_is_sampled_depends_on_the_seed_alone() -> None:
 def test_a_vertex_comes_once() -> None:
     with pytest.raises(ValueError, match=r"^vertices: 1 appears twice"):
         stream((np.array([0, 0, 0]), np.empty(0, np.int32)), [0, 1, 1])
+
+
+class ThirdSignalError(Exception):
+    pass
+
+
+@pytest.fixture
+def start_signals() -> Iterator[Callable[[], None]]:
+    """Let signals come, of which the third raises: not the one that is seen when a call ends."""
+    num_signals = 0
+
+    def count(number: int, frame: object) -> None:
+        nonlocal num_signals
+        num_signals += 1
+        if num_signals == 3:
+            raise ThirdSignalError
+
+    before = signal.signal(signal.SIGALRM, count)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_stream_ends_with_what_a_signal_raises(
+    start_signals: Callable[[], None], threads: int
+) -> None:
+    # To the end it would take hours: each of so many vertices walks to most others.
+    num_vertices = 200_000
+    sources = np.random.default_rng(0).integers(0, num_vertices, 10 * num_vertices, np.int32)
+    topology = (np.arange(0, 10 * num_vertices + 1, 10), sources)
+    start_signals()
+    with pytest.raises(ThirdSignalError):
+        stream(topology, range(num_vertices), num_hops=6, max_walked=2**31 - 1, num_threads=threads)

@@ -83,7 +83,11 @@ def test_what_is_no_matrix_is_refused(text: str, message: str, tmp_path: Path) -
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "long").write_bytes(b"0 " * (5 << 20))
-    for name, message in (("binary", "not a text"), ("long", "more than 8 MiB"), (".", "Is a dir")):
+    for name, message in (
+        ("binary", "not a text"),
+        ("long", "more than 8 MiB"),
+        (".", "not a regular file"),
+    ):
         with pytest.raises(ConfigError, match=message):
             read_links(tmp_path / name)
     with pytest.raises(ConfigError, match="No such file"):

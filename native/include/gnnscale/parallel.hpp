@@ -16,4 +16,13 @@ void run_threads(int num_threads, const std::function<void()>& body);
 void parallel_for(int64_t num_items, int64_t grain, int num_threads,
                   const std::function<void(int64_t, int64_t)>& body);
 
+// What long work calls now and then, in the thread of its caller; what it throws ends the work and
+// is thrown to the caller. May be empty.
+using Poll = std::function<void()>;
+
+// The same, with `poll` called before each chunk of the caller's thread. Other threads end the
+// chunks that they are at.
+void parallel_for(int64_t num_items, int64_t grain, int num_threads, const Poll& poll,
+                  const std::function<void(int64_t, int64_t)>& body);
+
 }  // namespace gnnscale

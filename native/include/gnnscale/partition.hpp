@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gnnscale/memory.hpp"
+#include "gnnscale/parallel.hpp"
 #include "gnnscale/topology.hpp"
 
 namespace gnnscale {
@@ -28,7 +29,7 @@ void count_cut(const Topology<Vertex>& graph, const int16_t* owner, int64_t num_
 // TopologyError where the topology is damaged; some labels may have been lowered by then.
 template <typename Vertex>
 int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t num_starts,
-                  int64_t num_hops, uint8_t* hops, int num_threads);
+                  int64_t num_hops, uint8_t* hops, int num_threads, const Poll& poll = {});
 
 // For each of `vertices`, which of `sample` it reaches, at most 2^31 of them: bit s of row i is
 // set where sample[s] is at most `num_hops` hops away from vertices[i].
@@ -40,7 +41,8 @@ struct ReachRows {
 };
 template <typename Vertex>
 ReachRows reach_rows(const Topology<Vertex>& graph, const std::vector<Vertex>& vertices,
-                     const std::vector<Vertex>& sample, int64_t num_hops, int num_threads);
+                     const std::vector<Vertex>& sample, int64_t num_hops, int num_threads,
+                     const Poll& poll = {});
 
 // PaGraph's partitioner (Algorithm 1 and equation 1) on a stream of training vertices: each goes to
 // the part i with the largest |TV_i & IN(v)| (TV_avg - |TV_i|) / |PV_i|, and IN(v) joins the part.
@@ -64,6 +66,6 @@ struct TrainingStream {
 // invalid_argument where a vertex comes twice, TopologyError where the topology is damaged.
 template <typename Vertex>
 int64_t assign_stream(const TrainingStream<Vertex>& stream, int16_t* part_of, uint8_t* hops,
-                      int num_threads);
+                      int num_threads, const Poll& poll = {});
 
 }  // namespace gnnscale
