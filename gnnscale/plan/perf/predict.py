@@ -18,6 +18,7 @@ from gnnscale.plan.perf.equations import (
     trainer_seconds,
     transfer_seconds,
 )
+from gnnscale.plan.perf.step_bytes import block_bytes, partial_bytes
 from gnnscale.plan.perf.work import load_work, propagation_work, transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
@@ -89,6 +90,19 @@ class Host:
             attention_per_s=work.attention,
         )
 
+    def exchange(self, workload: Workload, size: BatchSize) -> float:
+        """Seconds in which a device gets what a split first layer (P3) needs from the others.
+
+        That is as much as it sends where devices have slices of one size.
+        """
+        others = workload.num_sharing - 1
+        if not others:
+            return 0.0
+        received = block_bytes(size) + partial_bytes(size, workload.widths[1])
+        # A block, a partial product and a gradient, each of them one message.
+        latency = 3 * self.processor.sync_latency_s
+        return others * (latency + received / self.processor.sync_bandwidth)
+
     def sync(self, workload: Workload, device: Device) -> float:
         """T_sync, eq. 13: over the device's link, among the workers, and the update itself."""
         num_bytes = workload.weight_bytes
@@ -145,7 +159,7 @@ def _device_times(
         correction: what the host's seconds of each stage are multiplied with.
     """
     threads, device, count = share.threads, share.device, share.num_seeds
-    times = StageTimes(sync=host.sync(workload, device))
+    times = StageTimes(sync=host.sync(workload, device), exchange=host.exchange(workload, size))
     if not count:
         return DeviceTimes(stages=times, busy={})
     busy: dict[str, int] = {}

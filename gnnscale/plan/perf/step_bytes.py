@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gnnscale.model.cost import BYTES_PER_FEATURE
 from gnnscale.plan.perf.equations import BatchSize
 
-__all__ = ["StepBytes", "step_bytes"]
+__all__ = ["StepBytes", "block_bytes", "partial_bytes", "step_bytes"]
 
 #: Destinations, sources, edges, and whether edges carry their importance: int32 each.
 _HEADER_BYTES = 16
@@ -74,12 +74,17 @@ def step_bytes(
     return StepBytes(
         features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,
         first_gradients=2 * others * num_first_weights * BYTES_PER_FEATURE,
-        blocks=others * sum(_block_bytes(size, id_bytes) for size in sizes),
-        partials=2 * others * sum(s.vertices[1] for s in sizes) * widths[1] * BYTES_PER_FEATURE,
+        blocks=others * sum(block_bytes(size, id_bytes) for size in sizes),
+        partials=others * sum(partial_bytes(size, widths[1]) for size in sizes),
     )
 
 
-def _block_bytes(size: BatchSize, id_bytes: int) -> float:
+def partial_bytes(size: BatchSize, width: int) -> float:
+    """Bytes of a partial product ``[|V^1|, width]`` that one device sends, and of its gradient."""
+    return 2 * size.vertices[1] * width * BYTES_PER_FEATURE
+
+
+def block_bytes(size: BatchSize, id_bytes: int = 4) -> float:
     """Bytes of an input block: its vertices, a count a destination, and a source an edge."""
     indices = (size.vertices[1] + size.edges[0]) * _INDEX_BYTES
     return _HEADER_BYTES + size.vertices[0] * id_bytes + indices

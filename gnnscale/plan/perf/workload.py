@@ -54,6 +54,7 @@ class Workload:
         feature_bytes: bytes of an element of the feature matrix.
         host_aggregates: whether the host aggregates the first layer while it loads.
         uses_degrees: whether loading looks up the degrees of the mini-batch's vertices.
+        num_sharing: devices that share the first layer by columns (P3); 1 where each has all of it.
     """
 
     num_seeds: tuple[int, ...]
@@ -66,6 +67,7 @@ class Workload:
     feature_bytes: int = BYTES_PER_FEATURE
     host_aggregates: bool = True
     uses_degrees: bool = False
+    num_sharing: int = 1
 
     def on(self, device: Device) -> Workload:
         """Return the workload as ``device`` has it: it may take rows as they are."""

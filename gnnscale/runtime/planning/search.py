@@ -91,6 +91,8 @@ class PlanSearch:
             cores=min(config.num_threads, usable_cores()),
             num_steps=self._num_steps,
         )
+        if config.partitioner.divides == "columns":
+            workload = replace(workload, num_sharing=len(self._devices))
         self._workloads = [workload.on(device) for device in self._devices]
         self._first = model.layer(0)
         self._id_bytes = graph.indices.itemsize
