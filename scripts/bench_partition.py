@@ -104,14 +104,20 @@ def work(options: argparse.Namespace) -> None:
 
 
 def resident(process: int) -> int:
-    """Return the bytes that a process and its children hold at this moment."""
+    """Return the bytes that a process and its children hold at this moment.
+
+    A fork that has not become another program yet shares its parent's memory, and does not count.
+    """
     try:
+        own = Path(f"/proc/{process}/cmdline").read_bytes()
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        held = pages * os.sysconf("SC_PAGESIZE")
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            if Path(f"/proc/{child}/cmdline").read_bytes() != own:
+                held += resident(int(child))
     except OSError:
         return 0  # it has ended
-    held = pages * os.sysconf("SC_PAGESIZE")
-    return held + sum(resident(int(child)) for child in children)
+    return held
 
 
 def measured(partitioner: str, store: Path, parts: int, threads: int) -> dict[str, Any]:

@@ -21,6 +21,9 @@ __all__ = [
     "write_metis",
 ]
 
+#: Weights of a vertex.
+_MAX_WEIGHTS = 8
+
 
 class UndirectedLists(NamedTuple):
     """Neighbour lists without loops and duplicates, in both directions of every edge.
@@ -135,6 +138,8 @@ def refine(
         ValueError: an offset, an id, a weight or an owner is none.
     """
     num_parts, num_weights = _shape(max_weights, "max_weights")
+    if num_parts == 0:
+        raise ValueError("max_weights: no row, allowed is one for each part")
     return Refined(
         *_native.refine(
             *(indptr, indices, edge_weights),
@@ -245,13 +250,18 @@ def _shape(table: Any, name: str) -> tuple[int, int]:
         raise TypeError(f"{name}: {type(table).__name__}, allowed is int64")
     if table.ndim != 2:
         raise ValueError(f"{name}: shape {list(table.shape)}, allowed are arrays of two axes")
+    if not 1 <= table.shape[1] <= _MAX_WEIGHTS:
+        raise ValueError(f"{name}: {table.shape[1]} weights, allowed are 1 to {_MAX_WEIGHTS}")
     return table.shape[0], table.shape[1]
 
 
 def _flat(table: Any, name: str, width: int) -> Array:
     """Return rows of ``width`` weights one after another, in place."""
     if _shape(table, name)[1] != width:
-        raise ValueError(f"{name}: {table.shape[1]} weights, must be {width}")
+        raise ValueError(
+            f"{name}: {table.shape[1]} weights, must be {width}, as vertex_weights and max_weights "
+            "have"
+        )
     if not table.flags.c_contiguous:
         raise ValueError(f"{name}: rows with gaps, allowed are contiguous arrays")
     row: Array = table.reshape(-1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gnnscale.graph import Graph
-from gnnscale.partition.multilevel import SMALL_EDGES, edge_budget, num_cycles
+from gnnscale.partition.multilevel import NUM_STARTS, SMALL_EDGES, edge_budget, num_cycles
 from gnnscale.partition.partitioner import Forecast
 
 __all__ = ["forecast_metis", "forecast_mtkahypar", "one_way_share"]
@@ -13,20 +15,25 @@ __all__ = ["forecast_metis", "forecast_mtkahypar", "one_way_share"]
 #: Edges looked at to guess how many have no reverse.
 _SAMPLED = 1000
 #: What an interpreter holds that has started to partition: with Mt-KaHyPar, pymetis, DGL.
-_CHILD_BYTES = {"mtkahypar": 60_000_000, "metis": 45_000_000, "dgl": 400_000_000}
-#: Bytes of this process for a vertex: three weights, clusters, moves, owners.
-_VERTEX_BYTES = 130
+_CHILD_BYTES = {"mtkahypar": 62_000_000, "metis": 45_000_000, "dgl": 293_000_000}
+#: Bytes of this process for a vertex: weights, owners, the clusters that it is in; and what
+#: clustering and refinement take before and after coarse graphs are held.
+_VERTEX_BYTES = 40
+_SCRATCH_BYTES = 130
 #: Coarse graphs that are held together, over the largest; 8 bytes an entry, two for an edge.
-_COARSE = 3.5
+_COARSE = 3
 _COARSE_BYTES = 16
-#: Bytes of Mt-KaHyPar's process for a vertex and an undirected edge.
-_MTKAHYPAR_BYTES = (300, 60)
+#: Bytes of Mt-KaHyPar's process, for the square root of the number of undirected edges: what
+#: graphs of up to ``SMALL_EDGES`` of them were seen to follow.
+_MTKAHYPAR_BYTES = 140_000
 #: Bytes of METIS's process for a vertex and an undirected edge.
-_METIS_BYTES = {"metis": (150, 70), "dgl": (150, 85)}
-#: Seconds for an undirected edge: Mt-KaHyPar, a cycle of ours, METIS.
-_MTKAHYPAR_S = 4e-6
-_CYCLE_S = 1e-6
-_METIS_S = 1.5e-6
+_METIS_BYTES = {"metis": (700, 45), "dgl": (300, 80)}
+#: Seconds: Mt-KaHyPar, likewise; and for an undirected edge a cycle of ours in the processor's
+#: cache and outside of it, and METIS.
+_MTKAHYPAR_S = 6e-3
+_CYCLE_S = 0.25e-6
+_LARGE_CYCLE_S = 2e-6
+_METIS_S = 1.8e-6
 
 
 def one_way_share(graph: Graph) -> float:
@@ -64,19 +71,19 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
         num_threads: threads to use.
     """
     edges, copied = _undirected(graph)
-    coarse = min(edges, edge_budget(edges))
     ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
-    levels = int(_COARSE * coarse * _COARSE_BYTES)
-    child = _CHILD_BYTES["mtkahypar"]
+    levels = _COARSE * _COARSE_BYTES * min(edges, edge_budget(edges))
+    scratch = _SCRATCH_BYTES * graph.num_vertices
+    library = _CHILD_BYTES["mtkahypar"]
+    cycles = num_cycles(2 * edges) * edges * 2 / min(num_threads, 2)
     if edges <= SMALL_EDGES:
-        per_vertex, per_edge = _MTKAHYPAR_BYTES
-        child += per_vertex * graph.num_vertices + per_edge * edges
-        memory = max(ours + child, ours + levels)
+        library += int(_MTKAHYPAR_BYTES * math.sqrt(edges))
+        more = max(library, levels, scratch)
+        seconds = NUM_STARTS * (_MTKAHYPAR_S * math.sqrt(edges) + _CYCLE_S * cycles)
     else:
-        memory = ours + levels + child
-    library = _MTKAHYPAR_S * min(edges, SMALL_EDGES)
-    own = _CYCLE_S * num_cycles(2 * edges) * edges * 2 / min(num_threads, 2)
-    return Forecast(memory_bytes=memory, seconds=0.5 + library + own)
+        more = max(library + levels, scratch)
+        seconds = _LARGE_CYCLE_S * cycles
+    return Forecast(memory_bytes=ours + more, seconds=0.5 + seconds)
 
 
 def forecast_metis(graph: Graph, tool: str) -> Forecast:

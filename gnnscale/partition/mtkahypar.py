@@ -24,9 +24,10 @@ __all__ = ["MtKaHyPar", "cut_by_mtkahypar"]
 class MtKaHyPar(PartitionerConfig):
     """Minimum edge cut (Gottesbüren et al., ALENEX 2021), balanced in three weights.
 
-    Mt-KaHyPar balances one weight, the mean of a vertex's shares of all vertices, edges and
-    training vertices; each of these is balanced by a refinement of our own. The library is given
-    small graphs as they are, and of large ones what coarsening leaves.
+    Mt-KaHyPar balances one weight: the mean of a vertex's shares of all vertices, edges and
+    training vertices, and for small graphs once more its degree. Each of the three is then balanced
+    by a refinement of our own. The library is given small graphs as they are, and of large ones
+    what coarsening leaves.
     """
 
     algorithm: ClassVar[str] = "mtkahypar"
@@ -64,10 +65,10 @@ def cut_by_mtkahypar(
     most = max_weights(undirected.weights, shares, limits)
     peaks = [0]
 
-    def cut(level: Level) -> NDArray[np.int32]:
+    def cut(level: Level, weights: NDArray[np.int64]) -> NDArray[np.int32]:
         owner, peak = partition_apart(
             *("mtkahypar", level.indptr, level.indices),
-            vertex_weights=level.vertex_weights,
+            vertex_weights=weights,
             edge_weights=level.edge_weights,
             num_parts=len(shares),
             num_threads=num_threads,
