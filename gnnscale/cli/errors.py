@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,8 @@ def explain_hydra(error: Exception) -> str:
     reason = " ".join(lines) or type(cause).__name__
     if isinstance(cause, LookupError):
         reason = f"{type(cause).__name__}: {reason}"
+    if missing := re.match(r"Could not override '([^']*)'\. No match in the defaults", reason):
+        return f"{shown(missing[1])}: this command has no such group of options"
     key = getattr(cause, "full_key", None)
     return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
 

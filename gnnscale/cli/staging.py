@@ -67,6 +67,11 @@ def translate(command: str, arguments: Sequence[str], staging: Path) -> list[str
             translated += _resume(Path(value), arguments, staging)
         elif resumes and name == "device_plan" and not value.startswith("{"):
             translated += _device_plan(value)
+        elif resumes and name in _train_options()[0] and not value.startswith("{"):
+            raise ConfigError(
+                f"{shown(argument)}: resume=DIR goes on with the {name} of the run; of whole "
+                "groups, device_plan alone may be another"
+            )
         else:
             if "=" in argument or not value_of_flag:
                 typed.append(argument)

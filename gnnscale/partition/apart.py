@@ -120,21 +120,22 @@ def partition_apart(
         return Apart(np.zeros(len(indptr) - 1, np.int32), 0)
     with tempfile.TemporaryDirectory(prefix="gnnscale-apart-") as place:
         folder = Path(place)
-        if tool == "mtkahypar":
-            with (folder / "graph").open("wb") as file:
-                ops.write_metis(
-                    file.fileno(),
-                    indptr,
-                    indices,
-                    vertex_weights=combined(vertex_weights),
-                    edge_weights=edge_weights,
-                    num_threads=num_threads,
-                )
-        else:
-            np.save(folder / "indptr.npy", indptr)
-            np.save(folder / "indices.npy", indices)
-            weights = vertex_weights if tool == "dgl" else combined(vertex_weights)
-            np.save(folder / "weights.npy", weights)
+        with _naming_place(folder):
+            if tool == "mtkahypar":
+                with (folder / "graph").open("wb") as file:
+                    ops.write_metis(
+                        file.fileno(),
+                        indptr,
+                        indices,
+                        vertex_weights=combined(vertex_weights),
+                        edge_weights=edge_weights,
+                        num_threads=num_threads,
+                    )
+            else:
+                np.save(folder / "indptr.npy", indptr)
+                np.save(folder / "indices.npy", indices)
+                weights = vertex_weights if tool == "dgl" else combined(vertex_weights)
+                np.save(folder / "weights.npy", weights)
         _run(tool, folder, num_parts, num_threads)
         owner = np.load(folder / "owner.npy", allow_pickle=False)
         peak = int((folder / "peak").read_text())
@@ -142,6 +143,19 @@ def partition_apart(
     if owner.shape != (len(indptr) - 1,) or owner.min() < 0 or owner.max() >= num_parts:
         raise ConfigError(f"{TOOLS[tool][0]}: answered with owners that are no parts")
     return Apart(owner.astype(np.int32, copy=False), peak)
+
+
+@contextmanager
+def _naming_place(folder: Path) -> Iterator[None]:
+    """Say of a full disk which it is: the partition itself goes elsewhere."""
+    try:
+        yield
+    except OSError as error:
+        # NumPy tells how much it wrote, and not why that was all.
+        raise ConfigError(
+            f"{folder.parent}: no room for the graph on its way to a partitioner "
+            f"({error.strerror or error}); name another folder in TMPDIR"
+        ) from None
 
 
 def _run(tool: str, folder: Path, num_parts: int, num_threads: int) -> None:

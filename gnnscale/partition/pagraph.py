@@ -7,7 +7,7 @@ other part. Vertices near the training vertices of several parts are replicated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,8 +66,8 @@ class PaGraph(PartitionerConfig):
             ConfigError: there are fewer training vertices than parts, or too many hops.
             GraphError: the topology is damaged.
         """
+        check_num_parts(graph, num_parts)
         train = _training_vertices(graph)
-        check_num_parts(replace(graph, train_idx=train), num_parts)
         check_range("num_hops", num_hops, 1, UNREACHED - 1)
         with naming_graph(graph.path or graph.name):
             part_of, hops, num_estimated = ops.pagraph_stream(

@@ -101,7 +101,7 @@ class PartitionerConfig(ABC):
 
 
 def check_num_parts(graph: Graph, num_parts: int) -> None:
-    """Refuse more parts than training vertices.
+    """Refuse more parts than training vertices that have a label.
 
     Raises:
         ConfigError: there are not so many.

@@ -17,6 +17,7 @@ import torch
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
+from gnnscale.partition.apart import is_installed
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 TINY = (
@@ -311,13 +312,38 @@ def test_a_partitioner_ends_with_the_command(tmp_path: Path, environment: dict[s
     path_written(command_in(tmp_path, environment)("partition", *TINY[:4], *options))
 
 
+@pytest.mark.parametrize("partitioner", ["metis", "mtkahypar"])
+def test_a_full_temporary_folder_is_named(
+    tmp_path: Path, environment: dict[str, str], partitioner: str
+) -> None:
+    if partitioner == "mtkahypar":
+        pytest.importorskip("mtkahypar")
+    elif not (is_installed("dgl") or is_installed("metis")):
+        pytest.skip("no METIS is installed")
+    options = (*TINY[:4], "num_threads=1", f"partitioner={partitioner}")
+    path_written(command_in(tmp_path, environment)("prepare", *TINY[:4]))
+    command = [sys.executable, "-m", "gnnscale", "partition", *options]
+    answer = subprocess.run(
+        ["bash", "-c", 'ulimit -f 4; exec "$@"', "-", *command],
+        cwd=tmp_path,
+        env=environment | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    *_, line = answer.stderr.splitlines()
+    assert line.startswith(f"{tmp_path}: no room for the graph on its way to a partitioner (")
+    assert not list(tmp_path.iterdir())
+
+
 def test_links_in_a_pipe_are_refused(gnnscale: Command, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "links")
     hierarchical = ("partitioner=hierarchical", f"partitioner.nvlink={tmp_path}/links")
     path_written(gnnscale("prepare", *TINY[:4]))
     one_line(
         gnnscale("partition", *TINY[:4], "num_threads=1", *hierarchical),
-        f"partitioner.nvlink={tmp_path}/links: not a regular file",
+        "partitioner.nvlink=",
+        ": not a regular file",
     )
 
 
