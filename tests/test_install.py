@@ -85,7 +85,7 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
     assert len(extension) == 1
     sources = {
         path.relative_to(ROOT).as_posix()
-        for suffix in ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "py.typed")
+        for suffix in ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "*.csv", "py.typed")
         for path in (ROOT / "gnnscale").rglob(suffix)
     }
     assert package - extension == sources

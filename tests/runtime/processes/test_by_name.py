@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from functools import partial
+from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,22 @@ def test_a_class_that_its_module_no_longer_has_is_refused(monkeypatch: Any) -> N
         dump(config)
 
 
-def test_the_program_is_what_python_was_started_with() -> None:
-    program = program_of_this_process()
-    assert program["sys_argv"] == sys.argv
-    assert {"init_main_from_name", "init_main_from_path"} & program.keys()
+@pytest.mark.parametrize(
+    "main",
+    [{"init_main_from_path": str(PROGRAM)}, {"init_main_from_name": "gnnscale.__main__"}],
+)
+def test_the_program_is_what_python_was_started_with(
+    main: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {**main, "sys_argv": ["mine", "epochs=3"]}
+    monkeypatch.setattr(spawn, "get_preparation_data", lambda name: {"name": name, **known})
+    assert program_of_this_process() == known
+
+
+def test_a_session_without_a_file_is_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = {"init_main_from_path": "-c", "sys_argv": ["-c"]}
+    monkeypatch.setattr(spawn, "get_preparation_data", lambda name: session)
+    assert program_of_this_process() == {}
 
 
 def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
