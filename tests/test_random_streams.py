@@ -184,7 +184,7 @@ def test_order_of_seeds(seed: int, epoch: int, expected: list[int]) -> None:
 def test_order_of_seeds_over_parts() -> None:
     order = TwoStageOrder([np.arange(5), np.arange(5, 8)], batch_sizes=[2, 2], seed=42)
     batches = [step.seeds.tolist() for step in order.epoch(1)]
-    assert batches == [[3, 0, 6, 7], [4, 1, 5], [2]]
+    assert batches == [[3, 0, 6, 7], [4, 1, 5, 2]]
 
 
 def test_split() -> None:

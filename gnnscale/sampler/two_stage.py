@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,17 @@ __all__ = ["TwoStageOrder", "two_stage_schedule"]
 
 def two_stage_schedule(
     sizes: Sequence[int], batch_sizes: Sequence[int]
-) -> Iterator[list[tuple[int, int]]]:
-    """Yield for every step the part that each device takes seeds from, and how many (Algorithm 3).
+) -> Iterator[list[list[tuple[int, int]]]]:
+    """Yield for every step what each device takes: parts, and seeds of each (Algorithm 3).
 
     Stage 1 lasts while every part has seeds left: device i takes a mini-batch of part i. In stage 2
     the devices whose part is empty take an extra mini-batch each, in turn from the parts that began
-    the step with seeds. All devices are busy in every step but the last, where seeds run out.
+    the step with seeds.
 
-    The paper numbers mini-batches, which it takes to be equal. Here a part is left with what seeds
-    it has, so that its last mini-batch may be smaller.
+    The paper numbers mini-batches, which it takes to be equal. Here the seeds of a part may not
+    fill its last one: the device then takes what is missing as it takes an extra mini-batch. So
+    every mini-batch of every device is full in every step but the last. Otherwise an epoch could
+    end with a step of a few seeds, which moves the weights as much as a full one.
 
     Args:
         sizes: training vertices of each part, p of them.
@@ -33,20 +35,23 @@ def two_stage_schedule(
     left = list(sizes)
     extra = count()
 
-    def take(part: int, device: int) -> tuple[int, int]:
-        num_seeds = min(left[part], batch_sizes[device])
+    def take(part: int, wanted: int) -> tuple[int, int]:
+        num_seeds = min(left[part], wanted)
         left[part] -= num_seeds
         return part, num_seeds
 
     while any(left):
         available = [part for part, seeds in enumerate(left) if seeds]
-        step = [take(device, device) for device in range(len(left))]
-        for device in sorted(set(range(len(left))) - set(available)):
-            # A part may be left with nothing by its own device, or by an extra mini-batch.
-            turns = (available[next(extra) % len(available)] for _ in available)
-            part = next((each for each in turns if left[each]), device)
-            step[device] = take(part, device)
-        yield step
+        step = [[take(device, batch_sizes[device])] for device in range(len(left))]
+        missing = [size - taken for size, [(_, taken)] in zip(batch_sizes, step, strict=True)]
+        # Who has nothing comes first.
+        for device in sorted(range(len(left)), key=lambda each: step[each][0][1] > 0):
+            while missing[device] and any(left):
+                part = available[next(extra) % len(available)]
+                if left[part]:
+                    step[device].append(take(part, missing[device]))
+                    missing[device] -= step[device][-1][1]
+        yield [[(part, seeds) for part, seeds in taken if seeds] for taken in step]
 
 
 class TwoStageOrder:
@@ -90,12 +95,11 @@ class TwoStageOrder:
         taken = [0] * len(orders)
         for step in self._steps:
             seeds = []
-            for part, num_seeds in step:
+            for part, num_seeds in chain.from_iterable(step):
                 seeds.append(orders[part][taken[part] : taken[part] + num_seeds])
                 taken[part] += num_seeds
-            yield StepSeeds(
-                seeds=np.concatenate(seeds), counts=tuple(num_seeds for _, num_seeds in step)
-            )
+            counts = tuple(sum(num_seeds for _, num_seeds in taken_by) for taken_by in step)
+            yield StepSeeds(seeds=np.concatenate(seeds), counts=counts)
 
     def _shuffled(self, part: int, epoch: int) -> NDArray[Any]:
         # The counter keeps the streams of parts apart, and from that of the whole graph.

@@ -10,31 +10,31 @@ from gnnscale.sampler.two_stage import TwoStageOrder, two_stage_schedule
 
 
 def test_the_example_of_figure_5() -> None:
-    # Parts of 5, 3 and 4 mini-batches, of one seed each. Part 1 is empty after the third step; its
-    # device then takes one of part 0, and then one of part 2.
+    # Parts of 5, 3 and 4 mini-batches, of one seed each. Part 1 is empty after the third step.
     steps = list(two_stage_schedule([5, 3, 4], [1, 1, 1]))
-    assert steps == [
-        [(0, 1), (1, 1), (2, 1)],
-        [(0, 1), (1, 1), (2, 1)],
-        [(0, 1), (1, 1), (2, 1)],
-        # Part 2 has none left beside its own: the turn passes on to nobody, and this is the end.
-        [(0, 1), (0, 1), (2, 1)],
-    ]
+    own = [[(0, 1)], [(1, 1)], [(2, 1)]]
+    assert steps == [own, own, own, [[(0, 1)], [(0, 1)], [(2, 1)]]]
 
 
 def test_extra_mini_batches_come_in_turn_from_the_parts_that_have_some() -> None:
     steps = list(two_stage_schedule([9, 9, 1, 1], [1, 1, 1, 1]))
-    assert steps[0] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert steps[0] == [[(0, 1)], [(1, 1)], [(2, 1)], [(3, 1)]]
     # Two idle devices, two parts: each gives one.
-    assert steps[1] == [(0, 1), (1, 1), (0, 1), (1, 1)]
-    assert [sum(seeds for _, seeds in step) for step in steps] == [4, 4, 4, 4, 4]
+    assert steps[1] == [[(0, 1)], [(1, 1)], [(0, 1)], [(1, 1)]]
+    assert len(steps) == 5
 
 
 def test_the_turn_goes_on_from_step_to_step() -> None:
     steps = list(two_stage_schedule([9, 9, 1], [1, 1, 1]))
-    assert [step[2] for step in steps[:-1]] == [(2, 1), (0, 1), (1, 1), (0, 1), (1, 1), (0, 1)]
+    assert [step[2] for step in steps[:-1]] == [[(part, 1)] for part in (2, 0, 1, 0, 1, 0)]
     # One seed is left, which its own device trains.
-    assert sorted(steps[-1]) == [(0, 0), (1, 1), (2, 0)]
+    assert sorted(steps[-1]) == [[], [], [(1, 1)]]
+
+
+def test_what_a_part_lacks_comes_from_the_others() -> None:
+    # Without that, the third step would have 5 seeds, and a fourth one.
+    steps = list(two_stage_schedule([13, 9], [4, 4]))
+    assert steps == [[[(0, 4)], [(1, 4)]], [[(0, 4)], [(1, 4)]], [[(0, 4)], [(1, 1), (0, 1)]]]
 
 
 @pytest.mark.parametrize("unit", [1, 7, 256])
@@ -42,9 +42,9 @@ def test_parts_of_size_4_2_1_1(unit: int) -> None:
     sizes = [4 * 3 * unit + 5, 2 * 3 * unit, 3 * unit, 3 * unit]
     steps = list(two_stage_schedule(sizes, [unit] * 4))
     for step in steps[:-1]:
-        assert min(seeds for _, seeds in step) > 0
+        assert [sum(seeds for _, seeds in each) for each in step] == [unit] * 4
     taken = np.zeros(4, int)
-    for part, seeds in (each for step in steps for each in step):
+    for part, seeds in (pair for step in steps for each in step for pair in each):
         taken[part] += seeds
     assert taken.tolist() == sizes
 
@@ -69,14 +69,14 @@ def test_every_vertex_is_trained_once_and_nobody_is_idle_before_the_end(
     order = TwoStageOrder(parts, batch_sizes=batch_sizes, seed=seed)
     # Refuses a vertex that is trained twice or never, and counts that are none.
     steps = list(CheckedOrder(order, train_idx, num_devices=len(counts)).epoch(epoch))
-    assert all(min(step.counts or ()) > 0 for step in steps[:-1])
+    assert all(step.counts == tuple(batch_sizes) for step in steps[:-1])
     again = [step.seeds.tolist() for step in order.epoch(epoch)]
     assert again == [step.seeds.tolist() for step in steps]
-    # In stage 1 each device trains its own part.
+    # A device begins with the seeds of its own part.
     first, offset = steps[0], 0
     for part, size in zip(parts, first.counts or (), strict=True):
-        if len(part):
-            assert set(first.seeds[offset : offset + size]) <= set(part)
+        own = min(size, len(part))
+        assert set(first.seeds[offset : offset + own]) <= set(part)
         offset += size
 
 
