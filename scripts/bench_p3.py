@@ -21,9 +21,12 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking import FANOUTS, open_graph, save, seeds_of, show
+
+if TYPE_CHECKING:
+    from gnnscale.model import GNN
 
 MODELS = ("sage", "gcn")
 HIDDEN = 256
@@ -124,7 +127,6 @@ def trade(rank: int, size: int, meeting: Path, model_name: str, num_steps: int) 
     from gnnscale.model import GCN, GraphSAGE
     from gnnscale.model.loss import seed_loss
     from gnnscale.plan.perf.equations import BatchSize
-    from gnnscale.plan.perf.step_bytes import step_bytes
     from gnnscale.runtime.sync.group import join
     from gnnscale.runtime.sync.p3.split_run import SplitRun
     from gnnscale.sampler import NeighborSampler
@@ -163,32 +165,37 @@ def trade(rank: int, size: int, meeting: Path, model_name: str, num_steps: int) 
         }
         every = [json.loads(each) for each in group.gather(json.dumps(mine).encode())]
         if group.is_rank0:
-            weights = whole.layer(0).linear.weight.numel()  # type: ignore[union-attr, operator]
-            computed = [
-                step_bytes(
-                    [
-                        BatchSize(vertices=tuple(v), edges=tuple(e))
-                        for v, e in (each["sizes"][step] for each in every)
-                    ],
-                    widths=whole.widths,
-                    feature_bytes=4,
-                    num_first_weights=weights,
-                )
-                for step in range(num_steps)
-            ]
-            print(
-                json.dumps(
-                    {
-                        "kernel": moved / num_steps,
-                        "counted": sum(each["counted"] for each in every) / num_steps,
-                        "computed": statistics.fmean(each.p3 for each in computed),
-                        "data_parallel": statistics.fmean(each.data_parallel for each in computed),
-                    }
-                )
-            )
+            counted = sum(each["counted"] for each in every) / num_steps
+            figures = {"kernel": moved / num_steps, "counted": counted}
+            print(json.dumps(figures | computed_bytes(whole, [each["sizes"] for each in every])))
     sys.stdout.flush()
     # A thread of gloo may still let go of a tensor, for which it needs an interpreter.
     os._exit(0)
+
+
+def computed_bytes(whole: GNN, sizes: list[list[list[list[int]]]]) -> dict[str, float]:
+    """Return the computed bytes of a step, the mean over steps.
+
+    Args:
+        whole: the model.
+        sizes: of each device and step, vertices and edges of the mini-batch.
+    """
+    from gnnscale.plan.perf.equations import BatchSize
+    from gnnscale.plan.perf.step_bytes import step_bytes
+
+    computed = [
+        step_bytes(
+            [BatchSize(vertices=tuple(v), edges=tuple(e)) for v, e in of_devices],
+            widths=whole.widths,
+            feature_bytes=4,
+            num_first_weights=whole.layer(0).linear.weight.numel(),  # type: ignore[union-attr, operator]
+        )
+        for of_devices in zip(*sizes, strict=True)
+    ]
+    return {
+        "computed": statistics.fmean(each.p3 for each in computed),
+        "data_parallel": statistics.fmean(each.data_parallel for each in computed),
+    }
 
 
 def moved_bytes(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -52,10 +52,10 @@ def prepared(name: str, data: Path) -> Path:
 
 
 def partitioner_named(name: str) -> Any:
-    from gnnscale.partition.edge_cut import EdgeCut
+    from gnnscale.partition.edge_cut.best_installed import EdgeCut
+    from gnnscale.partition.edge_cut.metis import Metis
+    from gnnscale.partition.edge_cut.mtkahypar import MtKaHyPar
     from gnnscale.partition.hierarchical import Hierarchical
-    from gnnscale.partition.metis import Metis
-    from gnnscale.partition.mtkahypar import MtKaHyPar
 
     known = {each.algorithm: each for each in (EdgeCut, Metis, MtKaHyPar)}
     if name in known:
@@ -68,7 +68,7 @@ def work(options: argparse.Namespace) -> None:
     import numpy as np
 
     from gnnscale.graph import Graph
-    from gnnscale.partition.balance import balances
+    from gnnscale.partition.edge_cut.balance import balances
 
     graph = Graph.open(options.store[0])
     partitioner = partitioner_named(options.worker)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.graph import Graph
 from gnnscale.partition.by_id import mixed
-from gnnscale.partition.edge_cut import CUTTERS, chosen_cutter, cut, forecast_cut
+from gnnscale.partition.edge_cut.best_installed import CUTTERS, chosen_cutter, cut, forecast_cut
 from gnnscale.partition.nvlink import disjoint_cliques, links_of
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import Parts

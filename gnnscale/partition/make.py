@@ -12,14 +12,14 @@ from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.errors import shown
 from gnnscale.graph import Graph, GraphError
 from gnnscale.hardware import find_machine
-from gnnscale.partition.checks import problem_of
-from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
-from gnnscale.partition.identity import Identity, identify, partition_place
-from gnnscale.partition.part_store import write_part
+from gnnscale.partition.figures.examine import Measured, Predicted, examine, examine_bytes
+from gnnscale.partition.figures.peak import PeakMemory, watch_peak
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig
 from gnnscale.partition.parts import Parts
-from gnnscale.partition.peak import PeakMemory, watch_peak
-from gnnscale.partition.storage import (
+from gnnscale.partition.storage.checks import problem_of
+from gnnscale.partition.storage.identity import Identity, identify, partition_place
+from gnnscale.partition.storage.part_store import write_part
+from gnnscale.partition.storage.store import (
     JSON_FILE,
     NPZ_FILE,
     Partition,

@@ -18,7 +18,7 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.ops import keep_freed_memory
-from gnnscale.partition.storage import Partition
+from gnnscale.partition.storage.store import Partition
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
 from gnnscale.plan.device_plan import apportion
@@ -210,7 +210,7 @@ def _open(
     devices = config.device_plan.parsed()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
     partition = open_partition(artefacts or _divide(config, graph, group), graph)
-    order = checked_order(config, graph, partition)
+    order = _checked_order(config, graph, partition)
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     columns = None if partition is None or group.size == 1 else partition.parts.columns
@@ -230,11 +230,7 @@ def _open(
     backend = open_backend(
         device, HostParts(graph=graph, model=trained, sampler=sampler, loader=loader)
     )
-    exchange: Exchange | None = None
-    if split is not None:
-        exchange = split.exchange(loader)
-    elif config.exchange is not None:
-        exchange = config.exchange.open(group.with_own_connections(), graph)
+    exchange = _open_exchange(config, split, loader, graph, group)
     collective = shared_collective(devices)
     synchronizer = Synchronizer(trained, backend, group, own_collective=collective is not None)
     optimizer = config.optimizer.build(trained)
@@ -265,7 +261,18 @@ def _open(
     )
 
 
-def checked_order(config: TrainConfig, graph: Graph, partition: Partition | None) -> CheckedOrder:
+def _open_exchange(
+    config: TrainConfig, split: SplitRun | None, loader: FeatureLoader, graph: Graph, group: Group
+) -> Exchange | None:
+    """Return what devices trade between loading and transfer: P3's, the user's, or nothing."""
+    if split is not None:
+        return split.exchange(loader)
+    if config.exchange is None:
+        return None
+    return config.exchange.open(group.with_own_connections(), graph)
+
+
+def _checked_order(config: TrainConfig, graph: Graph, partition: Partition | None) -> CheckedOrder:
     """Return the order of the run; its first epoch is looked at before any device starts."""
     train_idx = labelled_vertices(graph, "train")
     num_devices = len(config.device_plan.devices)

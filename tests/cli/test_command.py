@@ -17,7 +17,7 @@ import torch
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
-from gnnscale.partition.apart import is_installed
+from gnnscale.partition.edge_cut.apart import is_installed
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
 TINY = (

@@ -32,7 +32,7 @@ from gnnscale.partition import (
     write_parts,
 )
 from gnnscale.partition import make as module
-from gnnscale.partition.peak import note_child
+from gnnscale.partition.figures.peak import note_child
 
 
 def make(config: PartitionerConfig, graph: Graph, num_parts: int = 3, **options: Any) -> Path:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import copying_device  # noqa: F401
 import pytest
 import torch
 from hydra import compose
+from losses import Losses
 from omegaconf import DictConfig
 
 from gnnscale.config import typed
@@ -121,22 +121,6 @@ FEW = {"copying_x2", "cpu_x2_uneven", "hybrid", "hybrid_rebalanced", "cpu_x4", "
 
 def planted(model: str) -> list[str]:
     return [*COMMON, *PLANTED, f"model={model}", "model.hidden=16"]
-
-
-class Losses:
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-
-    def started(self, run: Any) -> None: ...
-
-    def stepped(self, record: Any) -> None:
-        self.steps.append(record.loss)
-
-    def traced(self, spans: Any) -> None: ...
-
-    def trained(self) -> None: ...
-
-    def finished_epoch(self, record: Any) -> None: ...
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hydra import compose
+from losses import Losses
 from omegaconf import DictConfig
 from same_seeds import OfParts
 
@@ -43,22 +44,6 @@ def owners(config: TrainConfig, num_parts: int) -> Any:
     assert isinstance(found, Parts)
     assert found.owner is not None
     return found.owner
-
-
-class Losses:
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-
-    def started(self, run: Any) -> None: ...
-
-    def stepped(self, record: Any) -> None:
-        self.steps.append(record.loss)
-
-    def traced(self, spans: Any) -> None: ...
-
-    def trained(self) -> None: ...
-
-    def finished_epoch(self, record: Any) -> None: ...
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -13,7 +13,7 @@ from pathlib import Path
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import read_meta
 from gnnscale.partition.make import make_partition
-from gnnscale.partition.storage import Partition, read_partition
+from gnnscale.partition.storage.store import Partition, read_partition
 from gnnscale.runtime.settings import TrainConfig
 
 __all__ = [

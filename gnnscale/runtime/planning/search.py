@@ -9,6 +9,7 @@ from typing import Any
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
+from gnnscale.model.layer import GraphLayer
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
@@ -125,7 +126,7 @@ class PlanSearch:
             [workload.size(num_seeds) for workload, num_seeds in pairs],
             widths=self._workloads[0].widths,
             feature_bytes=self._workloads[0].feature_bytes,
-            num_first_weights=sum(each.numel() for each in self._first.parameters()),
+            num_first_weights=_num_weights(self._first),
             id_bytes=self._id_bytes,
         )
 
@@ -188,3 +189,8 @@ class PlanSearch:
         by_rates = predict(self.plan, self._workloads, self._platform)
         found = predict(self.plan, self._workloads, self._platform, correction=correction)
         return found if correction is None else replace(found, by_rates_s=by_rates.step_s)
+
+
+def _num_weights(layer: GraphLayer) -> int:
+    """Return the elements of a layer's weights, biases aside: W¹ is what P3 splits."""
+    return sum(each.numel() for each in layer.parameters() if each.dim() > 1)

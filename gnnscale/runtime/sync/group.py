@@ -74,15 +74,11 @@ class Group:
             dist.recv(values, 0, group=self.connections)
             return
         parts = [torch.empty_like(values) for _ in peers]
-        arriving = [
-            dist.irecv(part, peer, group=self.connections)
-            for part, peer in zip(parts, peers, strict=True)
-        ]
-        for part, request in zip(parts, arriving, strict=True):
-            _wait(request)
+        arriving = [self.start_receiving(*pair) for pair in zip(parts, peers, strict=True)]
+        for part, work in zip(parts, arriving, strict=True):
+            self.finish([work])
             values += part
-        for request in [dist.isend(values, peer, group=self.connections) for peer in peers]:
-            _wait(request)
+        self.finish([self.start_sending(values, peer) for peer in peers])
 
     def broadcast(self, content: bytes | None) -> bytes:
         """Return what rank 0 passes; the others pass None."""
@@ -145,15 +141,14 @@ class Group:
 
     def _trade_with_peers(self, parts: Sequence[Tensor], given: Sequence[Tensor]) -> None:
         """Send and receive what is not empty, all at once."""
-        requests = []
+        works = []
+        sent = [part.contiguous() for part in parts]
         for peer in (rank for rank in range(self.size) if rank != self.rank):
             if given[peer].numel():
-                requests.append(dist.irecv(given[peer], peer, group=self.connections))
-            if parts[peer].numel():
-                sent = parts[peer].contiguous()
-                requests.append(dist.isend(sent, peer, group=self.connections))
-        for request in requests:
-            _wait(request)
+                works.append(self.start_receiving(given[peer], peer))
+            if sent[peer].numel():
+                works.append(self.start_sending(sent[peer], peer))
+        self.finish(works)
 
     def start_sending(self, values: Tensor, peer: int) -> dist.Work:
         """Begin to send ``values``, contiguous and kept until ``finish``, to rank ``peer``."""
@@ -250,11 +245,6 @@ def _until_left(group: Group) -> Iterator[Group]:
         yield group
     finally:
         dist.destroy_process_group()
-
-
-def _wait(request: dist.Work | None) -> None:
-    assert request is not None  # this process is part of the group
-    request.wait()
 
 
 @contextmanager

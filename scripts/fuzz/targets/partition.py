@@ -26,10 +26,10 @@ from gnnscale.partition import (
     make_partition,
     read_partition,
 )
-from gnnscale.partition.edges import cut_matrix
-from gnnscale.partition.figures import Predicted
-from gnnscale.partition.identity import identify
-from gnnscale.partition.storage import write_partition
+from gnnscale.partition.figures.edges import cut_matrix
+from gnnscale.partition.figures.examine import Predicted
+from gnnscale.partition.storage.identity import identify
+from gnnscale.partition.storage.store import write_partition
 
 from ..case import Input, Outcome, case_rng
 from ..verdict import WrongResultError, guarded, strange_files

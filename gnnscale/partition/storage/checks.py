@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from gnnscale.config import printable
 from gnnscale.errors import shown
 from gnnscale.graph import Graph, GraphError
-from gnnscale.partition.figures import PartFigures, PartitionFigures
-from gnnscale.partition.identity import Divided
+from gnnscale.partition.figures.examine import PartFigures, PartitionFigures
 from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
+from gnnscale.partition.storage.identity import Divided
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["check_figures", "problem_of"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.partition.peak import PeakMemory, note_child, watch_peak
+from gnnscale.partition.figures.peak import PeakMemory, note_child, watch_peak
 
 #: Counters of the kernel lag behind by some pages for each core.
 SLACK = 8 << 20

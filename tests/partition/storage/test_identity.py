@@ -12,7 +12,7 @@ import pytest
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import Hash, PartitionerConfig, Random
-from gnnscale.partition.identity import Identity, describe, identify, partition_place
+from gnnscale.partition.storage.identity import Identity, describe, identify, partition_place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,11 +23,11 @@ from gnnscale.files import write_atomically
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import ArrayEntry
 from gnnscale.npy import NpyError, read_header
-from gnnscale.partition.checks import check_figures, problem_of
-from gnnscale.partition.figures import PartitionFigures
-from gnnscale.partition.identity import FORMAT_VERSION, Divided, Identity, describe
+from gnnscale.partition.figures.examine import PartitionFigures
 from gnnscale.partition.partitioner import MAX_PARTS
 from gnnscale.partition.parts import Parts
+from gnnscale.partition.storage.checks import check_figures, problem_of
+from gnnscale.partition.storage.identity import FORMAT_VERSION, Divided, Identity, describe
 from gnnscale.plain_records import record_from
 
 __all__ = [

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph, GraphError
-from gnnscale.partition import edges
-from gnnscale.partition.edges import cut_matrix, halo_sizes, num_passes
+from gnnscale.partition.figures import edges
+from gnnscale.partition.figures.edges import cut_matrix, halo_sizes, num_passes
 
 
 @st.composite

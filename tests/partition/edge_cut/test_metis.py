@@ -8,10 +8,10 @@ import pytest
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition import metis
-from gnnscale.partition.balance import balances
-from gnnscale.partition.metis import Metis
-from gnnscale.partition.undirected import make_undirected
+from gnnscale.partition.edge_cut import metis
+from gnnscale.partition.edge_cut.balance import balances
+from gnnscale.partition.edge_cut.metis import Metis
+from gnnscale.partition.edge_cut.undirected import make_undirected
 
 OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnscale.graph import Graph, GraphError
-from gnnscale.partition.undirected import make_undirected
+from gnnscale.partition.edge_cut.undirected import make_undirected
 
 MakeGraph = Callable[..., Graph]
 

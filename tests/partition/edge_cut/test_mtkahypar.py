@@ -8,10 +8,10 @@ import pytest
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition import apart, multilevel
-from gnnscale.partition.balance import balances
-from gnnscale.partition.mtkahypar import MtKaHyPar, cut_by_mtkahypar
-from gnnscale.partition.undirected import make_undirected
+from gnnscale.partition.edge_cut import apart, multilevel
+from gnnscale.partition.edge_cut.balance import balances
+from gnnscale.partition.edge_cut.mtkahypar import MtKaHyPar, cut_by_mtkahypar
+from gnnscale.partition.edge_cut.undirected import make_undirected
 
 OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.graph import Graph, GraphError
+from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Undirected", "make_undirected"]
 
@@ -60,7 +61,7 @@ def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
     weights = np.zeros((graph.num_vertices, 3), np.int64)
     weights[:, 0] = 1
     np.subtract(graph.indptr[1:], graph.indptr[:-1], out=weights[:, 1])
-    weights[graph.train_idx, 2] = 1
+    weights[labelled_vertices(graph, "train"), 2] = 1
     notes = []
     if lists.num_loops or lists.num_duplicates:
         notes.append(

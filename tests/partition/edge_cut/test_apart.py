@@ -17,8 +17,8 @@ import pytest
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition import apart
-from gnnscale.partition.apart import (
+from gnnscale.partition.edge_cut import apart
+from gnnscale.partition.edge_cut.apart import (
     PROGRAM,
     TOOLS,
     combined,

@@ -9,9 +9,9 @@ import pytest
 
 from gnnscale.graph import Graph, GraphError
 from gnnscale.partition import UNREACHED, Parts
-from gnnscale.partition.checks import check_figures, problem_of
-from gnnscale.partition.figures import Measured, Predicted, examine
-from gnnscale.partition.identity import describe
+from gnnscale.partition.figures.examine import Measured, Predicted, examine
+from gnnscale.partition.storage.checks import check_figures, problem_of
+from gnnscale.partition.storage.identity import describe
 
 OWNER = np.array([0, 0, 1, 1, -1], np.int16)
 HOPS = np.array([[0, 0, 1, 1, 255], [1, 255, 0, 0, 255]], np.uint8)
@@ -68,7 +68,7 @@ def test_what_is_as_it_should_be(graph: Graph) -> None:
 def test_what_is_not(
     graph: Graph, fields: Any, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnnscale.partition.checks._SLICE_VERTICES", 2)
+    monkeypatch.setattr("gnnscale.partition.storage.checks._SLICE_VERTICES", 2)
     assert problem in (problem_of(parts(**fields), graph) or "")
 
 

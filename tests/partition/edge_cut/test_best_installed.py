@@ -7,14 +7,14 @@ import pytest
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition import edge_cut, metis
-from gnnscale.partition.edge_cut import EdgeCut, chosen_cutter
+from gnnscale.partition.edge_cut import best_installed, metis
+from gnnscale.partition.edge_cut.best_installed import EdgeCut, chosen_cutter
 
 OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *tools: str) -> None:
-    for module in (edge_cut, metis):
+    for module in (best_installed, metis):
         monkeypatch.setattr(module, "is_installed", lambda name: name in tools)
 
 

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from gnnscale.graph import Graph
-from gnnscale.partition import P3, UNREACHED, PartitionFigures, Parts, Random, figures
-from gnnscale.partition.figures import Measured, PartFigures, Predicted, examine, examine_bytes
+from gnnscale.partition import P3, UNREACHED, PartitionFigures, Parts, Random
+from gnnscale.partition.figures.examine import (
+    Measured,
+    PartFigures,
+    Predicted,
+    examine,
+    examine_bytes,
+)
 
 MEASURED = Measured(seconds=2.0, peak_rss_bytes=None)
 PREDICTED = Predicted(seconds=1.0, peak_rss_bytes=7)
@@ -70,7 +76,7 @@ def test_slices_change_nothing(
         num_hops=1,
     )
     whole = [looked_at(graph, each) for each in (parts, reached)]
-    monkeypatch.setattr(figures, "_SLICE_VERTICES", 7)
+    monkeypatch.setattr("gnnscale.partition.figures.examine._SLICE_VERTICES", 7)
     assert [looked_at(graph, each) for each in (parts, reached)] == whole
 
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.apart import TOOLS, is_installed, require
-from gnnscale.partition.balance import LIMITS
-from gnnscale.partition.cost import forecast_metis, forecast_mtkahypar
-from gnnscale.partition.metis import cut_by_metis, metis_tool
-from gnnscale.partition.mtkahypar import cut_by_mtkahypar
+from gnnscale.partition.edge_cut.apart import TOOLS, is_installed, require
+from gnnscale.partition.edge_cut.balance import LIMITS
+from gnnscale.partition.edge_cut.cost import forecast_metis, forecast_mtkahypar
+from gnnscale.partition.edge_cut.metis import cut_by_metis, metis_tool
+from gnnscale.partition.edge_cut.mtkahypar import cut_by_mtkahypar
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import Parts
 

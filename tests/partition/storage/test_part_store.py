@@ -202,7 +202,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(
     def full(*given: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "features.npy"))
 
-    monkeypatch.setattr("gnnscale.partition.part_store._write_rows", full)
+    monkeypatch.setattr("gnnscale.partition.storage.part_store._write_rows", full)
     with pytest.raises(GraphError, match="cannot be written, No space left"):
         write_part(graph, parts, 0, tmp_path / "part")
     assert list(tmp_path.iterdir()) == []

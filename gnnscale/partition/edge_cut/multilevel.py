@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.partition.balance import Improved
-from gnnscale.partition.undirected import Undirected
+from gnnscale.partition.edge_cut.balance import Improved
+from gnnscale.partition.edge_cut.undirected import Undirected
 
 __all__ = [
     "NUM_STARTS",

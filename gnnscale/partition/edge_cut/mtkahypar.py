@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
-from gnnscale.partition.apart import partition_apart, require
-from gnnscale.partition.balance import LIMITS, balances, max_weights
-from gnnscale.partition.cost import forecast_mtkahypar
-from gnnscale.partition.multilevel import Level, cut_multilevel
+from gnnscale.partition.edge_cut.apart import partition_apart, require
+from gnnscale.partition.edge_cut.balance import LIMITS, balances, max_weights
+from gnnscale.partition.edge_cut.cost import forecast_mtkahypar
+from gnnscale.partition.edge_cut.multilevel import Level, cut_multilevel
+from gnnscale.partition.edge_cut.undirected import make_undirected
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import Parts
-from gnnscale.partition.undirected import make_undirected
 
 __all__ = ["MtKaHyPar", "cut_by_mtkahypar"]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gnnscale.graph import Graph
-from gnnscale.partition.multilevel import NUM_STARTS, SMALL_EDGES, edge_budget, num_cycles
+from gnnscale.partition.edge_cut.multilevel import NUM_STARTS, SMALL_EDGES, edge_budget, num_cycles
 from gnnscale.partition.partitioner import Forecast
 
 __all__ = ["forecast_metis", "forecast_mtkahypar", "one_way_share"]

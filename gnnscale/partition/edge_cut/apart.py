@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.errors import one_line
-from gnnscale.partition.peak import note_child
+from gnnscale.partition.figures.peak import note_child
 
 __all__ = ["PROGRAM", "TOOLS", "Apart", "is_installed", "partition_apart", "require"]
 
@@ -43,7 +43,7 @@ _RESOLUTION = 100
 #: that it happens to run in.
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from gnnscale.partition.apart import begin; begin(sys.argv[2:])"
+    "from gnnscale.partition.edge_cut.apart import begin; begin(sys.argv[2:])"
 )
 #: How far Mt-KaHyPar may leave its one combined weight out of balance.
 _EPSILON = 0.03

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
-from gnnscale.partition.edges import MAX_SEEN_BYTES, cut_matrix, halo_sizes, num_passes
+from gnnscale.partition.figures.edges import MAX_SEEN_BYTES, cut_matrix, halo_sizes, num_passes
 from gnnscale.partition.parts import UNREACHED, Parts
 from gnnscale.progress import track
 from gnnscale.sampler.seed_order import labelled_vertices

@@ -12,9 +12,9 @@ import pytest
 
 from gnnscale.graph import Graph, GraphError
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts
-from gnnscale.partition.figures import Measured, Predicted, examine
-from gnnscale.partition.identity import Identity, describe
-from gnnscale.partition.storage import (
+from gnnscale.partition.figures.examine import Measured, Predicted, examine
+from gnnscale.partition.storage.identity import Identity, describe
+from gnnscale.partition.storage.store import (
     JSON_FILE,
     NPZ_FILE,
     read_meta,

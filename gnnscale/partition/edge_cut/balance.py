@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.partition.undirected import Undirected
+from gnnscale.partition.edge_cut.undirected import Undirected
 
 __all__ = ["LIMITS", "Improved", "balances", "improve", "max_weights"]
 

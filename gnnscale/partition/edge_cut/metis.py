@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.apart import TOOLS, is_installed, partition_apart
-from gnnscale.partition.balance import LIMITS, balances, improve, max_weights
-from gnnscale.partition.cost import forecast_metis
+from gnnscale.partition.edge_cut.apart import TOOLS, is_installed, partition_apart
+from gnnscale.partition.edge_cut.balance import LIMITS, balances, improve, max_weights
+from gnnscale.partition.edge_cut.cost import forecast_metis
+from gnnscale.partition.edge_cut.undirected import Undirected, make_undirected
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import Parts
-from gnnscale.partition.undirected import Undirected, make_undirected
 
 __all__ = ["Metis", "cut_by_metis"]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from gnnscale.graph import Graph
-from gnnscale.partition import multilevel
-from gnnscale.partition.balance import balances, max_weights
-from gnnscale.partition.multilevel import Level, cut_multilevel, edge_budget, num_cycles
-from gnnscale.partition.undirected import Undirected, make_undirected
+from gnnscale.partition.edge_cut import multilevel
+from gnnscale.partition.edge_cut.balance import balances, max_weights
+from gnnscale.partition.edge_cut.multilevel import Level, cut_multilevel, edge_budget, num_cycles
+from gnnscale.partition.edge_cut.undirected import Undirected, make_undirected
 
 
 def in_turn(level: Level, weights: Any = None) -> Any:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gnnscale.graph import Graph
-from gnnscale.partition.balance import balances, improve, max_weights
-from gnnscale.partition.undirected import make_undirected
+from gnnscale.partition.edge_cut.balance import balances, improve, max_weights
+from gnnscale.partition.edge_cut.undirected import make_undirected
 
 WEIGHTS = np.array([[1, 4, 1]] * 10)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnscale.graph import Graph
-from gnnscale.partition.cost import forecast_metis, forecast_mtkahypar, one_way_share
+from gnnscale.partition.edge_cut.cost import forecast_metis, forecast_mtkahypar, one_way_share
 
 
 def test_one_way_edges_are_counted_in_a_sample(

@@ -17,8 +17,8 @@ from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import DEGREES, PART_FORMAT_VERSION
-from gnnscale.partition.identity import describe
 from gnnscale.partition.parts import UNREACHED, Parts
+from gnnscale.partition.storage.identity import describe
 from gnnscale.progress import track
 from gnnscale.sampler.seed_order import labelled_vertices
 

@@ -1,0 +1,1 @@
+"""Few edges between parts: Mt-KaHyPar, METIS, and what both need."""

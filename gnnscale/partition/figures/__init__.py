@@ -1,0 +1,1 @@
+"""What a partition is like, and what it took: cuts, balances, replicas, memory."""
