@@ -160,7 +160,7 @@ py::tuple refine_parts(const py::object& indptr, const py::object& indices,
       check_below(owners.data, owners.size, parts, "owner", threads);
       check_below(names.data, names.size, count, "labels", threads);
       made = refine(given.graph(), {most.data, parts}, {names.data, count}, rounds, owners.data,
-                    threads);
+                    threads, Signals());
     }
     return py::make_tuple(made.cut_before, made.cut_balanced, made.cut, made.within);
   });
@@ -182,7 +182,8 @@ py::tuple clusters(const py::object& indptr, const py::object& indices,
     {
       NoGil released;
       given.check(1);
-      count = find_clusters(given.graph(), most.data, rounds, owners.data, labels.data.get());
+      count = find_clusters(given.graph(), most.data, rounds, owners.data, labels.data.get(),
+                            Signals());
     }
     return py::make_tuple(to_numpy(std::move(labels)), count);
   });

@@ -68,8 +68,9 @@ template <typename Vertex>
 class Clustering {
  public:
   Clustering(const WeightedGraph<Vertex>& graph, const int64_t* most, const int32_t* owner,
-             int32_t* labels)
+             int32_t* labels, const Poll& poll)
       : graph_(graph),
+        poll_(poll),
         width_(graph.num_weights),
         most_(most),
         owner_(owner),
@@ -84,6 +85,7 @@ class Clustering {
   int64_t propagate(const std::vector<int32_t>& order) {
     int64_t moved = 0;
     for (const int32_t v : order) {
+      now_and_then();
       const int32_t to = favourite(v, true);
       if (to == kNone || to == labels_[v]) continue;
       move(v, to);
@@ -100,6 +102,7 @@ class Clustering {
     // without neighbours. Within parts only, each part would need one.
     std::vector<int32_t> filled(num_vertices() + 1, kNone);
     for (const int32_t v : order) {
+      now_and_then();
       if (sizes[v] != 1 || labels_[v] != v) continue;
       const int32_t liked = favourite(v, false);
       int32_t& open = filled[liked == kNone ? num_vertices() : liked];
@@ -123,7 +126,12 @@ class Clustering {
   }
 
  private:
+  static constexpr uint64_t kPolled = 256;  // vertices
+
   int64_t num_vertices() const { return graph_.lists.num_vertices; }
+  void now_and_then() {
+    if (poll_ && ++num_seen_ % kPolled == 0) poll_();
+  }
   bool allowed(int64_t v, int64_t u) const { return owner_ == nullptr || owner_[v] == owner_[u]; }
   bool fits(int64_t v, int32_t cluster) const {
     for (int64_t c = 0; c < width_; ++c) {
@@ -160,6 +168,8 @@ class Clustering {
   }
 
   const WeightedGraph<Vertex>& graph_;
+  const Poll& poll_;
+  uint64_t num_seen_ = 0;
   int64_t width_;
   const int64_t* most_;
   const int32_t* owner_;
@@ -197,8 +207,8 @@ void for_clusters(const WeightedGraph<Vertex>& graph, const int32_t* labels, con
 
 template <typename Vertex>
 int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* most, int64_t num_rounds,
-                      const int32_t* owner, int32_t* labels) {
-  Clustering<Vertex> clustering(graph, most, owner, labels);
+                      const int32_t* owner, int32_t* labels, const Poll& poll) {
+  Clustering<Vertex> clustering(graph, most, owner, labels, poll);
   const std::vector<int32_t> order = low_degrees_first(graph.lists);
   for (int64_t round = 0; round < num_rounds; ++round) {
     if (clustering.propagate(order) == 0) break;
@@ -253,9 +263,9 @@ Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64
 }
 
 template int64_t find_clusters(const WeightedGraph<int32_t>&, const int64_t*, int64_t,
-                               const int32_t*, int32_t*);
+                               const int32_t*, int32_t*, const Poll&);
 template int64_t find_clusters(const WeightedGraph<int64_t>&, const int64_t*, int64_t,
-                               const int32_t*, int32_t*);
+                               const int32_t*, int32_t*, const Poll&);
 template Coarse contract(const WeightedGraph<int32_t>&, const int32_t*, int64_t, int64_t, int);
 template Coarse contract(const WeightedGraph<int64_t>&, const int32_t*, int64_t, int64_t, int);
 

@@ -55,11 +55,12 @@ template <typename Vertex>
 class Refinement {
  public:
   Refinement(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
-             int32_t* owner, int num_threads)
+             int32_t* owner, int num_threads, const Poll& poll)
       : graph_(graph),
         num_parts_(limits.num_parts),
         owner_(owner),
         num_threads_(num_threads),
+        poll_(poll),
         loads_(graph, limits, owner),
         units_(graph, together, owner),
         connection_(limits.num_parts) {}
@@ -69,7 +70,7 @@ class Refinement {
   int64_t cut() const {
     const int64_t num_vertices = graph_.lists.num_vertices;
     std::vector<int64_t> sums(num_vertices / kGrain + 1);
-    parallel_for(num_vertices, kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    parallel_for(num_vertices, kGrain, num_threads_, poll_, [&](int64_t begin, int64_t end) {
       int64_t sum = 0;
       for (int64_t v = begin; v < end; ++v) {
         for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
@@ -94,6 +95,7 @@ class Refinement {
       });
       bool moved = false;
       for (const Move& move : moves) {
+        if (poll_) poll_();
         find(move.unit, &connection_);
         const Move now = best_relief(move.unit, connection_);
         if (now.to < 0 || (!any && now.score < worse(move.score))) continue;
@@ -113,6 +115,7 @@ class Refinement {
     const std::vector<Move> moves = found(
         [&](int64_t unit, const Connection& connection) { return best_gain(unit, connection); });
     for (const Move& move : moves) {
+      if (poll_) poll_();
       find(move.unit, &connection_);
       const Move now = best_gain(move.unit, connection_);
       if (now.to < 0) continue;
@@ -142,7 +145,7 @@ class Refinement {
   template <typename Best>
   std::vector<Move> found(const Best& best) const {
     std::vector<std::vector<Move>> chunks(units_.size() / kGrain + 1);
-    parallel_for(units_.size(), kGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    parallel_for(units_.size(), kGrain, num_threads_, poll_, [&](int64_t begin, int64_t end) {
       Connection connection(num_parts_);
       for (int64_t unit = begin; unit < end; ++unit) {
         if (units_.empty(unit)) continue;
@@ -212,6 +215,7 @@ class Refinement {
   int32_t num_parts_;
   int32_t* owner_;
   int num_threads_;
+  const Poll& poll_;
   Loads loads_;
   Units<Vertex> units_;
   Connection connection_;
@@ -222,8 +226,8 @@ class Refinement {
 
 template <typename Vertex>
 Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
-               int64_t num_rounds, int32_t* owner, int num_threads) {
-  Refinement<Vertex> refinement(graph, limits, together, owner, num_threads);
+               int64_t num_rounds, int32_t* owner, int num_threads, const Poll& poll) {
+  Refinement<Vertex> refinement(graph, limits, together, owner, num_threads, poll);
   Refined result;
   result.cut_before = refinement.cut();
   refinement.balance();
@@ -239,8 +243,8 @@ Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const T
 }
 
 template Refined refine(const WeightedGraph<int32_t>&, const Limits&, const Together&, int64_t,
-                        int32_t*, int);
+                        int32_t*, int, const Poll&);
 template Refined refine(const WeightedGraph<int64_t>&, const Limits&, const Together&, int64_t,
-                        int32_t*, int);
+                        int32_t*, int, const Poll&);
 
 }  // namespace gnnscale

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 #include <set>
 #include <string>
 #include <system_error>
@@ -143,30 +144,66 @@ void test_triangles_are_clusters_and_contract() {
   }
 }
 
-// A ring of rings, refined by several threads from parts in turn.
-void test_threads_agree() {
-  constexpr int64_t kVertices = 20000;
+// A ring of rings, whose vertices have two weights each.
+struct Rings {
+  static constexpr int64_t kVertices = 20000;
   std::vector<int64_t> indptr{0}, weights;
   std::vector<int32_t> indices;
-  for (int64_t v = 0; v < kVertices; ++v) {
-    for (const int64_t step : {-50, -1, 1, 50}) {
-      indices.push_back(static_cast<int32_t>((v + step + kVertices) % kVertices));
+
+  Rings() {
+    for (int64_t v = 0; v < kVertices; ++v) {
+      for (const int64_t step : {-50, -1, 1, 50}) {
+        indices.push_back(static_cast<int32_t>((v + step + kVertices) % kVertices));
+      }
+      indptr.push_back(std::ssize(indices));
+      weights.push_back(1);
+      weights.push_back(static_cast<int64_t>(below(draw(2, v), 5)));
     }
-    indptr.push_back(std::ssize(indices));
-    weights.push_back(1);
-    weights.push_back(static_cast<int64_t>(below(draw(2, v), 5)));
   }
-  const WeightedGraph<int32_t> graph{
-      {indptr.data(), indices.data(), kVertices}, nullptr, weights.data(), 2};
-  const std::vector<int64_t> most(8, kVertices * 2 / 3);
+  WeightedGraph<int32_t> graph() const {
+    return {{indptr.data(), indices.data(), kVertices}, nullptr, weights.data(), 2};
+  }
+  static std::vector<int32_t> parts_in_turn(int32_t num_parts) {
+    std::vector<int32_t> owner(kVertices);
+    for (int64_t v = 0; v < kVertices; ++v) owner[v] = static_cast<int32_t>(v % num_parts);
+    return owner;
+  }
+};
+
+void test_threads_agree() {
+  const Rings rings;
+  const std::vector<int64_t> most(8, Rings::kVertices * 2 / 3);
   std::vector<int32_t> first;
   for (const int threads : {1, 2, 4}) {
-    std::vector<int32_t> owner(kVertices);
-    for (int64_t v = 0; v < kVertices; ++v) owner[v] = static_cast<int32_t>(v % 4);
-    const Refined found = refine(graph, {most.data(), 4}, {nullptr, 0}, 5, owner.data(), threads);
+    std::vector<int32_t> owner = Rings::parts_in_turn(4);
+    const Refined found =
+        refine(rings.graph(), {most.data(), 4}, {nullptr, 0}, 5, owner.data(), threads);
     CHECK(found.cut <= found.cut_balanced && found.cut < found.cut_before);
     if (first.empty()) first = owner;
     CHECK(owner == first);
+  }
+}
+
+// In whatever pass the poll throws.
+void test_interrupted() {
+  const Rings rings;
+  const std::vector<int64_t> most(8, Rings::kVertices * 2 / 3);
+  const auto polls_until = [&](int64_t last, int threads) {
+    int64_t num_polls = 0;
+    const Poll poll = [&] {
+      if (++num_polls == last) throw std::bad_alloc();
+    };
+    std::vector<int32_t> labels(Rings::kVertices), owner = Rings::parts_in_turn(4);
+    find_clusters(rings.graph(), most.data(), 2, nullptr, labels.data(), poll);
+    refine(rings.graph(), {most.data(), 4}, {nullptr, 0}, 5, owner.data(), threads, poll);
+    return num_polls;
+  };
+  for (const int threads : {1, 4}) {
+    const int64_t num_polls = polls_until(0, threads);
+    CHECK(num_polls > 2000);
+    for (const int64_t last : {int64_t{1}, int64_t{100}, int64_t{300}, num_polls / 2}) {
+      CHECK_THROWS(polls_until(last, threads), std::bad_alloc);
+    }
   }
 }
 
@@ -183,5 +220,6 @@ int main() {
   test_clusters_move_as_wholes();
   test_triangles_are_clusters_and_contract();
   test_threads_agree();
+  test_interrupted();
   return check_result();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gnnscale/memory.hpp"
+#include "gnnscale/parallel.hpp"
 #include "gnnscale/refine.hpp"
 
 namespace gnnscale {
@@ -16,7 +17,7 @@ namespace gnnscale {
 // null for none, clusters are parts of parts.
 template <typename Vertex>
 int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* most, int64_t num_rounds,
-                      const int32_t* owner, int32_t* labels);
+                      const int32_t* owner, int32_t* labels, const Poll& poll = {});
 
 // The graph of clusters: edges between two of them are one, with the sum of their weights, and so
 // are vertices; edges inside of a cluster are gone. Of the edges that weigh less than `threshold`,

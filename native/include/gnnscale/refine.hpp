@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gnnscale/parallel.hpp"
 #include "gnnscale/undirected.hpp"
 
 namespace gnnscale {
@@ -42,6 +43,6 @@ struct Refined {
 // depend on num_threads. Throws invalid_argument where vertices that move together have two owners.
 template <typename Vertex>
 Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
-               int64_t num_rounds, int32_t* owner, int num_threads);
+               int64_t num_rounds, int32_t* owner, int num_threads, const Poll& poll = {});
 
 }  // namespace gnnscale
