@@ -14,7 +14,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.errors import one_line
+from gnnscale.partition.edge_cut.scratch import scratch_folder
 from gnnscale.partition.figures.peak import note_child
 
 __all__ = ["PROGRAM", "TOOLS", "Apart", "is_installed", "partition_apart", "require"]
@@ -118,8 +118,7 @@ def partition_apart(
     """
     if num_parts == 1 or len(indptr) == 1:
         return Apart(np.zeros(len(indptr) - 1, np.int32), 0)
-    with tempfile.TemporaryDirectory(prefix="gnnscale-apart-") as place:
-        folder = Path(place)
+    with scratch_folder() as folder:
         with _naming_place(folder):
             if tool == "mtkahypar":
                 with (folder / "graph").open("wb") as file:
