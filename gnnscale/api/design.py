@@ -100,17 +100,23 @@ def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Param
         **options: other options of a model, such as ``dropout``.
 
     Raises:
-        ConfigError: the widths are not L - 1, or differ.
+        ConfigError: L is no number of layers, or the widths are not L - 1, or differ.
     """
-    widths = [hidden] * max(L - 1, 0) if isinstance(hidden, int) else list(hidden)
-    if len(widths) != L - 1:
+    if not _is_count(L):
+        raise ConfigError(f"L={shown(L)}: must be a number of layers, at least 1")
+    widths = [hidden] * (L - 1) if _is_count(hidden) else hidden
+    if not isinstance(widths, Sequence) or not all(map(_is_count, widths)) or len(widths) != L - 1:
         raise ConfigError(
-            f"hidden={shown(widths)}: must be one width for each of {L - 1} hidden layers"
+            f"hidden={shown(hidden)}: must be one width for each of {L - 1} hidden layers"
         )
     if len(set(widths)) > 1:
         raise ConfigError(f"hidden={shown(widths)}: hidden layers must have one width")
     width = {"hidden": widths[0]} if widths else {}
     return Parameters(options={"num_layers": L, **width, **options})
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def gnn_computation(
@@ -136,9 +142,17 @@ def gnn_computation(
 def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelConfig]:
     """Build a model of a computation and its parameters (``GNN_Model``).
 
+    Args:
+        computation: of ``gnn_computation``.
+        parameters: of ``gnn_parameters``.
+
     Raises:
         ConfigError: an option is not one of the architecture, or the layer lacks a function.
     """
+    if not isinstance(computation, Computation):
+        raise ConfigError(f"computation={shown(computation)}: must be what gnn_computation returns")
+    if not isinstance(parameters, Parameters):
+        raise ConfigError(f"parameters={shown(parameters)}: must be what gnn_parameters returns")
     architecture = _ARCHITECTURES.get(computation.architecture, "sage")
     known: Choice[ModelConfig] = choose("model", architecture, ModelConfig, parameters.options)
     layer = computation.layer
@@ -161,9 +175,16 @@ def platform_metadata(
         **options: ``split``, the seeds of each device in a mini-batch.
 
     Raises:
-        ConfigError: an option is not allowed.
+        ConfigError: a device is neither a kind nor a mapping, or an option is not allowed.
     """
     if isinstance(devices, str):
         return choose("device_plan", devices, DevicePlanConfig, options)
+    if not isinstance(devices, Sequence) or not all(
+        isinstance(each, (str, Mapping)) for each in devices
+    ):
+        raise ConfigError(
+            f"platform_metadata={shown(devices)}: must be a device plan, or a kind or mapping for "
+            "each device"
+        )
     listed = [each if isinstance(each, str) else dict(each) for each in devices]
     return choose("device_plan", "cpu", DevicePlanConfig, {"devices": listed, **options})

@@ -16,7 +16,7 @@ from gnnscale.errors import shown
 from gnnscale.hardware import usable_cores
 from gnnscale.model.custom import Custom
 
-__all__ = ["Choice", "choose", "compose_run", "name_of"]
+__all__ = ["Choice", "check_made", "choose", "compose_run", "name_of"]
 
 T = TypeVar("T", covariant=True)
 
@@ -43,6 +43,12 @@ class Choice(Generic[T]):
     group: str
     config: T
     values: dict[str, Any]
+
+
+def check_made(argument: str, value: object, group: str) -> None:
+    """Raise a ConfigError unless ``value`` is what the function for ``group`` returns."""
+    if not isinstance(value, Choice) or value.group != group:
+        raise ConfigError(f"{argument}={shown(value)}: must be what {_GIVEN_BY[group]} returns")
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> Choice[Any]:

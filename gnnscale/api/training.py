@@ -17,9 +17,10 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale.api.design import Owners
-from gnnscale.api.options import Choice, choose, compose_run, name_of
+from gnnscale.api.options import Choice, check_made, choose, compose_run, name_of
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset
+from gnnscale.errors import shown
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.files import write_atomically
 from gnnscale.hardware import home
@@ -123,6 +124,14 @@ def start_training(
         WorkerError: a worker failed or died; the message says which and why.
     """
     refuse_while_imported()
+    check_made("model", model, "model")
+    check_made("graph", graph, "dataset")
+    if platform is not None:
+        check_made("platform", platform, "device_plan")
+    if features is not None:
+        check_made("features", features, "features")
+    if partition is not None and not isinstance(partition, Owners):
+        check_made("partition", partition, "partitioner")
     chosen: list[Choice[Any]] = [model, graph]
     chosen += [each for each in (platform, features) if each is not None]
     asked = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
@@ -160,8 +169,11 @@ def save_model(training: Training, path: str | Path) -> None:
         path: the file; ``model.load_state_dict(safetensors.torch.load_file(path))`` reads it.
 
     Raises:
+        ConfigError: there is no training to save.
         OSError: it cannot be written.
     """
+    if not isinstance(training, Training):
+        raise ConfigError(f"training={shown(training)}: must be what start_training returns")
     weights = {name: each.clone() for name, each in training.model.state_dict().items()}
     write_atomically(Path(path), safetensors.torch.save(weights))
 
@@ -187,7 +199,10 @@ def _owned(owners: Owners, dataset: Dataset, num_parts: int) -> Choice[Partition
 def _run_directory(folder: Path, line: str) -> Iterator[None]:
     """Make ``folder``, log to a file in it, and take it away where no run began."""
     new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"directory={folder}: {error.strerror}") from None
     log = logging.getLogger("gnnscale")
     file = logging.FileHandler(folder / "train.log", delay=True)
     file.setFormatter(logging.Formatter(line))

@@ -100,6 +100,22 @@ def test_partitions_and_features() -> None:
             lambda: api.gnn_parameters(2, [16, 16]),
             r"hidden=\[16, 16\]: must be one width for each of 1 hidden layers",
         ),
+        (lambda: api.gnn_parameters("2", 16), r"^L=2: must be a number of layers"),  # type: ignore[arg-type]
+        (lambda: api.gnn_parameters(0, 16), r"^L=0: must be a number of layers, at least 1"),
+        (lambda: api.gnn_parameters(True, 16), r"^L=True: must be a number of layers"),
+        (lambda: api.gnn_parameters(2, None), r"^hidden=None: must be one width for each of 1"),  # type: ignore[arg-type]
+        (lambda: api.gnn_parameters(2, 0), r"^hidden=0: must be one width for each of 1 hidden"),
+        (lambda: api.gnn_parameters(3, "88"), r"^hidden=88: must be one width for each of 2"),  # type: ignore[arg-type]
+        (
+            lambda: api.gnn_model(None, api.gnn_parameters(2, 8)),  # type: ignore[arg-type]
+            "^computation=None: must be what gnn_computation returns",
+        ),
+        (
+            lambda: api.gnn_model(api.gnn_computation("GCN"), None),  # type: ignore[arg-type]
+            "^parameters=None: must be what gnn_parameters returns",
+        ),
+        (lambda: api.platform_metadata([3]), r"^platform_metadata=\[3\]: must be a device plan"),  # type: ignore[list-item]
+        (lambda: api.platform_metadata(None), "^platform_metadata=None: must be a device plan"),  # type: ignore[arg-type]
         (
             lambda: api.gnn_parameters(3, [16, 8]),
             r"hidden=\[16, 8\]: hidden layers must have one width",

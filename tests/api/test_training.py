@@ -168,6 +168,9 @@ def test_the_programs_own_log_gets_what_it_asks_for(train: Train) -> None:
         ({"epochs": 0}, "epochs=0: must be at least 1"),
         ({"options": {"sampler.fanouts": [5]}}, r"sampler: picks neighbours for 1 layers, but"),
         ({"options": {"runtime.checkpoint": False}}, r"runtime\.checkpoint=false: the trained"),
+        ({"partition": "hash"}, "^partition=hash: must be what graph_partition returns"),
+        ({"features": "host"}, "^features=host: must be what feature_storing returns"),
+        ({"directory": "/proc/nowhere"}, "^directory=/proc/nowhere: No such file or directory"),
         ({"resume": "nowhere"}, "resume=nowhere: not a run directory"),
         (
             {"partition": api.Owners(function=lambda graph, parts: np.zeros(3, int))},
@@ -193,6 +196,23 @@ def test_errors_are_one_line_and_leave_nothing(
         train(**given)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "outputs").exists()
+
+
+def test_what_other_functions_make_is_asked_for(
+    graph: api.Choice[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong: Any = None
+    model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
+    with pytest.raises(ConfigError, match=r"^model=None: must be what gnn_model returns"):
+        api.start_training(wrong, graph)
+    with pytest.raises(ConfigError, match=r"^graph=.*: must be what load_input_graph returns"):
+        api.start_training(model, wrong or model)
+    with pytest.raises(ConfigError, match=r"^platform=cpu: must be what platform_metadata returns"):
+        api.start_training(model, graph, wrong or "cpu")
+    with pytest.raises(ConfigError, match=r"^training=None: must be what start_training returns"):
+        api.save_model(wrong, "weights.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> None:
