@@ -89,7 +89,7 @@ def cut_by_metis(
     most = max_weights(undirected.weights, shares, limits)
     found = improve(undirected, answer.owner, most, num_rounds=0, num_threads=num_threads)
     constraints = "several constraints, by DGL" if tool == "dgl" else "one constraint, by pymetis"
-    held = f"{answer.peak_bytes / 1e6:,.0f} MB"
+    held = f"{answer.peak_bytes / 2**20:,.0f} MiB"
     notes = [*undirected.notes, f"METIS with {constraints}; its process held {held}"]
     if moved := int((found.owner != answer.owner).sum()):
         notes.append(f"moved for balance: {moved:,} vertices")

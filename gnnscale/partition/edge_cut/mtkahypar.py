@@ -77,7 +77,7 @@ def cut_by_mtkahypar(
         return owner
 
     found = cut_multilevel(undirected, most, cut, num_threads=num_threads)
-    notes = [*undirected.notes, f"Mt-KaHyPar's process held {max(peaks) / 1e6:,.0f} MB"]
+    notes = [*undirected.notes, f"Mt-KaHyPar's process held {max(peaks) / 2**20:,.0f} MiB"]
     if not found.within:
         largest = max(balances(undirected.weights, found.owner, len(shares)))
         notes.append(f"no closer balance was found than {largest:.3f}")
