@@ -22,7 +22,7 @@ TINY = (
 Command = Callable[..., str]
 
 # Building takes a minute or two, in which nothing else is to be expected from a test.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.wheel, pytest.mark.timeout(900)]
 
 
 def pip(*arguments: object) -> None:

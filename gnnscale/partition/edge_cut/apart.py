@@ -46,7 +46,7 @@ PROGRAM = (
     "from gnnscale.partition.edge_cut.apart import begin; begin(sys.argv[2:])"
 )
 #: How far Mt-KaHyPar may leave its one combined weight out of balance.
-_EPSILON = 0.03
+_EPSILON = 0.01
 #: Of Linux's prctl.
 _PR_SET_PDEATHSIG = 1
 

@@ -79,7 +79,7 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
     if edges <= SMALL_EDGES:
         library += int(_MTKAHYPAR_BYTES * math.sqrt(edges))
         more = max(library, levels, scratch)
-        seconds = NUM_STARTS * (_MTKAHYPAR_S * math.sqrt(edges) + _CYCLE_S * cycles)
+        seconds = NUM_STARTS * (_MTKAHYPAR_S * math.sqrt(edges) + 2 * _CYCLE_S * cycles)
     else:
         more = max(library + levels, scratch)
         seconds = _LARGE_CYCLE_S * cycles

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.partition.edge_cut.balance import Improved
+from gnnscale.partition.edge_cut.balance import Improved, improve
 from gnnscale.partition.edge_cut.undirected import Undirected
 
 __all__ = [
@@ -98,8 +98,9 @@ def cut_multilevel(
 
     A small graph is cut as it is, a large one once it is coarse enough. Then cycles: clusters
     inside of the parts, and parts refined from the coarsest graph back to the graph. Parts of
-    coarse graphs may be too heavy by the heaviest vertex. Large graphs get one cycle, small ones
-    two starts and up to eight cycles from each, of which the best counts.
+    coarse graphs may be too heavy by the heaviest vertex. Large graphs get one cycle. Small ones
+    get two cuts to start from, each as it is and balanced at once, and up to eight cycles from each
+    of these four. The best counts.
 
     Args:
         graph: the graph.
@@ -108,10 +109,15 @@ def cut_multilevel(
         num_threads: threads to use; the result does not depend on it.
     """
     whole = Level(graph.indptr, graph.indices, None, graph.weights, None)
+    found: list[Improved] = []
     starts: list[NDArray[np.int32] | None] = [None]
     if whole.num_edges <= SMALL_EDGES:
-        starts = [cut(whole, whole.vertex_weights[:, columns]) for columns in _STARTS]
-    found = []
+        cuts = [cut(whole, whole.vertex_weights[:, columns]) for columns in _STARTS]
+        found = [
+            improve(graph, owner, most, num_rounds=_ROUNDS, num_threads=num_threads)
+            for owner in cuts
+        ]
+        starts = [*cuts, *(each.owner for each in found)]
     for owner in starts:
         for _ in range(num_cycles(len(graph.indices))):
             levels = _coarsen(whole, owner, most, num_threads=num_threads)

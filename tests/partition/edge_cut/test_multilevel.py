@@ -8,7 +8,7 @@ import pytest
 
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
-from gnnscale.partition.edge_cut.balance import balances, max_weights
+from gnnscale.partition.edge_cut.balance import balances, improve, max_weights
 from gnnscale.partition.edge_cut.multilevel import Level, cut_multilevel, edge_budget, num_cycles
 from gnnscale.partition.edge_cut.undirected import Undirected, make_undirected
 
@@ -87,3 +87,15 @@ def test_large_graphs_get_one_cycle_and_a_fifth_of_their_edges() -> None:
     assert num_cycles(10**9) == 1
     assert edge_budget(100) == multilevel.SMALL_EDGES
     assert edge_budget(40_000_000) == 8_000_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_graph_is_cut_no_worse_than_a_start_that_is_made_better_at_once(
+    seed: int, undirected: Undirected, most: Any
+) -> None:
+    start = np.random.default_rng(seed).integers(4, size=undirected.num_vertices, dtype=np.int32)
+    at_once = improve(undirected, start, most, num_rounds=20, num_threads=1)
+    found = cut_multilevel(undirected, most, lambda level, weights: start, num_threads=1)
+    assert at_once.within
+    assert found.within
+    assert found.cut <= at_once.cut
