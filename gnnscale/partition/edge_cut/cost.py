@@ -26,8 +26,9 @@ _COARSE_BYTES = 16
 #: Bytes of Mt-KaHyPar's process, for the square root of the number of undirected edges: what
 #: graphs of up to ``SMALL_EDGES`` of them were seen to follow.
 _MTKAHYPAR_BYTES = 140_000
-#: Bytes of METIS's process for a vertex and an undirected edge.
-_METIS_BYTES = {"metis": (700, 45), "dgl": (300, 80)}
+#: Bytes of METIS's process for a vertex and an undirected edge. pymetis's counts with 64 bits, and
+#: takes half as much for graphs with strong communities.
+_METIS_BYTES = {"metis": (100, 280), "dgl": (300, 80)}
 #: Seconds: Mt-KaHyPar, likewise; and for an undirected edge a cycle of ours in the processor's
 #: cache and outside of it, and METIS.
 _MTKAHYPAR_S = 6e-3

@@ -36,8 +36,10 @@ _SHRINK = 8
 _HEAVIEST = 2
 #: The heaviest cluster, as a share of a part.
 _LARGEST = 1 / 8
-#: Vertices of the smallest graph, for each part; a step that keeps more of them than this is none.
-_LEAST_VERTICES = 20
+#: Vertices of the smallest graph, in all and for each part: fewer, and communities are no longer
+#: told apart. A step that keeps more of them than this is none.
+_LEAST_VERTICES = 2048
+_LEAST_VERTICES_OF_PARTS = 256
 _NO_STEP = 0.95
 _MOVES_OF_LABELS = 2
 #: Rounds of refinement at most: of a graph, and of clusters with the edges of the whole one.
@@ -137,7 +139,8 @@ def _coarsen(
     levels = [whole]
     part = most.min(axis=0)
     budget = edge_budget(whole.num_edges)
-    while levels[-1].num_vertices > _LEAST_VERTICES * len(most):
+    enough = max(_LEAST_VERTICES, _LEAST_VERTICES_OF_PARTS * len(most))
+    while levels[-1].num_vertices > enough:
         fine = levels[-1]
         mean = fine.vertex_weights.sum(axis=0) / fine.num_vertices
         heaviest = np.minimum(_LARGEST * part, _HEAVIEST * _SHRINK * mean)

@@ -65,6 +65,8 @@ def test_a_large_graph_is_cut_where_it_is_small(
     monkeypatch.setattr(multilevel, "SMALL_EDGES", 100)
     monkeypatch.setattr(multilevel, "edge_budget", lambda num_edges: budget)
     monkeypatch.setattr(multilevel, "_TOLD_VERTICES", 100)
+    monkeypatch.setattr(multilevel, "_LEAST_VERTICES", 80)
+    monkeypatch.setattr(multilevel, "_LEAST_VERTICES_OF_PARTS", 20)
     seen: list[Level] = []
 
     def cut(level: Level, weights: Any) -> Any:
