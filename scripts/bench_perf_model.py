@@ -111,7 +111,11 @@ def cases() -> list[Case]:
 def gnnscale(*arguments: str) -> None:
     """Run a command and end with its complaint if it fails."""
     run = subprocess.run(
-        [sys.executable, "-m", "gnnscale", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "gnnscale", *arguments],
+        capture_output=True,
+        text=True,
+        # From the root of a checkout, -m would find its sources, which may have no native code.
+        cwd=Path(__file__).parent,
     )
     if run.returncode:
         raise SystemExit(f"gnnscale {' '.join(arguments)}\n{run.stderr}")

@@ -50,6 +50,8 @@ def open_graph(store: Path | None) -> Any:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
+        # From the root of a checkout, -m would find its sources, which may have no native code.
+        cwd=Path(__file__).parent,
     )
     return Graph.open(Path(prepared.stdout.splitlines()[-1]))
 

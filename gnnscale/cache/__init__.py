@@ -1,0 +1,1 @@
+"""Caches: which adjacency lists and feature rows accelerators keep in their own memory."""
