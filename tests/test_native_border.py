@@ -462,6 +462,52 @@ def test_layer_sizes_that_are_refused(tiny_graph: Graph, sizes: list[Any]) -> No
         LayerSampler(tiny_graph, layer_sizes=sizes).sample(np.array([0]), 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("priority", bad) for bad in (np.zeros(3), np.zeros(3, np.int64), [0, 0, 0], None)),
+        *(("priority", bad) for bad in (np.zeros(6, np.int32)[::2], np.zeros((3, 1), np.int32))),
+        *(("capacity", bad) for bad in (-1, 4, 2**40, 1.5, None)),
+        *(("match", bad) for bad in (1, None, "no")),
+        *(("vertices", np.array(bad)) for bad in ([3], [-1], [2**32], [-(2**63)], [0, 0])),
+        *(("vertices", np.array(bad)) for bad in ([0.0], [True], [[0, 1]])),
+        *(("vertices", bad) for bad in (np.array([0], np.int16), np.array([0], np.uint32), [0])),
+        *(("num_threads", bad) for bad in (0, -1, 1.5, 2**40)),
+    ],
+)
+def test_replacements_that_are_refused(name: str, value: Any) -> None:
+    valid = {
+        **{"priority": np.zeros(3, np.int32), "capacity": 1, "match": True},
+        **{"vertices": np.array([2, 0]), "num_threads": 1},
+    }
+
+    def serve(arguments: dict[str, Any]) -> None:
+        arguments = dict(arguments)
+        threads = {"num_threads": arguments.pop("num_threads")}
+        vertices = arguments.pop("vertices")
+        replacement = ops.NativeReplacement(arguments.pop("priority"), **arguments)
+        replacement.expect(vertices, **threads)
+        replacement.look_up(**threads)
+        replacement.advance(**threads)
+
+    serve(valid)
+    with pytest.raises((TypeError, ValueError)) as error:
+        serve(valid | {name: value})
+    assert str(error.value).startswith(f"{name}: ")
+
+
+def test_what_replacements_refuse_changes_nothing() -> None:
+    replacement = ops.NativeReplacement(np.zeros(3, np.int32), capacity=1, match=False)
+    for bad in ([0, 1, 0], [1, 3], [2**32]):
+        with pytest.raises(ValueError, match=r"^vertices: "):
+            replacement.expect(np.array(bad), num_threads=2)
+    with pytest.raises(ValueError, match=r"^vertices: no batch is expected"):
+        replacement.advance(num_threads=1)
+    replacement.expect(np.array([0, 1]), num_threads=1)
+    assert replacement.advance(num_threads=1)[:3] == (0, 0, 2)
+    assert replacement.slots.tolist() == [0, -1, -1]
+
+
 def damaged(graph: Graph, name: str, place: int, value: int) -> Graph:
     from dataclasses import replace
 

@@ -28,6 +28,7 @@ from gnnscale.ops.native import (
     transpose_block,
 )
 from gnnscale.ops.partition import count_cut, hops_from, pagraph_stream
+from gnnscale.ops.replacement import NativeReplacement, Replacing
 
 if TYPE_CHECKING:
     from gnnscale.ops.tensors import (
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Contracted",
+    "NativeReplacement",
     "NativeSampler",
     "Refined",
+    "Replacing",
     "Rows",
     "Sampled",
     "UndirectedLists",

@@ -150,5 +150,6 @@ void bind_elementwise(py::module_& m);
 void bind_generators(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_edge_cut(py::module_& m);
+void bind_replacement(py::module_& m);
 
 }  // namespace gnnscale

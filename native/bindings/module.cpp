@@ -15,4 +15,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_generators(m);
   bind_partition(m);
   bind_edge_cut(m);
+  bind_replacement(m);
 }

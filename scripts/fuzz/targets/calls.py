@@ -277,6 +277,24 @@ def _weighted(draw: Draw) -> Args:
     }
 
 
+def native_replacement(draw: Draw) -> Args:
+    num_vertices = draw.size(1, 12)
+    return {
+        "priority": draw.ids(num_vertices, 4, np.int32),
+        **{"capacity": draw.size(0, num_vertices), "match": draw.rng.random() < 0.5},
+    }
+
+
+def serve_batches(draw: Draw) -> Args:
+    made = native_replacement(draw)
+    return {
+        **made,
+        "vertices": _distinct(draw, len(made["priority"])),
+        "then": _distinct(draw, len(made["priority"])),
+        "num_threads": draw.threads(),
+    }
+
+
 def native_sampler(draw: Draw) -> Args:
     return {"graph": graph_of(*draw.csc())}
 
@@ -336,7 +354,10 @@ _NOTHING = np.zeros(1, np.int64)
 
 
 def _seeds(draw: Draw, graph: Graph) -> Any:
-    n = len(graph.indptr) - 1
+    return _distinct(draw, len(graph.indptr) - 1)
+
+
+def _distinct(draw: Draw, n: int) -> Any:
     picked = draw.rng.sample(range(n), draw.size(0, n))
     return np.array(picked, draw.rng.choice((np.int32, np.int64)))
 
@@ -375,6 +396,21 @@ def _with_graph(method: str) -> Callable[..., Any]:
     return call
 
 
+def _call_replacement(
+    priority: Any, capacity: Any, match: Any, vertices: Any, then: Any, num_threads: Any
+) -> Any:
+    """Expect two batches, and return the slots of the second after the first was served."""
+    replacement = ops.NativeReplacement(priority, capacity=capacity, match=match)
+    replacement.expect(vertices, num_threads=num_threads)
+    try:
+        replacement.expect(then, num_threads=num_threads)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"then: {error}") from None
+    replacement.look_up(num_threads=num_threads)
+    replacement.advance(num_threads=num_threads)
+    return replacement.look_up(num_threads=num_threads)
+
+
 def _call_neighbor_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> Any:
     return NeighborSampler(graph, **others).sample(seeds, step)
 
@@ -395,6 +431,8 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
     **{"make_undirected": make_undirected, "write_metis": write_metis, "refine": refine},
     **{"find_clusters": find_clusters, "contract": contract},
+    "NativeReplacement": native_replacement,
+    "NativeReplacement.advance": serve_batches,
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,
@@ -402,6 +440,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     "LayerSampler.sample": sample_layers,
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
+    "NativeReplacement.advance": _call_replacement,
     "NativeSampler.sample_neighbors": _with_graph("sample_neighbors"),
     "NativeSampler.sample_layers": _with_graph("sample_layers"),
     "NeighborSampler.sample": _call_neighbor_sampler,

@@ -122,6 +122,21 @@ def hops_from(args: dict[str, Any]) -> Any:
     return hops
 
 
+def cached_after_one(args: dict[str, Any]) -> Any:
+    """Return the slots of the second batch, 0 for any of the cache's."""
+    first, then = _ints(args["vertices"]), _ints(args["then"])
+    priority, capacity = _ints(args["priority"]), int(args["capacity"])
+    shared = -1 if args["match"] else 1  # against their next use
+    order = np.lexsort((first, -priority[first], -shared * np.isin(first, then)))
+    cached = set(first[order[:capacity]].tolist())
+    held = {v: capacity + i for i, v in enumerate(first.tolist())} if args["match"] else {}
+    return np.array([0 if v in cached else held.get(v, -1) for v in then.tolist()])
+
+
+def _slots(args: dict[str, Any], answer: Any) -> Any:
+    return np.where((answer >= 0) & (answer < int(args["capacity"])), 0, answer)
+
+
 def _out(args: dict[str, Any], answer: Any) -> Any:
     out = args["out"]
     return (
@@ -151,6 +166,7 @@ REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "csc_sort": (csc_sort, _sorted_lists),
     "count_cut": (count_cut, lambda _, answer: answer),
     "hops_from": (hops_from, lambda args, _: np.asarray(args["hops"])),
+    "NativeReplacement.advance": (cached_after_one, _slots),
     "relu_dropout_backward": (relu_dropout_backward, _tensor),
     "edge_softmax": (edge_softmax, _tensor),
 }

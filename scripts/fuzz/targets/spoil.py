@@ -105,6 +105,7 @@ def _values(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     changed.reshape(-1)[at] = number
     checked = name in ("ids", "self_ids", "seeds", "community") or (function, name) in (
         *(("edge_dot", "indices"), ("transpose_block", "indices"), ("count_in_degrees", "dst")),
+        *(("NativeReplacement.advance", "vertices"), ("NativeReplacement.advance", "then")),
     )
     return Spoilt(changed, f"[{at}] = {number}", BAD if checked else ANY)
 

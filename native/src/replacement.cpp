@@ -1,0 +1,349 @@
+#include "gnnscale/replacement.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "gnnscale/checks.hpp"
+#include "gnnscale/parallel.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kGrain = 1 << 13;
+// Rows ahead whose memory is asked for: branches wait for it otherwise.
+constexpr int64_t kDistance = 24;
+// Steps of rows that are not read again within the batches known, and of those that the buffer of
+// the batch keeps; later than any other, in this order.
+constexpr uint32_t kNever = UINT32_MAX - 1, kBuffered = UINT32_MAX;
+constexpr uint32_t kMaxSteps = uint32_t{1} << 31;
+constexpr uint32_t kNowhere = UINT32_MAX;  // no place in the ring of uses
+constexpr int32_t kNoSlot = -1;
+
+// Other threads may be at the same vertex where a batch has it twice.
+uint32_t load(uint32_t& from) {
+  return std::atomic_ref<uint32_t>(from).load(std::memory_order_relaxed);
+}
+void store(uint32_t& to, uint32_t value) {
+  std::atomic_ref<uint32_t>(to).store(value, std::memory_order_relaxed);
+}
+
+// The smaller key is kept: that of the higher priority, then of the lower vertex.
+int32_t vertex_of(uint64_t key) { return static_cast<int32_t>(key & UINT32_MAX); }
+
+// What is no int32 becomes -1, which is no vertex either.
+Array<int32_t> narrow(const RowIds& vertices, int64_t size, int num_threads) {
+  Array<int32_t> out(size);
+  parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t id = vertices[i];
+      out.data[i] = id == static_cast<int32_t>(id) ? static_cast<int32_t>(id) : -1;
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+Replacement::Replacement(const int32_t* priority, int64_t num_vertices, int64_t capacity,
+                         bool match)
+    : priority_(priority),
+      num_vertices_(num_vertices),
+      capacity_(capacity),
+      match_(match),
+      slots_(num_vertices),
+      slot_key_(std::make_unique<uint64_t[]>(capacity)),
+      slot_next_(std::make_unique<uint32_t[]>(capacity)),
+      last_use_(num_vertices) {
+  std::fill_n(slots_.data(), num_vertices, kNoSlot);
+  std::fill_n(last_use_.data(), num_vertices, kNowhere);
+}
+
+const Replacement::Batch& Replacement::oldest() const {
+  if (expected_.empty()) throw std::invalid_argument("vertices: no batch is expected");
+  return expected_.front();
+}
+
+int64_t Replacement::use_at(int64_t first, int64_t i) const {
+  const int64_t place = first + i;
+  return place < ring_size_ ? place : place - ring_size_;
+}
+
+uint64_t Replacement::key_of(int32_t vertex) const {
+  const auto rising = static_cast<uint32_t>(priority_[vertex]) ^ (uint32_t{1} << 31);
+  return uint64_t{~rising} << 32 | static_cast<uint32_t>(vertex);
+}
+
+// Lets the ring hold `num_uses`.
+void Replacement::make_room(int64_t num_uses) {
+  if (num_uses <= ring_size_) return;
+  if (num_uses >= kNowhere) {
+    throw std::invalid_argument("vertices: too many expected at once, allowed are " +
+                                std::to_string(kNowhere - 1));
+  }
+  const int64_t size = std::clamp<int64_t>(ring_size_ + ring_size_ / 4, num_uses, kNowhere - 1);
+  auto larger = std::make_unique_for_overwrite<uint32_t[]>(size);
+  int64_t first = 0;
+  for (Batch& batch : expected_) {
+    for (int64_t i = 0; i < batch.vertices.size; ++i) {
+      const uint32_t next = uses_[use_at(batch.first_use, i)];
+      larger[first + i] = next;
+      if (next == kNever) last_use_.data()[batch.vertices.data[i]] = first + i;
+    }
+    batch.first_use = std::exchange(first, first + batch.vertices.size);
+  }
+  uses_ = std::move(larger);
+  ring_size_ = size;
+}
+
+void Replacement::expect(const RowIds& vertices, int64_t size, int num_threads) {
+  if (size > INT32_MAX - capacity_) {
+    throw std::invalid_argument("vertices: " + std::to_string(size) + " entries, allowed are " +
+                                std::to_string(INT32_MAX - capacity_));
+  }
+  if (step_ + expected_.size() >= kMaxSteps) throw std::length_error("vertices: too many batches");
+  Batch batch{narrow(vertices, size, num_threads), 0};
+  check_below(batch.vertices.data.get(), size, num_vertices_, "vertices", num_threads);
+  make_room(num_uses_ + size);
+  if (!expected_.empty()) {
+    batch.first_use = use_at(expected_.back().first_use, expected_.back().vertices.size);
+  }
+  if (!append(batch, num_threads)) {
+    throw std::invalid_argument("vertices: one comes twice, allowed are distinct ones");
+  }
+  expected_.push_back(std::move(batch));
+  num_uses_ += size;
+}
+
+// Makes each use the next one of its vertex's last use. Returns false, and changes nothing, where a
+// vertex comes twice.
+bool Replacement::append(const Batch& batch, int num_threads) {
+  const int32_t* vertices = batch.vertices.data.get();
+  const int64_t size = batch.vertices.size;
+  // The last use stays in the place of the new one until all have been looked at.
+  parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      __builtin_prefetch(&last_use_.data()[vertices[std::min(i + kDistance, end - 1)]], 1);
+      const int64_t place = use_at(batch.first_use, i);
+      uint32_t& last = last_use_.data()[vertices[i]];
+      uses_[place] = load(last);
+      store(last, static_cast<uint32_t>(place));
+    }
+  });
+  if (!chain(batch, step_ + static_cast<uint32_t>(expected_.size()), num_threads)) {
+    unchain(batch);
+    return false;
+  }
+  for (int64_t i = 0; i < size; ++i) uses_[use_at(batch.first_use, i)] = kNever;
+  return true;
+}
+
+// Whether a use is one of the batch's.
+bool Replacement::is_of(const Batch& batch, uint32_t use) const {
+  if (use == kNowhere) return false;
+  const int64_t ahead = use - batch.first_use;
+  return (ahead < 0 ? ahead + ring_size_ : ahead) < batch.vertices.size;
+}
+
+// Tells each vertex's last use before the batch that `step` is the next one. Returns false where a
+// vertex comes twice.
+bool Replacement::chain(const Batch& batch, uint32_t step, int num_threads) {
+  std::atomic<bool> distinct{true};
+  parallel_for(batch.vertices.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t ahead = std::min(i + kDistance, end - 1);
+      const uint32_t last = uses_[use_at(batch.first_use, ahead)];
+      __builtin_prefetch(&last_use_.data()[batch.vertices.data[ahead]]);
+      if (last == kNowhere) {
+        __builtin_prefetch(&slots_.data()[batch.vertices.data[ahead]]);
+      } else {
+        __builtin_prefetch(&uses_[last], 1);
+      }
+      const int32_t vertex = batch.vertices.data[i];
+      const int64_t place = use_at(batch.first_use, i);
+      if (last_use_.data()[vertex] != place) distinct = false;
+      if (!is_of(batch, uses_[place])) set_next(uses_[place], vertex, step);
+    }
+  });
+  return distinct;
+}
+
+void Replacement::unchain(const Batch& batch) {
+  for (int64_t i = 0; i < batch.vertices.size; ++i) {
+    const int32_t vertex = batch.vertices.data[i];
+    const uint32_t last = uses_[use_at(batch.first_use, i)];
+    if (is_of(batch, last)) continue;
+    last_use_.data()[vertex] = last;
+    set_next(last, vertex, kNever);
+  }
+}
+
+void Replacement::set_next(uint32_t last_use, int32_t vertex, uint32_t step) {
+  if (last_use != kNowhere) {
+    store(uses_[last_use], step);
+  } else if (const int32_t slot = slots_.data()[vertex]; is_cached(slot)) {
+    store(slot_next_[slot], step);
+  }
+}
+
+Array<int32_t> Replacement::look_up(int num_threads) const {
+  const Batch& batch = oldest();
+  Array<int32_t> found(batch.vertices.size);
+  parallel_for(found.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) found.data[i] = slots_.data()[batch.vertices.data[i]];
+  });
+  return found;
+}
+
+Replaced Replacement::advance(int num_threads) {
+  const Batch& batch = oldest();
+  Replaced result;
+  serve(batch, result, num_threads);
+  choose(find_bound(), result);
+  move_in(result, num_threads);
+  num_uses_ -= batch.vertices.size;
+  if (match_) hold(std::move(expected_.front().vertices), num_threads);
+  expected_.pop_front();
+  ++step_;
+  return result;
+}
+
+// Finds the batch's rows, and when they and those in the cache are read again.
+void Replacement::serve(const Batch& batch, Replaced& result, int num_threads) {
+  found_.resize(batch.vertices.size);
+  candidates_.resize(batch.vertices.size);
+  std::atomic<int64_t> num_hits{0}, num_previous{0};
+  parallel_for(batch.vertices.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    int64_t hits = 0, previous = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t ahead = std::min(i + kDistance, end - 1);
+      __builtin_prefetch(&slots_.data()[batch.vertices.data[ahead]]);
+      __builtin_prefetch(&priority_[batch.vertices.data[ahead]]);
+      if (uses_[use_at(batch.first_use, ahead)] == kNever) {
+        __builtin_prefetch(&last_use_.data()[batch.vertices.data[ahead]], 1);
+      }
+      const int32_t vertex = batch.vertices.data[i];
+      uint32_t next = uses_[use_at(batch.first_use, i)];
+      if (next == kNever) last_use_.data()[vertex] = kNowhere;
+      if (match_ && next == step_ + 1) next = kBuffered;
+      const int32_t slot = found_[i] = slots_.data()[vertex];
+      if (is_cached(slot)) {
+        slot_next_[slot] = next;
+        ++hits;
+      } else {
+        candidates_[i] = {key_of(vertex), next, static_cast<int32_t>(i)};
+        previous += slot != kNoSlot;
+      }
+    }
+    num_hits += hits;
+    num_previous += previous;
+  });
+  result.num_hits = num_hits;
+  result.num_previous = num_previous;
+  result.num_misses = batch.vertices.size - num_hits - num_previous;
+  // Which rows are hits looks random to the processor: no branch.
+  int64_t num_kept = 0;
+  for (int64_t i = 0; i < batch.vertices.size; ++i) {
+    candidates_[num_kept] = candidates_[i];
+    num_kept += !is_cached(found_[i]);
+  }
+  candidates_.resize(num_kept);
+}
+
+template <typename Use>
+void Replacement::for_candidates(Use&& use) const {
+  for (uint32_t slot = 0; slot < num_used_; ++slot) use(slot_next_[slot], slot_key_[slot]);
+  for (const Candidate& each : candidates_) use(each.next, each.key);
+}
+
+// The bound that `capacity` of the candidates stay within.
+Replacement::Bound Replacement::find_bound() {
+  if (num_used_ + std::ssize(candidates_) <= capacity_) return {kBuffered, UINT64_MAX};
+  // Steps ahead, one after another; then never, then in the buffer.
+  const auto num_known = static_cast<uint32_t>(expected_.size() - 1);
+  num_at_.assign(num_known + 3, 0);
+  for_candidates([&](uint32_t next, uint64_t) {
+    ++num_at_[std::min(next - step_, num_known + 1 + (next == kBuffered))];
+  });
+  uint32_t ahead = 0;
+  int64_t room = capacity_;
+  for (; num_at_[ahead] <= room; ++ahead) room -= num_at_[ahead];
+  const uint32_t next = ahead <= num_known ? step_ + ahead : kNever + (ahead - num_known - 1);
+  keys_.resize(num_at_[ahead] + 1);  // the last is written to in vain
+  int64_t num_keys = 0;
+  for_candidates([&](uint32_t at, uint64_t key) {
+    keys_[num_keys] = key;
+    num_keys += at == next;
+  });
+  std::nth_element(keys_.begin(), keys_.begin() + room, keys_.end() - 1);
+  return {next, keys_[room]};
+}
+
+// Gives the rows of the batch that are kept the slots of those that are not, then free ones.
+void Replacement::choose(const Bound& bound, Replaced& result) {
+  evicted_.resize(num_used_ + 1);  // one more is written to in vain
+  entering_.resize(candidates_.size() + 1);
+  int64_t num_evicted = 0, num_entering = 0;
+  for (uint32_t slot = 0; slot < num_used_; ++slot) {
+    evicted_[num_evicted] = static_cast<int32_t>(slot);
+    num_evicted += !bound.keeps(slot_next_[slot], slot_key_[slot]);
+  }
+  for (int32_t k = 0; k < std::ssize(candidates_); ++k) {
+    entering_[num_entering] = k;
+    num_entering += bound.keeps(candidates_[k].next, candidates_[k].key);
+  }
+  // No more than there is room for, whatever an earlier call that ran out of memory has left.
+  num_entering = std::min(num_entering, num_evicted + capacity_ - num_used_);
+  evicted_.resize(num_evicted);
+  entering_.resize(num_entering);
+  result.positions = Array<int32_t>(num_entering);
+  result.slots = Array<int32_t>(num_entering);
+  for (int64_t k = 0; k < num_entering; ++k) {
+    result.positions.data[k] = candidates_[entering_[k]].position;
+    result.slots.data[k] =
+        static_cast<int32_t>(k < num_evicted ? evicted_[k] : num_used_ + k - num_evicted);
+  }
+}
+
+void Replacement::move_in(const Replaced& result, int num_threads) {
+  parallel_for(std::ssize(evicted_), kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      slots_.data()[vertex_of(slot_key_[evicted_[k]])] = kNoSlot;
+    }
+  });
+  parallel_for(std::ssize(entering_), kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const Candidate& row = candidates_[entering_[k]];
+      const int32_t slot = result.slots.data[k];
+      slots_.data()[vertex_of(row.key)] = slot;
+      slot_key_[slot] = row.key;
+      slot_next_[slot] = row.next;
+    }
+  });
+  num_used_ += static_cast<uint32_t>(entering_.size() - evicted_.size());
+}
+
+// Keeps the batch's rows instead of those of the batch before.
+void Replacement::hold(Array<int32_t>&& vertices, int num_threads) {
+  const auto set_where = [&](const Array<int32_t>& of, auto&& applies, auto&& slot_of) {
+    parallel_for(of.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        __builtin_prefetch(&slots_.data()[of.data[std::min(i + kDistance, end - 1)]], 1);
+        int32_t& slot = slots_.data()[of.data[i]];
+        if (applies(slot)) slot = slot_of(i);
+      }
+    });
+  };
+  const auto capacity = static_cast<int32_t>(capacity_);
+  set_where(
+      previous_, [&](int32_t slot) { return slot >= capacity; }, [](int64_t) { return kNoSlot; });
+  set_where(
+      vertices, [](int32_t slot) { return slot == kNoSlot; },
+      [&](int64_t i) { return capacity + static_cast<int32_t>(i); });
+  previous_ = std::move(vertices);
+}
+
+}  // namespace gnnscale

@@ -1,0 +1,162 @@
+#include "gnnscale/replacement.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include "check.hpp"
+#include "gnnscale/random.hpp"
+
+using namespace gnnscale;
+
+namespace {
+
+using Vertices = std::vector<int32_t>;
+
+void expect(Replacement& replacement, const Vertices& vertices, int num_threads = 1) {
+  replacement.expect({vertices.data(), false}, static_cast<int64_t>(vertices.size()), num_threads);
+}
+
+Vertices values(const Array<int32_t>& array) {
+  return {array.data.get(), array.data.get() + array.size};
+}
+
+Vertices slots(const Replacement& replacement) {
+  return {replacement.slots(), replacement.slots() + replacement.num_vertices()};
+}
+
+bool served(const Replaced& found, int64_t num_hits, int64_t num_previous, int64_t num_misses) {
+  return found.num_hits == num_hits && found.num_previous == num_previous &&
+         found.num_misses == num_misses;
+}
+
+// 0 is read again soonest, then 2; 1 is not.
+void test_nearest_use_by_hand() {
+  const Vertices priority{0, 9, 0, 0};
+  Replacement replacement(priority.data(), 4, 2, false);
+  for (const Vertices& batch : {Vertices{0, 1, 2}, {0, 3}, {2, 0}}) expect(replacement, batch);
+  CHECK((values(replacement.look_up(1)) == Vertices{-1, -1, -1}));
+  Replaced found = replacement.advance(1);
+  CHECK(served(found, 0, 0, 3));
+  CHECK((values(found.positions) == Vertices{0, 2}));
+  CHECK((values(found.slots) == Vertices{0, 1}));
+  CHECK((slots(replacement) == Vertices{0, -1, 1, -1}));
+  found = replacement.advance(2);
+  CHECK(served(found, 1, 0, 1));
+  CHECK(found.positions.size == 0);  // 3 passes by
+  CHECK((values(replacement.look_up(2)) == Vertices{1, 0}));
+  CHECK(served(replacement.advance(1), 2, 0, 0));
+  CHECK_THROWS(replacement.advance(1), std::invalid_argument);
+  CHECK_THROWS(replacement.look_up(1), std::invalid_argument);
+}
+
+// Nothing is known: the highest priority, then the lowest vertex.
+void test_priority_by_hand() {
+  const Vertices priority{-5, 7, INT32_MIN, 7, INT32_MAX};
+  Replacement replacement(priority.data(), 5, 2, false);
+  expect(replacement, {2, 3, 0, 1});
+  CHECK((values(replacement.advance(1).positions) == Vertices{1, 3}));
+  expect(replacement, {4});
+  const Replaced found = replacement.advance(1);
+  CHECK((values(found.slots) == Vertices{0}));  // that of 3
+  CHECK((slots(replacement) == Vertices{-1, 1, -1, -1, 0}));
+}
+
+// 0 is read by the next batch as well and leaves the slot to 1.
+void test_match_by_hand() {
+  const Vertices priority{9, 0, 0, 0};
+  Replacement replacement(priority.data(), 4, 1, true);
+  for (const Vertices& batch : {Vertices{0, 1}, {2, 0}, {1, 2}}) expect(replacement, batch);
+  CHECK((values(replacement.advance(1).positions) == Vertices{1}));
+  CHECK((slots(replacement) == Vertices{1, 0, -1, -1}));
+  CHECK(served(replacement.advance(1), 0, 1, 1));
+  CHECK((slots(replacement) == Vertices{2, 0, 1, -1}));
+  CHECK(served(replacement.advance(1), 1, 1, 0));
+}
+
+void test_what_is_refused_changes_nothing() {
+  const Vertices priority{0, 0, 0};
+  Replacement replacement(priority.data(), 3, 1, false);
+  expect(replacement, {0, 1});
+  replacement.advance(1);  // keeps 0
+  expect(replacement, {1});
+  for (const Vertices& bad : {Vertices{0, 2, 0, 1}, {1, 1}, {0, 3}, {-1}}) {
+    CHECK_THROWS(expect(replacement, bad), std::invalid_argument);
+  }
+  const std::vector<int64_t> wide{0, int64_t{1} << 32};
+  CHECK_THROWS(replacement.expect({wide.data(), true}, 2, 1), std::invalid_argument);
+  CHECK(served(replacement.advance(1), 0, 0, 1));
+  CHECK((slots(replacement) == Vertices{0, -1, -1}));  // 1 is not expected a second time
+}
+
+Vertices random_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
+  std::set<int32_t> batch;
+  for (int64_t i = 0; i < size; ++i) {
+    batch.insert(static_cast<int32_t>(below(draw(seed, i), num_vertices)));
+  }
+  return {batch.begin(), batch.end()};
+}
+
+// What is in the cache is what the rows moved make of it, whatever the number of threads.
+void test_threads_agree(bool match) {
+  constexpr int64_t kVertices = 60000, kSteps = 24, kAhead = 5;
+  Vertices priority(kVertices);
+  for (int64_t v = 0; v < kVertices; ++v) priority[v] = below(draw(1, v), 100);
+  Replacement one(priority.data(), kVertices, 9000, match);
+  Replacement four(priority.data(), kVertices, 9000, match);
+  Vertices cache(9000, -1);
+  std::vector<Vertices> batches;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    // Sizes that make the ring grow while it is in use.
+    batches.push_back(random_batch(kVertices, 20000 + 1500 * step, 2 + step));
+    expect(one, batches[step], 1);
+    expect(four, batches[step], 4);
+    if (step < kAhead) continue;
+    const Vertices& batch = batches[step - kAhead];
+    const Vertices places = values(four.look_up(4));
+    int64_t num_hits = 0;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const bool hit = places[i] >= 0 && places[i] < 9000;
+      num_hits += hit;
+      if (hit) CHECK(cache[places[i]] == batch[i]);
+    }
+    const Replaced found = one.advance(1), again = four.advance(4);
+    CHECK(found.num_hits == num_hits);
+    CHECK(served(again, found.num_hits, found.num_previous, found.num_misses));
+    CHECK(values(found.positions) == values(again.positions));
+    CHECK(values(found.slots) == values(again.slots));
+    CHECK(slots(one) == slots(four));
+    for (int64_t k = 0; k < found.slots.size; ++k) {
+      cache[found.slots.data[k]] = batch[found.positions.data[k]];
+    }
+  }
+}
+
+void test_twice_with_threads() {
+  constexpr int32_t kVertices = 100000;
+  const Vertices priority(kVertices);
+  Replacement replacement(priority.data(), kVertices, 10, false);
+  Vertices batch(kVertices);
+  for (int32_t v = 0; v < kVertices; ++v) batch[v] = v;
+  expect(replacement, batch, 4);
+  batch.back() = 0;
+  CHECK_THROWS(expect(replacement, batch, 4), std::invalid_argument);
+  batch.back() = kVertices - 1;
+  expect(replacement, batch, 4);
+  replacement.advance(4);
+  CHECK(served(replacement.advance(4), 10, 0, kVertices - 10));
+}
+
+}  // namespace
+
+int main() {
+  test_nearest_use_by_hand();
+  test_priority_by_hand();
+  test_match_by_hand();
+  test_what_is_refused_changes_nothing();
+  test_threads_agree(false);
+  test_threads_agree(true);
+  test_twice_with_threads();
+  return check_result();
+}
