@@ -18,6 +18,7 @@ from gnnscale.sampler import LayerSampler, NeighborSampler
 
 INDPTR = np.array([0, 2, 2, 3])
 INDICES = np.array([1, 3, 0], np.int32)
+MOST = 2**31 - 1
 
 
 def rows(num_rows: int = 4, width: int = 2, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -93,6 +94,22 @@ STREAM: dict[str, Any] = {
     **WHOLE,
     "vertices": np.array([0, 2], np.int32),
     **{"num_parts": 2, "num_hops": 2, "max_walked": 9, "max_sampled": 9, "seed": 0},
+}
+CACHED: dict[str, Any] = {
+    **{"host": rows(), "caches": [rows(1), rows(2)], "slots": np.array([0, -1, 2, 1], np.int32)},
+    **{"vertices": np.array([3, 0]), "out": torch.empty(2, 2)},
+}
+SLOTS: dict[str, Any] = {
+    "slots": np.array([0, -1, 2, 1], np.int32),
+    "vertices": np.array([3, 0]),
+    "starts": np.array([0, 1, 3]),
+    "weights": np.array([0, 5, 7]),
+}
+USES: dict[str, Any] = {"vertices": np.array([3, 0]), "counts": np.zeros(4, np.int32)}
+READS: dict[str, Any] = {**USES, "indptr": np.array([0, 5, 7])}
+COPY: dict[str, Any] = {
+    **{"source": rows(), "vertices": np.array([3, 0]), "target": rows(3)},
+    "slots_of_target": np.array([2, 0]),
 }
 
 # What is called, its valid arguments, which one is replaced, and by what.
@@ -258,11 +275,102 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     *((ops.pagraph_stream, STREAM, "max_walked", bad) for bad in (-1, 2**31, 2.5)),
     *((ops.pagraph_stream, STREAM, "max_sampled", bad) for bad in (0, 2**31, None)),
     *((ops.pagraph_stream, STREAM, "seed", bad) for bad in (-1, 2**64)),
+    # Rows in caches.
+    *(
+        (function, arguments, "vertices", bad)
+        for function, arguments in (
+            (ops.gather_cached, CACHED),
+            (ops.count_slots, SLOTS),
+            (ops.count_uses, USES),
+            (ops.count_reads, READS),
+            (ops.copy_rows, COPY),
+        )
+        for bad in (
+            *(np.array([0, 4]), np.array([0, -1]), np.array([0, 2**62]), np.array([0.0, 1.0])),
+            *(np.array([0, 1], np.int16), np.array([[0], [1]]), np.array([0, 1], ">i4"), [0, 1]),
+            *(aligned_badly(2, np.int64), None),
+        )
+    ),
+    *(
+        (function, arguments, "slots", bad)
+        for function, arguments in ((ops.gather_cached, CACHED), (ops.count_slots, SLOTS))
+        for bad in (
+            *(np.array([number, 0, 0, -1], np.int32) for number in (3, -2, MOST, -MOST - 1)),
+            *(np.zeros(3, np.int32), np.zeros(8, np.int32)[::2], np.zeros(4, np.int64)),
+            *(np.zeros((4, 1), np.int32), aligned_badly(4, np.int32), [0, 0, 0, 0], None),
+        )
+    ),
+    *(
+        (function, arguments, "counts", bad)
+        for function, arguments in ((ops.count_uses, USES), (ops.count_reads, READS))
+        for bad in (
+            *(np.zeros(4), np.zeros(4, np.int64), np.zeros(4, np.uint32), np.zeros((4, 1), "i4")),
+            *(np.zeros(8, np.int32)[::2], read_only(np.zeros(4, np.int32)), None),
+            aligned_badly(4, np.int32),
+        )
+    ),
+    (ops.gather_cached, CACHED, "host", rows(4, 3)),
+    (ops.gather_cached, CACHED, "host", rows(5)),
+    (ops.gather_cached, CACHED, "host", rows().half()),
+    (ops.gather_cached, CACHED, "host", rows(4, 4)[:, ::2]),
+    *((ops.gather_cached, CACHED, "caches", bad) for bad in (None, rows(), (rows(),) * 1025)),
+    *(
+        (ops.gather_cached, CACHED, "caches", [rows(3), bad])
+        for bad in (rows(1, 3), rows().half(), rows(4, 4)[:, ::2], rows().to_sparse(), None, 3)
+    ),
+    (ops.gather_cached, CACHED, "out", torch.empty(1, 2)),
+    (ops.gather_cached, CACHED, "out", torch.empty(2, 3)),
+    (ops.gather_cached, CACHED, "out", torch.empty(2, 2, dtype=torch.float16)),
+    (ops.gather_cached, CACHED, "out", torch.empty(1, 2).expand(2, 2)),
+    (ops.gather_cached, CACHED, "out", (read_only(np.empty((2, 2), np.float32)), "float32")),
+    *(
+        (ops.count_slots, SLOTS, "starts", bad)
+        for bad in (
+            *(np.array([0, 3, 1]), np.array([1, 1, 3]), np.array([0, -1, 3]), np.array([], int)),
+            *(np.array([0, 3], np.int32), np.arange(1026), np.array([0, 2**31]), [0, 3], None),
+        )
+    ),
+    *(
+        (function, arguments, name, bad)
+        for function, arguments, name in (
+            (ops.count_slots, SLOTS, "weights"),
+            (ops.count_reads, READS, "indptr"),
+        )
+        for bad in (
+            *(np.array([0, 5]), np.array([0, 5, 6, 7]), np.array([0, 5, 4]), np.array([1, 2, 3])),
+            *(np.array([0, -5, 4]), np.array([0, 5, 6], np.int32), np.ones(3), [0, 5, 6]),
+            np.zeros(6, np.int64)[::2],
+        )
+    ),
+    (ops.count_reads, READS, "indptr", None),
+    (ops.copy_rows, COPY, "source", rows(4, 3)),
+    (ops.copy_rows, COPY, "source", rows().half()),
+    (ops.copy_rows, COPY, "source", rows(3)),
+    (ops.copy_rows, COPY, "source", None),
+    (ops.copy_rows, COPY, "target", rows(3, 3)),
+    (ops.copy_rows, COPY, "target", rows(2)),
+    (ops.copy_rows, COPY, "target", rows(3).to(torch.bfloat16)),
+    (ops.copy_rows, COPY, "target", rows(1).expand(3, 2)),
+    (ops.copy_rows, COPY, "target", (read_only(np.empty((3, 2), np.float32)), "float32")),
+    *((ops.copy_rows, COPY, "slots_of_target", np.array([0, bad])) for bad in (0, 3, -1, 2**62)),
+    *((ops.copy_rows, COPY, "slots_of_target", np.arange(size)) for size in (0, 1, 3)),
+    *(
+        (function, arguments, "num_threads", bad)
+        for function, arguments in (
+            (ops.gather_cached, CACHED),
+            (ops.count_slots, SLOTS),
+            (ops.count_uses, USES),
+            (ops.count_reads, READS),
+            (ops.copy_rows, COPY),
+        )
+        for bad in (0, 2**40, 1.5)
+    ),
 ]
 THREADED = {
     ops.gather, ops.aggregate, ops.edge_dot, ops.edge_softmax, ops.edge_softmax_backward,
     ops.csc_sort, ops.relu_dropout, ops.relu_dropout_backward, ops.rmat_edges, ops.count_cut,
-    ops.hops_from, ops.pagraph_stream,
+    ops.hops_from, ops.pagraph_stream, ops.gather_cached, ops.count_slots, ops.count_uses,
+    ops.count_reads, ops.copy_rows,
 }  # fmt: skip
 
 
@@ -298,6 +406,12 @@ def blamed_together(function: Callable[..., Any], name: str) -> tuple[str, ...]:
         (ops.transpose_block, "num_src"): ("indices",),
         (ops.relu_dropout_backward, "y"): ("grad", "out"),
         (ops.csc_sort, "indices"): ("indptr",),
+        (ops.count_slots, "slots"): ("vertices",),
+        (ops.count_uses, "counts"): ("vertices",),
+        (ops.gather_cached, "host"): ("caches[0]", "slots"),
+        (ops.gather_cached, "caches"): ("caches[1]",),
+        (ops.copy_rows, "source"): ("target", "vertices"),
+        (ops.copy_rows, "target"): ("slots_of_target",),
     }
     return together.get((function, name), ())
 

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gnnscale.ops.cached_rows import (
+    copy_rows,
+    count_reads,
+    count_slots,
+    count_uses,
+    gather_cached,
+)
 from gnnscale.ops.edge_cut import (
     Contracted,
     Refined,
@@ -55,8 +62,12 @@ __all__ = [
     "UndirectedLists",
     "aggregate",
     "contract",
+    "copy_rows",
     "count_cut",
     "count_in_degrees",
+    "count_reads",
+    "count_slots",
+    "count_uses",
     "csc_fill",
     "csc_sort",
     "edge_dot",
@@ -66,6 +77,7 @@ __all__ = [
     "expand_edges",
     "find_clusters",
     "gather",
+    "gather_cached",
     "hops_from",
     "keep_freed_memory",
     "make_undirected",

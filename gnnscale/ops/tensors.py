@@ -18,6 +18,7 @@ from gnnscale.ops.native import Array, contiguous, naming
 __all__ = [
     "Rows",
     "aggregate",
+    "as_pair",
     "edge_dot",
     "edge_softmax",
     "edge_softmax_backward",
@@ -41,7 +42,7 @@ _TORCH_NAMES = {
 _MAX_BYTES = 1 << 47
 
 
-def _rows(name: str, rows: Any) -> tuple[Array, str]:
+def as_pair(name: str, rows: Any) -> tuple[Array, str]:
     """Return ``(array, name of its element type)`` of the argument ``name``."""
     if not isinstance(rows, torch.Tensor):
         return rows  # type: ignore[no-any-return]  # the extension judges it
@@ -60,7 +61,7 @@ def _floats(name: str, tensor: Any) -> Array:
         raise TypeError(f"{name}: {type(tensor).__name__}, allowed is a torch tensor")
     if tensor.dtype != torch.float32:
         raise TypeError(f"{name}: {tensor.dtype}, allowed is float32")
-    return _rows(name, tensor)[0]
+    return as_pair(name, tensor)[0]
 
 
 def _flat(name: str, tensor: Any) -> tuple[Array, str]:
@@ -70,7 +71,7 @@ def _flat(name: str, tensor: Any) -> tuple[Array, str]:
     _check_dense(name, tensor)
     if not tensor.is_contiguous():
         raise ValueError(f"{name}: not contiguous")
-    return _rows(name, tensor.view(-1))
+    return as_pair(name, tensor.view(-1))
 
 
 def _check_dense(name: str, tensor: torch.Tensor) -> None:
@@ -116,7 +117,7 @@ def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch
     Returns:
         ``out``.
     """
-    _native.gather(_rows("x", x), contiguous(ids), _rows("out", out), num_threads)
+    _native.gather(as_pair("x", x), contiguous(ids), as_pair("out", out), num_threads)
     return out
 
 
@@ -177,11 +178,11 @@ def aggregate(
     Returns:
         ``out``.
     """
-    own = None if self_rows is None else _rows("self_rows", self_rows)
-    mask = None if gate is None else _rows("gate", gate)
+    own = None if self_rows is None else as_pair("self_rows", self_rows)
+    mask = None if gate is None else as_pair("gate", gate)
     _native.aggregate(
-        _rows("x", x), ids, indptr, indices, weights, ids_per_edge, dst_scale, own, self_ids,
-        self_scale, num_self, mask, _rows("out", out), num_threads,
+        as_pair("x", x), ids, indptr, indices, weights, ids_per_edge, dst_scale, own, self_ids,
+        self_scale, num_self, mask, as_pair("out", out), num_threads,
     )  # fmt: skip
     return out
 
@@ -205,7 +206,7 @@ def edge_dot(
         out: ``[num_edges]`` float32, of any stride.
         num_threads: threads to use.
     """
-    _native.edge_dot(_rows("a", a), _rows("x", x), indptr, indices, out, num_threads)
+    _native.edge_dot(as_pair("a", a), as_pair("x", x), indptr, indices, out, num_threads)
 
 
 def relu_dropout(
@@ -236,7 +237,7 @@ def relu_dropout(
         The factor that kept elements were multiplied with, 1 / (1 - p).
     """
     scale: float = _native.relu_dropout(
-        _rows("x", x), contiguous(vertices), p, seed, step, layer, num_threads
+        as_pair("x", x), contiguous(vertices), p, seed, step, layer, num_threads
     )
     return scale
 

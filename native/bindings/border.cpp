@@ -162,6 +162,12 @@ void check_size(const char* name, int64_t found, int64_t wanted) {
   }
 }
 
+void check_width(const char* name, int64_t found, int64_t wanted) {
+  if (found != wanted) {
+    refuse_value(name, std::to_string(found) + " columns", std::to_string(wanted));
+  }
+}
+
 int64_t integer(py::handle value, const char* name, int64_t min, int64_t max) {
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
   if (!number) {
@@ -294,8 +300,12 @@ Matrix matrix(py::handle value, const char* name) {
 }
 
 MutableMatrix mutable_matrix(py::handle value, const char* name) {
+  check_computed(name, typed(value, name).dtype);
+  return mutable_storage(value, name);
+}
+
+MutableMatrix mutable_storage(py::handle value, const char* name) {
   Typed rows = typed(value, name);
-  check_computed(name, rows.dtype);
   const auto [length, stride] = row_layout(rows.array, name);
   if (rows.array.shape(0) > 1 && std::abs(stride) < length) {
     refuse_value(name, "rows that overlap", "rows of their own");
@@ -355,6 +365,7 @@ template Vector<const float> vector(py::handle, const char*, int64_t);
 template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int32_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int64_t> mutable_vector(py::handle, const char*, int64_t);
+template Vector<const int64_t> optional_vector(py::handle, const char*, int64_t);
 template Vector<const float> optional_vector(py::handle, const char*, int64_t);
 
 }  // namespace gnnscale

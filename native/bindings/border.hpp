@@ -77,6 +77,8 @@ inline constexpr int64_t kAnySize = -1;
 
 // Throws ValueError unless `found` entries are the `wanted` ones.
 void check_size(const char* name, int64_t found, int64_t wanted);
+// The same of the columns of a matrix.
+void check_width(const char* name, int64_t found, int64_t wanted);
 
 // Scalars. Whole numbers are whatever has __index__; NaN and infinities are refused.
 int64_t integer(py::handle value, const char* name, int64_t min, int64_t max);
@@ -105,7 +107,10 @@ template <typename Vertex>
 Topology<Vertex> topology(py::handle indptr, py::handle indices);
 // `value` is (array, name of its element type); bfloat16 comes as 16-bit whole numbers.
 Matrix matrix(py::handle value, const char* name);
+// float32 or bfloat16.
 MutableMatrix mutable_matrix(py::handle value, const char* name);
+// Any element type.
+MutableMatrix mutable_storage(py::handle value, const char* name);
 Elements elements(py::handle value, const char* name);
 Elements mutable_elements(py::handle value, const char* name);
 // Contiguous float32 of two axes.
@@ -151,5 +156,6 @@ void bind_generators(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_edge_cut(py::module_& m);
 void bind_replacement(py::module_& m);
+void bind_cached_rows(py::module_& m);
 
 }  // namespace gnnscale

@@ -16,4 +16,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_partition(m);
   bind_edge_cut(m);
   bind_replacement(m);
+  bind_cached_rows(m);
 }

@@ -7,12 +7,6 @@
 namespace gnnscale {
 namespace {
 
-void check_width(const char* name, int64_t found, int64_t wanted) {
-  if (found != wanted) {
-    refuse_value(name, std::to_string(found) + " columns", std::to_string(wanted));
-  }
-}
-
 void bind_gather(py::module_& m) {
   m.def("gather", [](const py::object& x, const py::object& row_ids, const py::object& out,
                      const py::object& num_threads) {

@@ -15,7 +15,7 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// The same, written to: float32 or bfloat16.
+// The same, written to: float32 or bfloat16 where the kernels compute it.
 struct MutableRows {
   void* data = nullptr;
   DType dtype = DType::float32;

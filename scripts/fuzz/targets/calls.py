@@ -295,6 +295,56 @@ def serve_batches(draw: Draw) -> Args:
     }
 
 
+def gather_cached(draw: Draw) -> Args:
+    num_vertices, width, n = draw.size(1, 9), draw.size(1, 20), draw.size(0, 9)
+    dtype = draw.rng.choice(STORED)
+    slots, starts = draw.slots(num_vertices)
+    return {
+        "host": draw.tensor(num_vertices, width, dtype),
+        "caches": [draw.tensor(int(size), width, dtype) for size in np.diff(starts)],
+        **{"slots": slots, "vertices": draw.ids(n, num_vertices)},
+        "out": draw.tensor(n, width, draw.rng.choice(_COMPUTED)),
+        "num_threads": draw.threads(),
+    }
+
+
+def count_slots(draw: Draw) -> Args:
+    num_vertices, n = draw.size(1, 9), draw.size(0, 9)
+    slots, starts = draw.slots(num_vertices)
+    return {
+        **{"slots": slots, "starts": starts, "vertices": draw.ids(n, num_vertices)},
+        "weights": draw.maybe(np.cumsum([0, *draw.ids(n, 5, np.int64)])),
+        "num_threads": draw.threads(),
+    }
+
+
+def count_uses(draw: Draw) -> Args:
+    num_vertices = draw.size(1, 9)
+    return {
+        "vertices": draw.ids(draw.size(0, 20), num_vertices),
+        "counts": draw.ids(num_vertices, 99, np.int32),
+        "num_threads": draw.threads(),
+    }
+
+
+def count_reads(draw: Draw) -> Args:
+    made = count_uses(draw)
+    return {"indptr": np.cumsum([0, *draw.ids(len(made["vertices"]), 5, np.int64)]), **made}
+
+
+def copy_rows(draw: Draw) -> Args:
+    num_rows, num_slots, width = draw.size(1, 9), draw.size(1, 9), draw.size(1, 20)
+    slots = draw.rng.sample(range(num_slots), draw.size(0, num_slots))
+    dtype = draw.rng.choice(STORED)
+    return {
+        "source": draw.tensor(num_rows, width, dtype),
+        "vertices": draw.ids(len(slots), num_rows),
+        "target": draw.tensor(num_slots, width, dtype),
+        "slots_of_target": np.array(slots, draw.rng.choice((np.int32, np.int64))),
+        "num_threads": draw.threads(),
+    }
+
+
 def native_sampler(draw: Draw) -> Args:
     return {"graph": graph_of(*draw.csc())}
 
@@ -433,6 +483,8 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"find_clusters": find_clusters, "contract": contract},
     "NativeReplacement": native_replacement,
     "NativeReplacement.advance": serve_batches,
+    **{"gather_cached": gather_cached, "count_slots": count_slots, "copy_rows": copy_rows},
+    **{"count_uses": count_uses, "count_reads": count_reads},
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,

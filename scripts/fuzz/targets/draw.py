@@ -65,6 +65,12 @@ class Draw:
         np.cumsum(self.ids(n, self.rng.choice((1, 4, 12)), np.int64), out=indptr[1:])
         return indptr, self.ids(int(indptr[-1]), n)
 
+    def slots(self, num_vertices: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the slots of vertices in up to three caches, and where each cache's begin."""
+        sizes = [self.size(0, 4) for _ in range(self.size(1, 3))]
+        slots = self.ids(num_vertices, sum(sizes) + 1, np.int32) - np.int32(1)
+        return slots, np.cumsum([0, *sizes])
+
     def maybe(self, value: Any) -> Any:
         """Return ``value`` or None."""
         return value if self.rng.random() < 0.5 else None

@@ -29,6 +29,46 @@ def gather(args: dict[str, Any]) -> Any:
     return _matrix(args["x"])[_ints(args["ids"])]
 
 
+def _members(args: dict[str, Any], starts: Any) -> tuple[Any, Any]:
+    """Return the cache and the slot of every vertex; a cache beyond the last where none has it."""
+    slots = _ints(args["slots"])[_ints(args["vertices"])]
+    found = np.searchsorted(starts, slots, side="right") - 1
+    return np.where(slots < 0, len(starts) - 1, found), slots
+
+
+def gather_cached(args: dict[str, Any]) -> Any:
+    caches = [_matrix(each) for each in args["caches"]]
+    starts = np.cumsum([0, *map(len, caches)])
+    member, slots = _members(args, starts)
+    rows = _matrix(args["host"])[_ints(args["vertices"])]
+    every = np.concatenate([*caches, np.zeros((1, rows.shape[1]))])  # one where there is no cache
+    rows = np.where((slots >= 0)[:, None], every[slots], rows)
+    return np.concatenate([rows.ravel(), np.bincount(member, minlength=len(starts))])
+
+
+def count_slots(args: dict[str, Any]) -> Any:
+    starts = _ints(args["starts"])
+    member, _ = _members(args, starts)
+    weights = args["weights"]
+    degrees = np.ones(len(member), np.int64) if weights is None else np.diff(_ints(weights))
+    counts = np.zeros(len(starts), np.int64)
+    np.add.at(counts, member, degrees[: len(member)])
+    return counts
+
+
+def count_uses(args: dict[str, Any]) -> Any:
+    counts = _ints(args["counts"]).copy()
+    degrees = np.diff(_ints(args["indptr"])) if "indptr" in args else 1
+    np.add.at(counts, _ints(args["vertices"]), degrees)
+    return counts
+
+
+def copy_rows(args: dict[str, Any]) -> Any:
+    target = np.array(_matrix(args["target"]))
+    target[_ints(args["slots_of_target"])] = _matrix(args["source"])[_ints(args["vertices"])]
+    return target
+
+
 def aggregate(args: dict[str, Any]) -> Any:
     x, indptr, indices = _matrix(args["x"]), _ints(args["indptr"]), _ints(args["indices"])
     rows = indices if args["ids"] is None else _ints(args["ids"])
@@ -157,6 +197,11 @@ Answer = Callable[[dict[str, Any], Any], Any]
 #: By function: the right answer from the arguments before the call, and where it is afterwards.
 REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "gather": (gather, _out),
+    "gather_cached": (gather_cached, lambda args, counts: np.append(_out(args, None), counts)),
+    "count_slots": (count_slots, lambda _, answer: answer),
+    "count_uses": (count_uses, lambda args, _: np.asarray(args["counts"])),
+    "count_reads": (count_uses, lambda args, _: np.asarray(args["counts"])),
+    "copy_rows": (copy_rows, lambda args, _: _matrix(args["target"])),
     "aggregate": (aggregate, _out),
     "edge_dot": (edge_dot, _out),
     "expand_edges": (expand_edges, _out),

@@ -45,6 +45,7 @@ _ODD_NUMBERS = (
 _FREE = ("seed", "step", "key", "first_dst")
 #: They read some of the lists only; a lie that they do not come across does no harm.
 _READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
+_IN_RANGE = ("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows")
 _COUNTED = ("weights", "dst_scale", "self_scale", "bias", "gate")
 
 
@@ -95,7 +96,10 @@ def _values(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
         # The last may be less than there are edges.
         number = rng.choice((-1, 2**62, -(2**63), 10**6, 2**31))
         changed[at] = number
-        unread = len(value) < 2 or (function in _READ_IN_PART and 0 < at < len(value) - 1)
+        inner = 0 < at < len(value) - 1
+        unread = len(value) < 2 or (function in _READ_IN_PART and inner)
+        if function == "count_reads" and at == len(value) - 1:
+            unread = True  # a block with so many edges
         return Spoilt(changed, f"[{at}] = {number}", ANY if unread else BAD)
     limits = np.iinfo(value.dtype)
     if not limits.min:  # features, of which every value is one
@@ -103,7 +107,10 @@ def _values(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     fits = [number for number in _VALUES if limits.min <= number <= limits.max]
     number = rng.choice(fits)
     changed.reshape(-1)[at] = number
-    checked = name in ("ids", "self_ids", "seeds", "community") or (function, name) in (
+    checked = name in ("ids", "self_ids", "seeds", "community", "slots_of_target") or (
+        name == "vertices" and function in _IN_RANGE
+    )
+    checked = checked or (function, name) in (
         *(("edge_dot", "indices"), ("transpose_block", "indices"), ("count_in_degrees", "dst")),
         *(("NativeReplacement.advance", "vertices"), ("NativeReplacement.advance", "then")),
     )
@@ -240,6 +247,10 @@ def _sequence(value: Any, rng: random.Random) -> Spoilt:
     if kind == 2:
         return Spoilt(type(value)(changed * 30), "many", ANY)
     at = rng.randrange(len(changed))
+    if not isinstance(changed[at], int):  # a cache
+        inner = rng.choice(_TENSORS)(changed[at], rng)
+        changed[at] = inner.value
+        return Spoilt(type(value)(changed), f"[{at}] {inner.what}", inner.kind)
     number = rng.choice((*_ODD_NUMBERS, *_NO_NUMBERS))
     changed[at] = number
     what = f"[{at}] = {str(number)[:20]}"

@@ -1,0 +1,163 @@
+#include "gnnscale/cached_rows.hpp"
+
+#include <algorithm>
+
+#include "border.hpp"
+
+namespace gnnscale {
+namespace {
+
+void check_type(const char* name, DType found, DType wanted, const char* allowed) {
+  if (found != wanted) refuse_type(name, "another type", allowed);
+}
+
+// As many rows as slots, which are int32, can number.
+void check_rows(const char* name, int64_t num_rows) {
+  if (num_rows > kMaxLocal) {
+    refuse_value(name, std::to_string(num_rows) + " rows in all", "up to 2^31 - 1");
+  }
+}
+
+// Caches of the host's type and width.
+struct Caches {
+  Caches(const py::object& given, const Rows& host) {
+    if (!py::isinstance<py::list>(given) && !py::isinstance<py::tuple>(given)) {
+      refuse_type("caches", py::str(py::type::handle_of(given).attr("__name__")), "a list of rows");
+    }
+    const auto items = py::reinterpret_borrow<py::sequence>(given);
+    if (items.size() > kMaxCaches) {
+      refuse_value("caches", std::to_string(items.size()) + " of them",
+                   "up to " + std::to_string(kMaxCaches));
+    }
+    for (const py::handle item : items) {
+      const std::string name = "caches[" + std::to_string(rows.size()) + "]";
+      const Matrix cache = matrix(item, name.c_str());
+      check_type(name.c_str(), cache.rows.dtype, host.dtype, "the type of host");
+      check_width(name.c_str(), cache.rows.length, host.length);
+      check_rows("caches", cache.num_rows);
+      check_rows("caches", starts.back() + cache.num_rows);
+      rows.push_back(cache.rows);
+      starts.push_back(starts.back() + cache.num_rows);
+    }
+  }
+
+  std::vector<Rows> rows;
+  std::vector<int64_t> starts{0};
+};
+
+// A copy of the numbers of the caches' first rows, of which each is known to be right.
+std::vector<int64_t> starts_of(const py::object& given) {
+  const auto found = vector<int64_t>(given, "starts");
+  if (found.size < 1 || found.size > kMaxCaches + 1) {
+    refuse_value("starts", std::to_string(found.size) + " entries",
+                 "1 to " + std::to_string(kMaxCaches + 1));
+  }
+  const std::vector<int64_t> starts(found.data, found.data + found.size);
+  check_offsets(starts.data(), found.size - 1, starts.back(), "starts");
+  check_rows("starts", starts.back());
+  return starts;
+}
+
+// Throws invalid_argument unless the difference of neighbouring offsets is never negative.
+void check_differences(const Vector<const int64_t>& offsets, const char* name, int threads) {
+  if (offsets.data == nullptr) return;
+  check_offsets(offsets.data, offsets.size - 1, offsets.data[offsets.size - 1], name, threads);
+}
+
+// A count for each cache and one for none, 0 yet.
+py::array_t<int64_t> zeros(int64_t num_caches) {
+  py::array_t<int64_t> counts(num_caches + 1);
+  std::fill_n(counts.mutable_data(), counts.size(), 0);
+  return counts;
+}
+
+py::array_t<int64_t> gather_rows(const py::object& host, const py::object& caches,
+                                 const py::object& slots, const py::object& vertices,
+                                 const py::object& out, const py::object& num_threads) {
+  const Matrix x = matrix(host, "host");
+  const Caches members(caches, x.rows);
+  const auto table = vector<int32_t>(slots, "slots", x.num_rows);
+  const Ids wanted = ids(vertices, "vertices");
+  const MutableMatrix to = mutable_matrix(out, "out");
+  check_size("out", to.num_rows, wanted.size);
+  check_width("out", to.rows.length, x.rows.length);
+  const int threads = thread_count(num_threads);
+  const auto num_caches = static_cast<int64_t>(members.rows.size());
+  const GatherCached task{{x.rows, wanted.ids, wanted.size, to.rows},
+                          members.rows.data(),
+                          {table.data, table.size, members.starts.data(), num_caches}};
+  py::array_t<int64_t> counts = zeros(num_caches);
+  int64_t* const found = counts.mutable_data();
+  {
+    NoGil released;
+    gather_cached(task, found, threads);
+  }
+  return counts;
+}
+
+py::array_t<int64_t> look_up(const py::object& slots, const py::object& vertices,
+                             const py::object& starts, const py::object& weights,
+                             const py::object& num_threads) {
+  const auto table = vector<int32_t>(slots, "slots");
+  const Ids wanted = ids(vertices, "vertices");
+  const std::vector<int64_t> firsts = starts_of(starts);
+  const auto offsets = optional_vector<int64_t>(weights, "weights", wanted.size + 1);
+  const int threads = thread_count(num_threads);
+  const auto num_caches = static_cast<int64_t>(firsts.size()) - 1;
+  py::array_t<int64_t> counts = zeros(num_caches);
+  int64_t* const found = counts.mutable_data();
+  {
+    NoGil released;
+    check_differences(offsets, "weights", threads);
+    count_slots({table.data, table.size, firsts.data(), num_caches}, wanted.ids, wanted.size,
+                offsets.data, found, threads);
+  }
+  return counts;
+}
+
+void uses(const py::object& vertices, const py::object& counts, const py::object& num_threads) {
+  const Ids used = ids(vertices, "vertices");
+  const auto to = mutable_vector<int32_t>(counts, "counts");
+  const int threads = thread_count(num_threads);
+  NoGil released;
+  count_uses(used.ids, used.size, nullptr, to.data, to.size, threads);
+}
+
+void reads(const py::object& indptr, const py::object& vertices, const py::object& counts,
+           const py::object& num_threads) {
+  const Ids read = ids(vertices, "vertices");
+  const auto offsets = vector<int64_t>(indptr, "indptr", read.size + 1);
+  const auto to = mutable_vector<int32_t>(counts, "counts");
+  const int threads = thread_count(num_threads);
+  NoGil released;
+  check_differences(offsets, "indptr", threads);
+  count_uses(read.ids, read.size, offsets.data, to.data, to.size, threads);
+}
+
+void copy(const py::object& source, const py::object& vertices, const py::object& target,
+          const py::object& slots_of_target, const py::object& num_threads) {
+  const Matrix from = matrix(source, "source");
+  const Ids source_ids = ids(vertices, "vertices");
+  const MutableMatrix to = mutable_storage(target, "target");
+  check_type("target", to.rows.dtype, from.rows.dtype, "the type of source");
+  check_width("target", to.rows.length, from.rows.length);
+  const Ids target_ids = ids(slots_of_target, "slots_of_target");
+  check_size("slots_of_target", target_ids.size, source_ids.size);
+  const int threads = thread_count(num_threads);
+  NoGil released;
+  copy_rows({from.rows, from.num_rows, source_ids.ids, source_ids.size, to.rows, to.num_rows,
+             target_ids.ids},
+            threads);
+}
+
+}  // namespace
+
+void bind_cached_rows(py::module_& m) {
+  m.def("gather_cached", &gather_rows);
+  m.def("count_slots", &look_up);
+  m.def("count_uses", &uses);
+  m.def("count_reads", &reads);
+  m.def("copy_rows", &copy);
+}
+
+}  // namespace gnnscale

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+
+STORED = ("float32", "float16", "bfloat16", "uint8")
+MOST = 2**31 - 1
+
+
+def stored(bits: Any, name: str) -> tuple[NDArray[Any], str]:
+    """Return small whole numbers as rows of an element type."""
+    if name == "bfloat16":
+        return (np.asarray(bits, np.float32).view(np.uint32) >> 16).astype(np.uint16), name
+    return np.asarray(bits).astype(name), name
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> dict[str, Any]:
+    """A host, caches of copies, and vertices to read; row v of a copy is 100 + v, of the host v."""
+    num_vertices, width = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    name = draw(st.sampled_from(STORED))
+    vertex = st.integers(0, num_vertices - 1)
+    cached = draw(st.lists(vertex, unique=True))
+    num_caches = draw(st.integers(0, 5))
+    slots = np.full(num_vertices, -1, np.int32)
+    slots[cached] = np.arange(len(cached))
+    if num_caches == 0:
+        slots[:] = -1
+        cached = []
+    cuts = sorted(draw(st.integers(0, len(cached))) for _ in range(max(num_caches - 1, 0)))
+    starts = np.array([0, *cuts, len(cached)] if num_caches else [0], np.int64)
+    values = np.repeat(np.arange(num_vertices), width).reshape(num_vertices, width)
+    copies = values[cached] + 100
+    size = draw(st.integers(0, 300))
+    generator = np.random.default_rng(draw(st.integers(0, 99)))
+    dtype = draw(st.sampled_from([np.int32, np.int64]))
+    return {
+        **{"host": stored(values, name), "slots": slots, "starts": starts},
+        "caches": [stored(copies[a:b], name) for a, b in pairwise(starts)],
+        "vertices": generator.integers(0, num_vertices, size, dtype=dtype),
+        "threads": draw(st.sampled_from([1, 2, 3])),
+    }
+
+
+def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
+    """Return the cache of each vertex to read, the number of caches for none."""
+    slots = store["slots"][store["vertices"]]
+    member = np.searchsorted(store["starts"], slots, side="right") - 1
+    return np.where(slots < 0, len(store["starts"]) - 1, member)
+
+
+@settings(max_examples=150, deadline=None)
+@given(stores(), st.sampled_from([torch.float32, torch.bfloat16]))
+def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: torch.dtype) -> None:
+    vertices, width = store["vertices"], store["host"][0].shape[1]
+    wide = torch.full((len(vertices), width + 1), 7.0).to(dtype)
+    counts = ops.gather_cached(
+        *(store["host"], store["caches"], store["slots"], vertices),
+        out=wide[:, :width],
+        num_threads=store["threads"],
+    )
+    member = members_of(store)
+    num_caches = len(store["caches"])
+    assert counts.dtype == np.int64
+    assert counts.tolist() == np.bincount(member, minlength=num_caches + 1).tolist()
+    expected = np.where(member < num_caches, vertices + 100, vertices)
+    assert (wide[:, :width].float().numpy() == expected[:, None]).all()
+    assert (wide[:, width].float() == 7).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(stores(), st.data())
+def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataObject) -> None:
+    vertices, member = store["vertices"], members_of(store)
+    num_caches = len(store["starts"]) - 1
+    options = {"num_threads": store["threads"]}
+    found = ops.count_slots(store["slots"], vertices, store["starts"], **options)
+    assert found.tolist() == np.bincount(member, minlength=num_caches + 1).tolist()
+    seed = data.draw(st.integers(0, 99))
+    degrees = np.random.default_rng(seed).integers(0, 9, len(vertices))
+    offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    found = ops.count_slots(store["slots"], vertices, store["starts"], weights=offsets, **options)
+    expected = np.zeros(num_caches + 1, np.int64)
+    np.add.at(expected, member, degrees)
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_caches_of_copies_change_nothing(
+    dtype: torch.dtype, out_dtype: torch.dtype, threads: int
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    host = (torch.randn(3000, 100, generator=generator) * 50).to(torch.int8).float()
+    host = (host.abs() if dtype == torch.uint8 else host / 7).to(dtype)
+    order = torch.randperm(3000, generator=generator)
+    caches = [host[order[:700]], host[order[700:701]], host[:0], host[order[701:1500]]]
+    slots = np.full(3000, -1, np.int32)
+    slots[order[:1500].numpy()] = np.arange(1500)
+    vertices = torch.randint(0, 3000, (5000,), generator=generator).numpy()
+    plain, cached = (torch.empty(5000, 100, dtype=out_dtype) for _ in range(2))
+    ops.gather(host, vertices, out=plain, num_threads=threads)
+    counts = ops.gather_cached(host, caches, slots, vertices, out=cached, num_threads=threads)
+    assert torch.equal(plain.view(torch.uint8), cached.view(torch.uint8))
+    assert counts.sum() == 5000
+    assert counts[2] == 0
+
+
+def test_a_store_by_hand() -> None:
+    host = torch.tensor([[0.0, 1], [10, 11], [20, 21], [30, 31]])
+    caches = [torch.tensor([[-30.0, -31]]), torch.tensor([[-0.5, -1], [-20, -21]])]
+    slots = np.array([1, -1, 2, 0], np.int32)
+    vertices = np.array([3, 1, 2, 0, 1, 9])[:5]
+    out = torch.empty(5, 2)
+    counts = ops.gather_cached(host, caches, slots, vertices, out=out, num_threads=1)
+    assert counts.tolist() == [1, 2, 2]
+    assert out.tolist() == [[-30, -31], [10, 11], [-20, -21], [-0.5, -1], [10, 11]]
+    # A block whose destinations have 5, 0, 1, 2 and 3 neighbours.
+    counts = ops.count_slots(
+        slots, vertices, np.array([0, 1, 3]), weights=np.array([0, 5, 5, 6, 8, 11]), num_threads=1
+    )
+    assert counts.tolist() == [5, 3, 3]
+
+
+def test_without_caches_and_without_vertices() -> None:
+    host, none = torch.ones(3, 2), np.full(3, -1, np.int32)
+    out = torch.zeros(2, 2)
+    vertices = np.array([0, 2])
+    assert ops.gather_cached(host, [], none, vertices, out=out, num_threads=2).tolist() == [2]
+    assert out.tolist() == [[1, 1], [1, 1]]
+    assert ops.count_slots(none, vertices, np.array([0]), num_threads=1).tolist() == [2]
+    empty = ops.gather_cached(host, [host], none, vertices[:0], out=out[:0], num_threads=2)
+    assert empty.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [3, 500])
+def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int) -> None:
+    host, cache, out = torch.ones(4, 2), torch.ones(2, 2), torch.empty(size, 2)
+    starts = np.array([0, 2])
+    for slot in (-2, 2, MOST, -MOST - 1):
+        slots = np.array([0, -1, 1, slot], np.int32)
+        vertices = np.arange(size) % 3  # those whose slots are right
+        ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
+        vertices[-1] = 3
+        said = f"^slots: {slot} at place 3, allowed are -1 to 1$"
+        with pytest.raises(ValueError, match=said):
+            ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
+        with pytest.raises(ValueError, match=said):
+            ops.count_slots(slots, vertices, starts, num_threads=threads)
+    slots = np.array([0, -1, 1, -1], np.int32)
+    for vertex in (-1, 4, 2**62):
+        vertices[-1] = vertex
+        said = f"^vertices: {vertex} at place {size - 1}, allowed are 0 to 3$"
+        with pytest.raises(ValueError, match=said):
+            ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
+        with pytest.raises(ValueError, match=said):
+            ops.count_slots(slots, vertices, starts, num_threads=threads)
+        with pytest.raises(ValueError, match=said):
+            ops.count_uses(vertices, np.zeros(4, np.int32), num_threads=threads)
+        with pytest.raises(ValueError, match=said):
+            ops.count_reads(
+                np.arange(size + 1), vertices, np.zeros(4, np.int32), num_threads=threads
+            )
+
+
+def test_rows_of_another_kind_are_refused() -> None:
+    host, slots, ids = torch.ones(4, 2), np.full(4, -1, np.int32), np.array([0])
+    out = torch.empty(1, 2)
+    for caches, said in (
+        ([host, host.half()], r"caches\[1\]: another type, allowed is the type of host"),
+        ([torch.ones(4, 3)], r"caches\[0\]: 3 columns, allowed are 2"),
+        ([host.double()], r"caches\[0\]: torch.float64, allowed"),
+        ([host.T.contiguous().T], r"caches\[0\]: shape \[4, 2\] with strided rows"),
+        ([None], r"caches\[0\]: NoneType, allowed"),
+        ([host] * 1025, "caches: 1025 of them, allowed are up to 1024"),
+        ([torch.ones(1, 2).expand(2**31, 2)], r"caches: 2147483648 rows in all, allowed are"),
+        ([torch.ones(1, 2).expand(2**30, 2)] * 2, r"caches: 2147483648 rows in all, allowed are"),
+        (host, "caches: Tensor, allowed is a list"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{said}"):
+            ops.gather_cached(host, caches, slots, ids, out=out, num_threads=1)
+    many = [host] * 1024
+    counts = ops.gather_cached(host, many, slots, ids, out=out, num_threads=1)
+    assert counts.tolist() == [0] * 1024 + [1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.sampled_from([np.int32, np.int64]),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 9)), max_size=300),
+    st.sampled_from([1, 3]),
+)
+def test_uses_and_reads_are_added(
+    num_vertices: int, dtype: Any, uses: list[tuple[int, int]], threads: int
+) -> None:
+    vertices = np.array([number % num_vertices for number, _ in uses], dtype)
+    indptr = np.cumsum([0, *(degree for _, degree in uses)], dtype=np.int64)
+    counts = np.arange(num_vertices, dtype=np.int32)
+    expected = counts + np.bincount(vertices, minlength=num_vertices)
+    ops.count_uses(vertices, counts, num_threads=threads)
+    assert counts.tolist() == expected.tolist()
+    np.add.at(expected, vertices, np.diff(indptr))
+    ops.count_reads(indptr, vertices, counts, num_threads=threads)
+    assert counts.tolist() == expected.tolist()
+
+
+def test_counts_stay_at_the_largest_number() -> None:
+    counts = np.array([MOST - 1, MOST - 1, MOST, 0], np.int32)
+    ops.count_uses(np.array([0, 1, 1, 2, 3]), counts, num_threads=1)
+    assert counts.tolist() == [MOST, MOST, MOST, 1]
+    counts = np.array([0, 5, MOST - 3, MOST], np.int32)
+    degrees = [MOST, 2**40, 2, 0]
+    ops.count_reads(np.cumsum([0, *degrees]), np.arange(4), counts, num_threads=1)
+    assert counts.tolist() == [MOST, MOST, MOST - 1, MOST]
+
+
+def test_several_threads_add_to_the_same_counts() -> None:
+    counts = np.zeros(50, np.int32)
+    vertices = np.random.default_rng(1).integers(0, 50, 40_000)
+
+    def use() -> None:
+        for _ in range(5):
+            ops.count_uses(vertices, counts, num_threads=2)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts.tolist() == (20 * np.bincount(vertices, minlength=50)).tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(STORED),
+    st.integers(1, 30),
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.data(),
+)
+def test_rows_are_copied_as_they_are(
+    name: str, width: int, num_rows: int, num_slots: int, data: st.DataObject
+) -> None:
+    generator = np.random.default_rng(data.draw(st.integers(0, 99)))
+    itemsize = {"float32": 4, "uint8": 1}.get(name, 2)
+    kind = np.uint16 if name == "bfloat16" else np.dtype(name)
+
+    def rows(count: int) -> Any:
+        # Any bits: what is no number has to survive, too.
+        data = generator.integers(0, 256, (count, (width + 1) * itemsize), np.uint8)
+        return data.view(kind)[:, :width]
+
+    source, target = rows(num_rows), rows(num_slots)
+    size = data.draw(st.integers(0, num_slots))
+    ids = [data.draw(st.sampled_from([np.int32, np.int64])) for _ in range(2)]
+    vertices = generator.integers(0, num_rows, size, dtype=ids[0])
+    slots = generator.permutation(num_slots)[:size].astype(ids[1])
+    expected = np.array(target)
+    expected[slots] = source[vertices]
+    ops.copy_rows(
+        (source, name),
+        vertices,
+        (target, name),
+        slots,
+        num_threads=data.draw(st.sampled_from([1, 3])),
+    )
+    assert np.ascontiguousarray(target).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def test_tensors_are_copied_too() -> None:
+    source = torch.arange(8).view(4, 2).to(torch.bfloat16)
+    target = torch.zeros(3, 2, dtype=torch.bfloat16)
+    ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
+    assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
+    wide = np.zeros((2**40, 0), np.float32)  # takes no memory
+    ops.copy_rows((wide, "float32"), np.array([5]), (wide, "float32"), np.array([7]), num_threads=1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_row_is_written_twice(threads: int) -> None:
+    source, target = torch.ones(4, 2), torch.zeros(300, 2)
+    slots = np.arange(300)
+    slots[299] = 7
+    with pytest.raises(ValueError, match=r"^slots_of_target: 7 at more than one place"):
+        ops.copy_rows(source, np.zeros(300, np.int64), target, slots, num_threads=threads)
