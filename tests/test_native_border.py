@@ -112,6 +112,22 @@ COPY: dict[str, Any] = {
     "slots_of_target": np.array([2, 0]),
 }
 
+HOTTEST: dict[str, Any] = {
+    "hotness": np.array([3, 0, 5], np.int32),
+    "tie_break": np.array([0, 1, 2]),
+    "capacity": 99,
+    "bytes_per_vertex": 8,
+    "offsets": INDPTR,
+    "bytes_per_entry": 4,
+}
+SHARE: dict[str, Any] = {
+    "order": np.array([2, 0, 1]),
+    "local": [np.array([3, 0, 5], np.int32), np.array([4, 0, 1], np.int32)],
+    "capacities": np.array([40, 50]),
+    **{"bytes_per_vertex": 8, "offsets": INDPTR, "bytes_per_entry": 4},
+}
+SCATTER: dict[str, Any] = {**WHOLE, "values": np.ones(3), "out": np.zeros(3)}
+
 # What is called, its valid arguments, which one is replaced, and by what.
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     # Too small for two rows, or not float32 or bfloat16.
@@ -365,12 +381,52 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
         )
         for bad in (0, 2**40, 1.5)
     ),
+    *(
+        (function, arguments, name, bad)
+        for function, arguments in ((ops.hottest, HOTTEST), (ops.share_out, SHARE))
+        for name, bad in (
+            *(("bytes_per_vertex", bad) for bad in (-1, 2**31, 1.5, None)),
+            *(("bytes_per_entry", bad) for bad in (-1, 2**31, "4")),
+            *(("offsets", bad) for bad in (None, np.zeros(3, np.int64), np.zeros(4, np.int32))),
+            *(("offsets", np.array([0, 2, bad, 3])) for bad in (1, 4, -1, 2**62)),
+            *(("offsets", np.array([bad, 2, 2, 3])) for bad in (1, -1)),
+            *(("offsets", np.array([0, 2, 2, bad])) for bad in (-1, 2**61, 2**63 - 1)),
+            ("num_threads", 0),
+        )
+    ),
+    *((ops.hottest, HOTTEST, "hotness", np.array([0, bad, 1])) for bad in (-1, -(2**63))),
+    *((ops.hottest, HOTTEST, "hotness", np.float32([0, 1, b])) for b in (-1, np.nan, -np.inf)),
+    *((ops.hottest, HOTTEST, "hotness", np.zeros(3, kind)) for kind in ("f8", "i2", "u4", "?")),
+    *((ops.hottest, HOTTEST, "tie_break", np.zeros(3, kind)) for kind in ("f4", "i2", "u8")),
+    (ops.hottest, HOTTEST, "tie_break", np.zeros(4, np.int64)),
+    (ops.hottest, HOTTEST, "tie_break", np.empty(0, np.int64)),
+    (ops.hottest, HOTTEST, "tie_break", np.array([0, -1, 1])),
+    *((ops.hottest, HOTTEST, "capacity", bad) for bad in (-1, 2**63, 1.0)),
+    *((ops.share_out, SHARE, "order", np.array([0, bad])) for bad in (-1, 3, 2**62, -(2**63))),
+    *((ops.share_out, SHARE, "order", bad) for bad in (np.zeros(2), [0, 1], None)),
+    *((ops.share_out, SHARE, "capacities", np.array(bad)) for bad in ([1], [1, -1], [1.0, 2.0])),
+    *((ops.share_out, SHARE, "local", bad) for bad in ([], None, np.zeros((2, 3), np.int32))),
+    *(
+        (ops.share_out, SHARE, "local", [SHARE["local"][0], bad])
+        for bad in (
+            *(np.zeros(3, np.float32), np.zeros(4, np.int32), np.zeros(6, np.int32)[::2], None),
+            np.array([0, 0, -1], np.int32),
+        )
+    ),
+    *((ops.scatter_to_neighbors, SCATTER, "indptr", np.array([0, b, 2, 3])) for b in (4, -1)),
+    *((ops.scatter_to_neighbors, SCATTER, "indices", np.array([1, b, 0])) for b in (3, -1, 2**40)),
+    *((ops.scatter_to_neighbors, SCATTER, "values", np.zeros(3, kind)) for kind in ("f2", "i8")),
+    (ops.scatter_to_neighbors, SCATTER, "values", np.zeros(2)),
+    (ops.scatter_to_neighbors, SCATTER, "out", np.zeros(4)),
+    (ops.scatter_to_neighbors, SCATTER, "out", np.zeros(3, np.float32)),
+    (ops.scatter_to_neighbors, SCATTER, "out", read_only(np.zeros(3))),
 ]
 THREADED = {
     ops.gather, ops.aggregate, ops.edge_dot, ops.edge_softmax, ops.edge_softmax_backward,
     ops.csc_sort, ops.relu_dropout, ops.relu_dropout_backward, ops.rmat_edges, ops.count_cut,
     ops.hops_from, ops.pagraph_stream, ops.gather_cached, ops.count_slots, ops.count_uses,
     ops.count_reads, ops.copy_rows,
+    ops.hops_from, ops.pagraph_stream, ops.hottest, ops.share_out, ops.scatter_to_neighbors,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from gnnscale.ops.edge_cut import (
     refine,
     write_metis,
 )
+from gnnscale.ops.hotness import hottest, scatter_to_neighbors, share_out
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
@@ -79,6 +80,7 @@ __all__ = [
     "gather",
     "gather_cached",
     "hops_from",
+    "hottest",
     "keep_freed_memory",
     "make_undirected",
     "pagraph_stream",
@@ -88,6 +90,8 @@ __all__ = [
     "relu_dropout",
     "relu_dropout_backward",
     "rmat_edges",
+    "scatter_to_neighbors",
+    "share_out",
     "simd_level",
     "transpose_block",
     "write_metis",

@@ -33,6 +33,8 @@ constexpr const char* kNames = "";
 template <>
 constexpr const char* kNames<float> = "float32";
 template <>
+constexpr const char* kNames<double> = "float64";
+template <>
 constexpr const char* kNames<uint8_t> = "uint8";
 template <>
 constexpr const char* kNames<int16_t> = "int16";
@@ -362,10 +364,13 @@ template Vector<const int16_t> vector(py::handle, const char*, int64_t);
 template Vector<const int32_t> vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> vector(py::handle, const char*, int64_t);
 template Vector<const float> vector(py::handle, const char*, int64_t);
+template Vector<const double> vector(py::handle, const char*, int64_t);
 template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int32_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int64_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> optional_vector(py::handle, const char*, int64_t);
+template Vector<float> mutable_vector(py::handle, const char*, int64_t);
+template Vector<double> mutable_vector(py::handle, const char*, int64_t);
 template Vector<const float> optional_vector(py::handle, const char*, int64_t);
 
 }  // namespace gnnscale

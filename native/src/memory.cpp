@@ -81,6 +81,14 @@ void return_block(void* data) {
   std::free(block);
 }
 
+void prefer_large_pages(void* data, size_t num_bytes) {
+  constexpr uintptr_t kPage = uintptr_t{1} << 21;
+  const auto start = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (start + kPage - 1) & ~(kPage - 1),
+                  last = (start + num_bytes) & ~(kPage - 1);
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
 void keep_freed_memory() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 30);

@@ -16,6 +16,9 @@ namespace gnnscale {
 void* take_block(size_t num_bytes);
 void return_block(void* block);
 
+// Asks the kernel for large pages for memory that will be written to in many places at once.
+void prefer_large_pages(void* data, size_t num_bytes);
+
 // Makes this process's malloc keep what is freed instead of handing pages back to the kernel: torch
 // has no allocator of its own on the CPU, and would otherwise fault in every activation anew.
 void keep_freed_memory();

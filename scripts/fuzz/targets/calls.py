@@ -190,6 +190,53 @@ def pagraph_stream(draw: Draw) -> Args:
     }
 
 
+def hottest(draw: Draw) -> Args:
+    n = draw.size(0, 12)
+    hotness = draw.ids(n, 5)
+    if draw.rng.random() < 0.3:
+        hotness = hotness.astype(np.float32)
+    return {
+        "hotness": hotness,
+        "tie_break": draw.maybe(draw.ids(n, 3)),
+        "capacity": draw.size(0, 99),
+        **_sizes(draw, n),
+        "num_threads": draw.threads(),
+    }
+
+
+def share_out(draw: Draw) -> Args:
+    n, num_members = draw.size(1, 12), draw.size(1, 4)
+    kind = draw.rng.choice((np.int32, np.float32))
+    order = draw.rng.sample(range(n), draw.size(0, n))
+    return {
+        "order": np.array(order, draw.rng.choice((np.int32, np.int64))),
+        "local": [draw.ids(n, 4).astype(kind) for _ in range(num_members)],
+        "capacities": draw.ids(num_members, 50, np.int64),
+        **_sizes(draw, n),
+        "num_threads": draw.threads(),
+    }
+
+
+def _sizes(draw: Draw, num_vertices: int) -> Args:
+    """Draw the bytes that vertices take in a cache."""
+    if draw.rng.random() < 0.5:
+        return {"bytes_per_vertex": draw.size(0, 9), "offsets": None, "bytes_per_entry": 0}
+    offsets = np.zeros(num_vertices + 1, np.int64)
+    np.cumsum(draw.ids(num_vertices, 5, np.int64), out=offsets[1:])
+    return {"bytes_per_vertex": draw.size(0, 9), "offsets": offsets, "bytes_per_entry": 4}
+
+
+def scatter_to_neighbors(draw: Draw) -> Args:
+    indptr, indices = draw.csc()
+    kind = draw.rng.choice((np.float32, np.float64))
+    return {
+        **{"indptr": indptr, "indices": indices},
+        "values": draw.floats(len(indptr) - 1).astype(kind),
+        "out": draw.floats(len(indptr) - 1).astype(kind),
+        "num_threads": draw.threads(),
+    }
+
+
 def rmat_edges(draw: Draw) -> Args:
     n = draw.size(2, 20)
     num_edges = draw.size(0, n * (n - 1) // 4)
@@ -479,6 +526,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"count_in_degrees": count_in_degrees, "csc_fill": csc_fill, "csc_sort": csc_sort},
     **{"rmat_edges": rmat_edges, "planted_partition_edges": planted_partition_edges},
     **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
+    **{"hottest": hottest, "share_out": share_out, "scatter_to_neighbors": scatter_to_neighbors},
     **{"make_undirected": make_undirected, "write_metis": write_metis, "refine": refine},
     **{"find_clusters": find_clusters, "contract": contract},
     "NativeReplacement": native_replacement,

@@ -177,6 +177,39 @@ def _slots(args: dict[str, Any], answer: Any) -> Any:
     return np.where((answer >= 0) & (answer < int(args["capacity"])), 0, answer)
 
 
+def _bytes(args: dict[str, Any], num_vertices: int) -> Any:
+    sizes = np.full(num_vertices, int(args["bytes_per_vertex"]))
+    if args["offsets"] is not None:
+        sizes += int(args["bytes_per_entry"]) * np.diff(_ints(args["offsets"]))
+    return sizes
+
+
+def hottest(args: dict[str, Any]) -> Any:
+    hotness = _ints(args["hotness"])
+    ties = np.zeros_like(hotness) if args["tie_break"] is None else _ints(args["tie_break"])
+    order = np.lexsort((-ties, -hotness))
+    sizes = _bytes(args, len(hotness))[order]
+    return order[np.cumsum(sizes) - sizes < int(args["capacity"])]
+
+
+def share_out(args: dict[str, Any]) -> Any:
+    local, left = np.stack(args["local"], axis=1), _ints(args["capacities"]).copy()
+    sizes, given = _bytes(args, len(local)), []
+    for v in _ints(args["order"]):
+        open_to = [k for k in range(len(left)) if left[k] >= sizes[v]]
+        given.append(max(open_to, key=lambda k: (local[v, k], left[k], -k), default=-1))
+        if given[-1] >= 0:
+            left[given[-1]] -= sizes[v]
+    return np.array(given, np.int64)
+
+
+def scatter_to_neighbors(args: dict[str, Any]) -> Any:
+    values = np.repeat(np.asarray(args["values"]), np.diff(_ints(args["indptr"])))
+    expected = np.array(args["out"])
+    np.add.at(expected, _ints(args["indices"]), values)
+    return expected
+
+
 def _out(args: dict[str, Any], answer: Any) -> Any:
     out = args["out"]
     return (
@@ -210,6 +243,9 @@ REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "transpose_block": (transpose_block, lambda _, answer: np.diff(answer[0])),
     "csc_sort": (csc_sort, _sorted_lists),
     "count_cut": (count_cut, lambda _, answer: answer),
+    "hottest": (hottest, lambda _, answer: answer),
+    "share_out": (share_out, lambda _, answer: answer),
+    "scatter_to_neighbors": (scatter_to_neighbors, _out),
     "hops_from": (hops_from, lambda args, _: np.asarray(args["hops"])),
     "NativeReplacement.advance": (cached_after_one, _slots),
     "relu_dropout_backward": (relu_dropout_backward, _tensor),

@@ -1,0 +1,168 @@
+#include "gnnscale/hotness.hpp"
+
+#include "border.hpp"
+
+namespace gnnscale {
+namespace {
+
+constexpr int64_t kMaxMembers = 1024;
+// Native code numbers the destinations of a slice in 32 bits.
+constexpr int64_t kMaxScattered = int64_t{1} << 32;
+
+bool holds_floats(py::handle value) {
+  return py::isinstance<py::array>(value) &&
+         py::reinterpret_borrow<py::array>(value).dtype().kind() == 'f';
+}
+
+Keys keys_of(const Ids& found) {
+  return {found.ids.data, found.ids.wide ? Keys::Type::int64 : Keys::Type::int32};
+}
+
+struct Sized {
+  Keys keys;
+  int64_t size;
+};
+
+// float32, int32 or int64.
+Sized hotness_of(py::handle value) {
+  if (holds_floats(value)) {
+    const auto found = vector<float>(value, "hotness");
+    return {{found.data, Keys::Type::float32}, found.size};
+  }
+  const Ids found = ids(value, "hotness");
+  return {keys_of(found), found.size};
+}
+
+Keys tie_break_of(py::handle value, int64_t size) {
+  const Ids found = optional_ids(value, "tie_break");
+  if (found.ids.data != nullptr || !value.is_none()) check_size("tie_break", found.size, size);
+  return keys_of(found);
+}
+
+// One array a member, all float32 or all int32, all as long.
+std::vector<Keys> local_of(py::handle value, int64_t* size) {
+  if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value)) {
+    refuse_type("local", py::str(py::type::handle_of(value).attr("__name__")), "a list of arrays");
+  }
+  const auto members = py::reinterpret_borrow<py::sequence>(value);
+  if (members.empty() || members.size() > kMaxMembers) {
+    refuse_value("local", std::to_string(members.size()) + " arrays",
+                 "1 to " + std::to_string(kMaxMembers));
+  }
+  std::vector<Keys> found;
+  const bool floats = holds_floats(members[0]);
+  *size = kAnySize;
+  for (const py::handle member : members) {
+    if (floats) {
+      const auto values = vector<float>(member, "local", *size);
+      *size = values.size;
+      found.push_back({values.data, Keys::Type::float32});
+    } else {
+      const auto values = vector<int32_t>(member, "local", *size);
+      *size = values.size;
+      found.push_back({values.data, Keys::Type::int32});
+    }
+  }
+  return found;
+}
+
+CacheBytes bytes_of(py::handle per_vertex, py::handle offsets, py::handle per_entry,
+                    int64_t num_vertices) {
+  CacheBytes bytes;
+  bytes.per_vertex = integer(per_vertex, "bytes_per_vertex", 0, kMaxLocal);
+  bytes.per_entry = integer(per_entry, "bytes_per_entry", 0, kMaxLocal);
+  if (offsets.is_none()) {
+    if (bytes.per_entry != 0) refuse_type("offsets", "None", "int64 where entries take bytes");
+  } else {
+    bytes.offsets = vector<int64_t>(offsets, "offsets", num_vertices + 1).data;
+    bytes.num_entries = bytes.offsets[num_vertices];
+    if (bytes.offsets[0] != 0 || bytes.num_entries < 0) {
+      refuse_value("offsets",
+                   std::to_string(bytes.offsets[0]) + " to " + std::to_string(bytes.num_entries),
+                   "such that rise from 0");
+    }
+  }
+  const auto all = static_cast<__int128>(bytes.per_vertex) * num_vertices +
+                   static_cast<__int128>(bytes.per_entry) * bytes.num_entries;
+  if (all > INT64_MAX) {
+    refuse_value(bytes.per_entry == 0 ? "bytes_per_vertex" : "offsets", "2^63 bytes or more in all",
+                 "fewer");
+  }
+  return bytes;
+}
+
+py::object find_hottest(const py::object& hotness, const py::object& tie_break,
+                        const py::object& capacity, const py::object& bytes_per_vertex,
+                        const py::object& offsets, const py::object& bytes_per_entry,
+                        const py::object& num_threads) {
+  const auto [keys, size] = hotness_of(hotness);
+  const HotVertices task{keys, tie_break_of(tie_break, size), size,
+                         bytes_of(bytes_per_vertex, offsets, bytes_per_entry, size),
+                         integer(capacity, "capacity", 0, INT64_MAX)};
+  const int threads = thread_count(num_threads);
+  const auto run = [&]<typename Vertex>() -> py::object {
+    Array<Vertex> vertices;
+    {
+      NoGil released;
+      vertices = hottest<Vertex>(task, threads, Signals());
+    }
+    return to_numpy(std::move(vertices));
+  };
+  return size > kMaxLocal ? run.template operator()<int64_t>() : run.template operator()<int32_t>();
+}
+
+py::array_t<int16_t> share(const py::object& order, const py::object& local,
+                           const py::object& capacities, const py::object& bytes_per_vertex,
+                           const py::object& offsets, const py::object& bytes_per_entry,
+                           const py::object& num_threads) {
+  const Ids ordered = ids(order, "order");
+  int64_t num_vertices = 0;
+  const std::vector<Keys> keys = local_of(local, &num_vertices);
+  const auto room = vector<int64_t>(capacities, "capacities", static_cast<int64_t>(keys.size()));
+  const ShareOut task{ordered.ids,
+                      ordered.size,
+                      keys,
+                      num_vertices,
+                      bytes_of(bytes_per_vertex, offsets, bytes_per_entry, num_vertices),
+                      {room.data, room.data + room.size}};
+  for (const int64_t bytes : task.capacities) {
+    if (bytes < 0) refuse_value("capacities", std::to_string(bytes), "0 or more bytes");
+  }
+  const int threads = thread_count(num_threads);
+  Array<int16_t> member(ordered.size);
+  {
+    NoGil released;
+    share_out(task, member.data.get(), threads, Signals());
+  }
+  return to_numpy(std::move(member));
+}
+
+void scatter(const py::object& indptr, const py::object& indices, const py::object& values,
+             const py::object& out, const py::object& num_threads) {
+  for_vertices(indices, "indices", [&]<typename Vertex>() {
+    const auto graph = topology<Vertex>(indptr, indices);
+    if (graph.num_vertices > kMaxScattered) {
+      refuse_value("indptr", std::to_string(graph.num_vertices) + " vertices", "up to 2^32");
+    }
+    const int threads = thread_count(num_threads);
+    const auto run = [&]<typename Value>() {
+      const auto from = vector<Value>(values, "values", graph.num_vertices);
+      const auto to = mutable_vector<Value>(out, "out", graph.num_vertices);
+      NoGil released;
+      scatter_to_neighbors(graph, from.data, to.data, threads, Signals());
+    };
+    holds_floats(values) && py::reinterpret_borrow<py::array>(values).itemsize() == 8
+        ? run.template operator()<double>()
+        : run.template operator()<float>();
+  });
+}
+
+}  // namespace
+
+void bind_hotness(py::module_& m) {
+  m.def("hottest", &find_hottest);
+  m.def("share_out", &share);
+  m.def("scatter_to_neighbors", &scatter);
+}
+
+}  // namespace gnnscale

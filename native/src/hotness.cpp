@@ -1,0 +1,247 @@
+// The hottest vertices: one pass counts the vertices and bytes of every bucket of hotness, which
+// gives the bucket in which the capacity ends; a second one collects what is in hotter buckets and
+// in this one, bucket by bucket; then each bucket is sorted, and the last one cut.
+#include "gnnscale/hotness.hpp"
+
+#include <array>
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "gnnscale/checks.hpp"
+#include "hotness_keys.hpp"
+#include "hotness_sort.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Vertices of a range that a thread counts; its counts take less time than these.
+constexpr int64_t kMinRange = 1 << 20, kMaxRange = 1 << 24;
+constexpr int64_t kGrain = 1 << 16;
+
+using CountBuckets = Buckets<10>;
+// Of float32, sign, exponent and 7 bits: no bucket is sure to hold one value alone.
+constexpr int kFloatShift = 16;
+
+template <typename Value>
+int64_t bucket_of(Value hotness) {
+  if constexpr (std::is_floating_point_v<Value>) {
+    return static_cast<int64_t>(key_of(hotness) >> kFloatShift);
+  } else {
+    return CountBuckets::of(key_of(hotness));
+  }
+}
+
+// Buckets of whatever bits a value has, even those of a negative one.
+template <typename Value>
+constexpr int64_t kNumBuckets = CountBuckets::of(~uint64_t{0} >> (64 - 8 * sizeof(Value))) + 1;
+template <>
+constexpr int64_t kNumBuckets<float> = int64_t{1} << (32 - kFloatShift);
+
+template <typename Value>
+constexpr int64_t kNumExact = std::is_floating_point_v<Value> ? 0 : CountBuckets::kNumExact;
+
+// What is in the buckets, the hottest first, by ranges of vertices.
+struct Census {
+  Census(int64_t num_vertices, int64_t num_buckets, bool weighed, int num_threads)
+      : range(std::clamp((num_vertices + num_threads - 1) / num_threads, kMinRange, kMaxRange)),
+        num_ranges((num_vertices + range - 1) / range),
+        num_buckets(num_buckets),
+        counts(num_ranges * num_buckets),
+        bytes(weighed ? num_ranges * num_buckets : 0) {}
+
+  int64_t range, num_ranges, num_buckets;
+  std::vector<int64_t> counts;  // [num_ranges, num_buckets]
+  std::vector<uint64_t> bytes;  // the same, or empty where each vertex takes as many
+};
+
+template <typename Value>
+[[noreturn]] void refuse_hotness(const Value* hotness, int64_t num_vertices) {
+  const Value* wrong = std::find_if(hotness, hotness + num_vertices,
+                                    [](Value value) { return !(value >= Value{0}); });
+  if (wrong == hotness + num_vertices) refuse_changed();
+  throw std::invalid_argument("hotness: " + std::to_string(*wrong) + " of vertex " +
+                              std::to_string(wrong - hotness) + ", must be 0 or more");
+}
+
+template <typename Value>
+Census census_of(const Value* hotness, const HotVertices& task, int num_threads, const Poll& poll) {
+  constexpr int64_t kBuckets = kNumBuckets<Value>;
+  Census census(task.num_vertices, kBuckets, task.bytes.offsets != nullptr, num_threads);
+  std::atomic<bool> good{true};
+  parallel_for(census.num_ranges, 1, num_threads, poll, [&](int64_t first, int64_t last) {
+    for (int64_t range = first; range < last; ++range) {
+      int64_t* const counts = census.counts.data() + range * kBuckets;
+      uint64_t* const bytes =
+          census.bytes.empty() ? nullptr : census.bytes.data() + range * kBuckets;
+      const int64_t end = std::min(task.num_vertices, (range + 1) * census.range);
+      bool legal = true;
+      for (int64_t v = range * census.range; v < end; ++v) {
+        const Value value = hotness[v];
+        legal &= value >= Value{0};
+        const int64_t place = kBuckets - 1 - bucket_of(value);
+        ++counts[place];
+        if (bytes != nullptr) bytes[place] += task.bytes.of(v);
+      }
+      if (!legal) good.store(false, std::memory_order_relaxed);
+    }
+  });
+  if (!good.load()) refuse_hotness(hotness, task.num_vertices);
+  return census;
+}
+
+// The buckets in which vertices begin below the capacity.
+struct Candidates {
+  int64_t num_buckets = 0, num_vertices = 0;
+  int64_t last_begin = 0;   // of the last bucket, its first vertex
+  uint64_t last_bytes = 0;  // and the bytes before it
+  uint64_t num_bytes = 0;
+};
+
+Candidates candidates_of(const Census& census, const HotVertices& task) {
+  Candidates found;
+  const auto capacity = static_cast<uint64_t>(task.capacity);
+  for (; found.num_buckets < census.num_buckets && found.num_bytes < capacity;
+       ++found.num_buckets) {
+    found.last_begin = found.num_vertices;
+    found.last_bytes = found.num_bytes;
+    for (int64_t range = 0; range < census.num_ranges; ++range) {
+      const int64_t place = range * census.num_buckets + found.num_buckets;
+      found.num_vertices += census.counts[place];
+      found.num_bytes += census.bytes.empty()
+                             ? static_cast<uint64_t>(census.counts[place]) * task.bytes.per_vertex
+                             : census.bytes[place];
+    }
+  }
+  return found;
+}
+
+// Turns the counts of the candidates' buckets into the places where the vertices of each bucket and
+// range begin. Returns the buckets' segments.
+template <typename Value>
+std::vector<Segment> start_buckets(Census& census, const Candidates& candidates) {
+  std::vector<Segment> segments;
+  int64_t next = 0;
+  for (int64_t place = 0; place < candidates.num_buckets; ++place) {
+    const int64_t begin = next;
+    for (int64_t range = 0; range < census.num_ranges; ++range) {
+      next += std::exchange(census.counts[range * census.num_buckets + place], next);
+    }
+    const bool exact = census.num_buckets - 1 - place < kNumExact<Value>;
+    if (next - begin > 1) segments.push_back({begin, next - begin, exact ? 1 : 0});
+  }
+  return segments;
+}
+
+// Writes the candidates, bucket by bucket, those of one in the order of their ids.
+template <typename Value, typename Vertex>
+void collect(const Value* hotness, Census& census, const Candidates& candidates, Vertex* order,
+             int64_t num_vertices, int num_threads, const Poll& poll) {
+  const std::vector<int64_t> starts = census.counts;
+  parallel_for(census.num_ranges, 1, num_threads, poll, [&](int64_t first, int64_t last) {
+    for (int64_t range = first; range < last; ++range) {
+      int64_t* const places = census.counts.data() + range * census.num_buckets;
+      const int64_t end = std::min(num_vertices, (range + 1) * census.range);
+      for (int64_t v = range * census.range; v < end; ++v) {
+        const int64_t bucket = census.num_buckets - 1 - bucket_of(hotness[v]);
+        if (bucket >= candidates.num_buckets) continue;
+        if (places[bucket] >= candidates.num_vertices) [[unlikely]]
+          refuse_changed();
+        order[places[bucket]++] = static_cast<Vertex>(v);
+      }
+    }
+  });
+  // Each place was written once if each range ended where the next one, or the next bucket, began.
+  for (int64_t place = 0; place < candidates.num_buckets; ++place) {
+    for (int64_t range = 0; range < census.num_ranges; ++range) {
+      const int64_t after = range + 1 < census.num_ranges
+                                ? starts[(range + 1) * census.num_buckets + place]
+                            : place + 1 < candidates.num_buckets ? starts[place + 1]
+                                                                 : candidates.num_vertices;
+      if (census.counts[range * census.num_buckets + place] != after) refuse_changed();
+    }
+  }
+}
+
+// The number of `vertices` that begin below `capacity`, the first of them beginning at `bytes`.
+template <typename Vertex>
+int64_t count_fitting(const Vertex* vertices, int64_t size, const CacheBytes& each, uint64_t bytes,
+                      uint64_t capacity, int num_threads) {
+  std::vector<uint64_t> of_chunk((size + kGrain - 1) / kGrain);
+  parallel_for(static_cast<int64_t>(of_chunk.size()), 1, num_threads, [&](int64_t a, int64_t b) {
+    for (int64_t i = a * kGrain; i < std::min(size, b * kGrain); ++i) {
+      of_chunk[i / kGrain] += each.of(vertices[i]);
+    }
+  });
+  size_t chunk = 0;
+  while (chunk < of_chunk.size() && bytes + of_chunk[chunk] < capacity) bytes += of_chunk[chunk++];
+  int64_t i = static_cast<int64_t>(chunk) * kGrain;
+  for (; i < size && bytes < capacity; ++i) bytes += each.of(vertices[i]);
+  return std::min(i, size);
+}
+
+template <typename Vertex>
+Array<Vertex> prefix_of(Array<Vertex>&& order, int64_t size, int num_threads) {
+  if (size == order.size) return std::move(order);
+  Array<Vertex> prefix(size);
+  const Vertex* const from = order.data.get();
+  parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    std::copy(from + begin, from + end, prefix.data.get() + begin);
+  });
+  return prefix;
+}
+
+template <typename Vertex, typename Value>
+Array<Vertex> hottest_by(const Value* hotness, const HotVertices& task, int num_threads,
+                         const Poll& poll) {
+  Array<Vertex> order;
+  Candidates candidates;
+  std::vector<Segment> segments;
+  {
+    Census census = census_of(hotness, task, num_threads, poll);
+    candidates = candidates_of(census, task);
+    segments = start_buckets<Value>(census, candidates);
+    order = Array<Vertex>(candidates.num_vertices);
+    prefer_large_pages(order.data.get(), order.size * sizeof(Vertex));  // thousands of places
+    collect(hotness, census, candidates, order.data.get(), task.num_vertices, num_threads, poll);
+  }
+  sort_segments(order.data.get(), std::move(segments), {task.hotness, task.tie_break}, num_threads,
+                poll);
+  if (candidates.num_bytes < static_cast<uint64_t>(task.capacity)) return order;
+  const int64_t fitting =
+      count_fitting(order.data.get() + candidates.last_begin, order.size - candidates.last_begin,
+                    task.bytes, candidates.last_bytes, task.capacity, num_threads);
+  return prefix_of(std::move(order), candidates.last_begin + fitting, num_threads);
+}
+
+void check_tie_break(const Keys& keys, int64_t size, int num_threads) {
+  if (keys.data == nullptr) return;
+  with_type(keys, [&]<typename Value>(const Value* values) {
+    if constexpr (!std::is_floating_point_v<Value>) {
+      constexpr int64_t kBound = sizeof(Value) == 4 ? int64_t{INT32_MAX} + 1 : INT64_MAX;
+      check_below(values, size, kBound, "tie_break", num_threads);
+    }
+  });
+}
+
+}  // namespace
+
+void CacheBytes::refuse(int64_t v, int64_t begin, int64_t end) const {
+  throw TopologyError("offsets: the list of vertex " + std::to_string(v) + " goes from " +
+                      std::to_string(begin) + " to " + std::to_string(end) + ", there are " +
+                      std::to_string(num_entries) + " entries");
+}
+
+template <typename Vertex>
+Array<Vertex> hottest(const HotVertices& task, int num_threads, const Poll& poll) {
+  check_tie_break(task.tie_break, task.num_vertices, num_threads);
+  return with_type(task.hotness, [&](const auto* hotness) {
+    return hottest_by<Vertex>(hotness, task, num_threads, poll);
+  });
+}
+
+template Array<int32_t> hottest(const HotVertices&, int, const Poll&);
+template Array<int64_t> hottest(const HotVertices&, int, const Poll&);
+
+}  // namespace gnnscale

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.graph import GraphError
+from gnnscale.ops.native import naming_graph
+
+
+def slow_hottest(
+    hotness: Any, tie_break: Any, capacity: int, sizes: NDArray[np.int64]
+) -> list[int]:
+    """Return the hottest vertices by sorting all of them."""
+    ties = np.zeros(len(hotness)) if tie_break is None else -tie_break.astype(object)
+    order = np.lexsort((np.arange(len(hotness)), ties, -hotness.astype(object)))
+    begin = np.cumsum(sizes[order]) - sizes[order]
+    return [int(v) for v in order[begin < capacity]]
+
+
+@st.composite
+def byte_sizes(draw: st.DrawFn, num_vertices: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Sizes as arguments, and the bytes of every vertex."""
+    each = draw(st.integers(0, 9))
+    if draw(st.booleans()):
+        return {"bytes_per_vertex": each}, np.full(num_vertices, each)
+    lists = draw(st.lists(st.integers(0, 5), min_size=num_vertices, max_size=num_vertices))
+    offsets, entry = np.cumsum([0, *lists]), draw(st.integers(0, 9))
+    sizes = {"bytes_per_vertex": each, "offsets": offsets, "bytes_per_entry": entry}
+    return sizes, np.array(lists, np.int64) * entry + each
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -> None:
+    n = data.draw(st.integers(0, 40))
+    dtype = data.draw(st.sampled_from([np.int32, np.int64, np.float32]))
+    limit = np.iinfo(dtype).max if dtype != np.float32 else 2**24
+    value = st.integers(0, 3) | st.integers(0, limit)
+    hotness = np.array(data.draw(st.lists(value, min_size=n, max_size=n)), dtype)
+    if dtype == np.float32:
+        hotness /= np.float32(7)
+    tie_type = data.draw(st.sampled_from([np.int32, np.int64, None]))
+    tie_break = None
+    if tie_type is not None:
+        ties = st.integers(0, 2) | st.integers(0, np.iinfo(tie_type).max - 1)
+        tie_break = np.array(data.draw(st.lists(ties, min_size=n, max_size=n)), tie_type)
+    sizes, of_vertex = data.draw(byte_sizes(n))
+    capacity = data.draw(st.integers(0, int(of_vertex.sum()) + 5))
+    expected = slow_hottest(hotness, tie_break, capacity, of_vertex)
+    for threads in (1, 3):
+        found = ops.hottest(hotness, tie_break, capacity=capacity, num_threads=threads, **sizes)
+        assert found.dtype == np.int32
+        assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32])
+@pytest.mark.parametrize("num_distinct", [3, 10**9])
+def test_the_hottest_of_many(dtype: Any, num_distinct: int) -> None:
+    """More vertices than a thread counts or sorts at a time."""
+    rng = np.random.default_rng(0)
+    n = 2_500_000
+    hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
+    ties = rng.integers(0, 1000, n, np.int32)
+    order = np.lexsort((-ties, -hotness))
+    for share in (0.1, 1):
+        found = ops.hottest(
+            hotness, ties, capacity=int(share * n) * 8, bytes_per_vertex=8, num_threads=3
+        )
+        assert np.array_equal(found, order[: int(share * n)])
+
+
+@pytest.mark.parametrize("bad", [-1.0, -np.inf, np.nan])
+def test_a_hotness_that_is_none(bad: float) -> None:
+    sizes = {"capacity": 1, "bytes_per_vertex": 1, "num_threads": 2}
+    hotness = np.array([0, 1, bad, bad], np.float32)
+    with pytest.raises(ValueError, match=r"^hotness: -?(1\.0*|inf|nan) of vertex 2, must be 0 or"):
+        ops.hottest(hotness, **sizes)
+    for dtype in (np.int32, np.int64):
+        with pytest.raises(ValueError, match=r"^hotness: -7 of vertex 1, must be 0 or more$"):
+            ops.hottest(np.array([0, -7], dtype), **sizes)
+        with pytest.raises(ValueError, match=r"^tie_break: -7 at place 1, allowed are 0 to "):
+            ops.hottest(np.zeros(2, np.int32), np.array([0, -7], dtype), **sizes)
+
+
+def test_infinity_is_hottest_and_minus_zero_is_zero() -> None:
+    hotness = np.array([-0.0, 0.0, np.inf, 3e38], np.float32)
+    found = ops.hottest(hotness, capacity=9, bytes_per_vertex=1, num_threads=1)
+    assert found.tolist() == [2, 3, 0, 1]
+
+
+def test_damaged_offsets_are_named_with_the_graph() -> None:
+    hotness = np.zeros(3, np.int32)
+    for bad in (-1, 9, 2):
+        sizes = {"offsets": np.array([0, 3, bad, 5]), "bytes_per_vertex": 8, "bytes_per_entry": 4}
+        said = "tiny: damaged, offsets: the list of vertex"
+        with pytest.raises(GraphError, match=said), naming_graph("tiny"):
+            ops.hottest(hotness, capacity=99, num_threads=1, **sizes)
+        with pytest.raises(GraphError, match=said), naming_graph("tiny"):
+            ops.share_out(
+                np.arange(3), [hotness], capacities=np.array([99]), num_threads=1, **sizes
+            )
+
+
+def slow_share_out(
+    order: list[int], local: Any, capacities: list[int], sizes: NDArray[np.int64]
+) -> list[int]:
+    left, given_to = list(capacities), []
+    for v in order:
+        open_to = [k for k in range(len(left)) if left[k] >= sizes[v]]
+        member = max(open_to, key=lambda k: (local[k][v], left[k], -k), default=-1)
+        given_to.append(member)
+        if member >= 0:
+            left[member] -= int(sizes[v])
+    return given_to
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_sharing_out_is_algorithm_1_with_room(data: st.DataObject) -> None:
+    n, num_members = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 4))
+    dtype = data.draw(st.sampled_from([np.int32, np.float32]))
+    values = st.lists(st.integers(0, 3), min_size=n, max_size=n)
+    local = [np.array(data.draw(values), dtype) for _ in range(num_members)]
+    sizes, of_vertex = data.draw(byte_sizes(n))
+    room = st.integers(0, int(of_vertex.sum()))
+    capacities = data.draw(st.lists(room, min_size=num_members, max_size=num_members))
+    order = data.draw(st.permutations(range(n)))[: data.draw(st.integers(0, n))]
+    expected = slow_share_out(list(order), local, capacities, of_vertex)
+    for threads in (1, 2):
+        found = ops.share_out(
+            np.array(order, data.draw(st.sampled_from([np.int32, np.int64]))),
+            local,
+            capacities=np.array(capacities),
+            num_threads=threads,
+            **sizes,
+        )
+        assert found.dtype == np.int16
+        assert found.tolist() == expected
+
+
+def test_sharing_out_many() -> None:
+    """More vertices than are read at a time."""
+    rng = np.random.default_rng(0)
+    n = 70_000
+    local = [rng.integers(0, 9, n, np.int32) for _ in range(3)]
+    order, capacities = rng.permutation(n), [n // 4, n // 5, n // 6]
+    expected = slow_share_out(order.tolist(), local, capacities, np.ones(n, np.int64))
+    for threads in (1, 3):
+        found = ops.share_out(
+            order,
+            local,
+            capacities=np.array(capacities),
+            bytes_per_vertex=1,
+            num_threads=threads,
+        )
+        assert found.tolist() == expected
+
+
+def test_what_is_given_away_is_checked() -> None:
+    fine = {"capacities": np.array([5, 5]), "bytes_per_vertex": 1, "num_threads": 2}
+    local = [np.ones(3, np.float32), np.array([0, np.nan, -1], np.float32)]
+    for order, said in (
+        ([0, 3], "order: 3 at place 1, allowed are 0 to 2"),
+        ([0, -1], "order: -1 at place 1"),
+        ([0, 1], "local: nan of vertex 1 to member 1, must be 0 or more"),
+        ([0, 2], "local: -1.000000 of vertex 2 to member 1"),
+    ):
+        with pytest.raises(ValueError, match=f"^{said}"):
+            ops.share_out(np.array(order), local, **fine)
+    assert ops.share_out(np.array([0]), local, **fine).tolist() == [0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 12))
+    neighbours = st.lists(st.integers(0, n - 1), max_size=6)
+    lists = data.draw(st.lists(neighbours, min_size=n, max_size=n))
+    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
+    value = st.floats(-1e6, 1e6, width=32) | st.just(0.0)
+    values = np.array(data.draw(st.lists(value, min_size=n, max_size=n)), dtype)
+    out = np.array(data.draw(st.lists(value, min_size=n, max_size=n)), dtype)
+    expected = out.copy()
+    for v, each in enumerate(lists):
+        for u in each:
+            expected[u] += values[v]
+    indptr = np.cumsum([0, *map(len, lists)])
+    ids = data.draw(st.sampled_from([np.int32, np.int64]))
+    indices = np.array([u for each in lists for u in each], ids)
+    for threads in (1, 3):
+        found = out.copy()
+        ops.scatter_to_neighbors(indptr, indices, values, found, num_threads=threads)
+        assert found.tolist() == expected.tolist()
+
+
+def test_scattering_over_many_edges() -> None:
+    """More edges than are binned between two additions, a hub's among them."""
+    rng = np.random.default_rng(0)
+    n, num_edges = 5000, 9_000_000
+    degrees = np.bincount((n * rng.random(num_edges) ** 6).astype(np.int64), minlength=n)
+    indices = rng.integers(0, n, num_edges, np.int32)
+    values = rng.random(n)
+    expected = np.zeros(n)
+    np.add.at(expected, indices, np.repeat(values, degrees))
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    for threads in (1, 3):
+        out = np.zeros(n)
+        ops.scatter_to_neighbors(indptr, indices, values, out, num_threads=threads)
+        assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("indptr", "indices", "said"),
+    [
+        ([0, 2, 2, 3], [1, 3, 0], "indices: 3 is no vertex"),
+        ([0, 2, 2, 3], [-(2**40), 2, 0], "indices: -1099511627776 is no vertex"),
+        ([0, 5, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to 5"),
+        ([0, -1, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to -1"),
+    ],
+)
+def test_a_damaged_topology_is_noticed(threads: int, indptr: Any, indices: Any, said: str) -> None:
+    with pytest.raises(GraphError, match=f"tiny: damaged, {said}"), naming_graph("tiny"):
+        ops.scatter_to_neighbors(
+            np.array(indptr), np.array(indices), np.ones(3), np.ones(3), num_threads=threads
+        )
