@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gnnscale.cache.hotness import inclusion_probability
+from gnnscale.graph import Graph, GraphError
+from gnnscale.sampler import NeighborSampler
+
+
+def sampled_share(
+    graph: Graph, train: Any, fanouts: list[int], batch_size: int, replace: bool, num_steps: int
+) -> NDArray[np.float64]:
+    """Return the share of sampled mini-batches that include each vertex."""
+    rng = np.random.default_rng(0)
+    sampler = NeighborSampler(graph, fanouts=fanouts, replace=replace, seed=1)
+    counts = np.zeros(graph.num_vertices)
+    for step in range(num_steps):
+        seeds = rng.choice(train, batch_size, replace=False)
+        counts[sampler.sample(seeds, step).input_vertices] += 1
+    return counts / num_steps
+
+
+def tree(num_children: list[int]) -> list[list[int]]:
+    """In-neighbour lists of a tree in which the vertices of each depth have so many children."""
+    lists: list[list[int]] = [[]]
+    above = [0]
+    for count in num_children:
+        below = []
+        for v in above:
+            lists[v] = list(range(len(lists), len(lists) + count))
+            below += lists[v]
+            lists += [[] for _ in range(count)]
+        above = below
+    return lists
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanouts", [[2, 2, 1], [-1, 1, 2], [5, 3, 1]])
+def test_probabilities_on_trees_are_those_of_sampling(
+    graph_of: Callable[..., Graph], fanouts: list[int], replace: bool
+) -> None:
+    """Exact, since a vertex is in one list alone; the root is a seed of every other batch."""
+    lists = tree([4, 3, 2])
+    other = len(lists)
+    lists.append([])  # another training vertex, which reads nothing
+    graph = graph_of(lists)
+    train = np.array([0, other])
+    expected = inclusion_probability(
+        graph, train, fanouts, batch_size=1, replace=replace, num_threads=1
+    )
+    assert expected.dtype == np.float32
+    num_steps = 8000
+    found = sampled_share(graph, train, fanouts, 1, replace, num_steps)
+    error = np.sqrt(expected * (1 - expected) / num_steps)
+    assert (np.abs(found - expected) <= 4.5 * error + 1e-6).all()
+    # All depths are reached, so that every hop counts.
+    assert (expected > 0).all()
+
+
+def test_probabilities_on_a_graph_are_near_those_of_sampling(
+    random_graph: Callable[..., Graph],
+) -> None:
+    graph = random_graph()
+    train = np.arange(0, 300, 3)
+    arguments = (graph, train, [3, 2])
+    expected = inclusion_probability(*arguments, batch_size=4, num_threads=1)
+    found = sampled_share(*arguments, 4, False, 6000)
+    error = np.sqrt(found * (1 - found) / 6000)
+    # Those that pick a vertex are not quite independent of each other.
+    assert np.mean(np.abs(found - expected) - error) < 0.004
+    assert np.corrcoef(found, expected)[0, 1] > 0.995
+    again = inclusion_probability(*arguments, batch_size=4, num_threads=3)
+    assert np.array_equal(expected, again)
+
+
+def test_two_hops_by_hand(graph_of: Callable[..., Graph]) -> None:
+    graph = graph_of([[1, 2, 3, 4], [5], [], [], [], []])
+    found = inclusion_probability(graph, np.array([0]), [1, 2], batch_size=1, num_threads=1)
+    # 0 is certain, and picks one of four, then two of four. 5 takes 1 at the first hop.
+    assert found.tolist() == [1, *[np.float32(1 - 3 / 4 * 1 / 2)] * 4, 0.25]
+
+
+def test_all_neighbours_are_certain_and_others_impossible(graph_of: Callable[..., Graph]) -> None:
+    graph = graph_of([[1], [2], [3], [], [1]])
+    found = inclusion_probability(graph, np.array([0]), [-1, -1], batch_size=9, num_threads=1)
+    assert found.tolist() == [1, 1, 1, 0, 0]
+    assert not np.signbit(found).any()
+
+
+def test_a_damaged_graph_is_named(graph_of: Callable[..., Graph]) -> None:
+    with pytest.raises(GraphError, match="tiny: damaged, indices: 4 is no vertex"):
+        inclusion_probability(
+            graph_of([[1], [4], [], []]), np.array([0]), [2, 2], batch_size=1, num_threads=1
+        )
