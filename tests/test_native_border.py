@@ -35,6 +35,10 @@ def read_only(array: Any) -> Any:
     return array
 
 
+def ranked_slots(num_vertices: Any, members: Any) -> Any:
+    return ops.RankedSlots(num_vertices, members).starts
+
+
 GATHER: dict[str, Any] = {"x": rows(), "ids": np.array([3, 0]), "out": torch.empty(2, 2)}
 AGGREGATE: dict[str, Any] = {
     "x": rows(),
@@ -105,6 +109,8 @@ SLOTS: dict[str, Any] = {
     "starts": np.array([0, 1, 3]),
     "weights": np.array([0, 5, 7]),
 }
+RANKED = ops.RankedSlots(4, [np.array([0]), np.array([3, 2], np.int32)])
+MEMBERS: dict[str, Any] = {"num_vertices": 4, "members": [np.array([0]), np.array([3, 2])]}
 USES: dict[str, Any] = {"vertices": np.array([3, 0]), "counts": np.zeros(4, np.int32)}
 READS: dict[str, Any] = {**USES, "indptr": np.array([0, 5, 7])}
 COPY: dict[str, Any] = {
@@ -334,6 +340,18 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
         (ops.gather_cached, CACHED, "caches", [rows(3), bad])
         for bad in (rows(1, 3), rows().half(), rows(4, 4)[:, ::2], rows().to_sparse(), None, 3)
     ),
+    (ops.gather_cached, CACHED | {"slots": RANKED}, "caches", [rows(2), rows(1)]),
+    (ops.gather_cached, CACHED | {"slots": RANKED}, "caches", [rows(1), rows(3)]),
+    (ops.gather_cached, CACHED | {"slots": RANKED}, "caches", [rows(3)]),
+    (ops.gather_cached, CACHED | {"slots": RANKED}, "vertices", np.array([3, 4])),
+    (ops.gather_cached, CACHED, "slots", ops.RankedSlots(5, [np.array([0]), np.array([3, 2])])),
+    (ops.count_slots, SLOTS | {"slots": RANKED}, "starts", np.array([0, 2, 3])),
+    (ops.count_slots, SLOTS | {"slots": RANKED}, "vertices", np.array([3, -1])),
+    *((ranked_slots, MEMBERS, "num_vertices", bad) for bad in (-1, 3, 2**62, 1.5, None, "4")),
+    *(
+        (ranked_slots, MEMBERS, "members", bad)
+        for bad in (None, np.zeros((2, 2), np.int64), [np.array([0])] * 1025, 3)
+    ),
     (ops.gather_cached, CACHED, "out", torch.empty(1, 2)),
     (ops.gather_cached, CACHED, "out", torch.empty(2, 3)),
     (ops.gather_cached, CACHED, "out", torch.empty(2, 2, dtype=torch.float16)),
@@ -463,6 +481,7 @@ def blamed_together(function: Callable[..., Any], name: str) -> tuple[str, ...]:
         (ops.relu_dropout_backward, "y"): ("grad", "out"),
         (ops.csc_sort, "indices"): ("indptr",),
         (ops.count_slots, "slots"): ("vertices",),
+        (ranked_slots, "num_vertices"): ("members[1]",),
         (ops.count_uses, "counts"): ("vertices",),
         (ops.gather_cached, "host"): ("caches[0]", "slots"),
         (ops.gather_cached, "caches"): ("caches[1]",),

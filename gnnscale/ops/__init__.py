@@ -36,6 +36,7 @@ from gnnscale.ops.native import (
     transpose_block,
 )
 from gnnscale.ops.partition import count_cut, hops_from, pagraph_stream
+from gnnscale.ops.ranked_slots import RankedSlots
 from gnnscale.ops.replacement import NativeReplacement, Replacing
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ __all__ = [
     "Contracted",
     "NativeReplacement",
     "NativeSampler",
+    "RankedSlots",
     "Refined",
     "Replacing",
     "Rows",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gnnscale import _native
 from gnnscale.ops.native import Array, contiguous
+from gnnscale.ops.ranked_slots import RankedSlots
 
 if TYPE_CHECKING:
     from gnnscale.ops.tensors import Rows
@@ -25,7 +26,7 @@ __all__ = ["copy_rows", "count_reads", "count_slots", "count_uses", "gather_cach
 def gather_cached(
     host: Rows,
     caches: Sequence[Rows],
-    slots: NDArray[np.int32],
+    slots: NDArray[np.int32] | RankedSlots,
     vertices: Array,
     *,
     out: Rows,
@@ -39,7 +40,8 @@ def gather_cached(
         host: ``[num_vertices, f]`` float32, float16, bfloat16 or uint8.
         caches: a list of at most 1024 ``[rows of the cache, f]`` of the type of ``host``, with at
             most 2^31 - 1 rows in all.
-        slots: ``[num_vertices]`` int32 from -1 to the number of all caches' rows less one.
+        slots: ``[num_vertices]`` int32 from -1 to the number of all caches' rows less one; or
+            those of caches that stay, with as many members and rows of each.
         vertices: ``[n]`` int32 or int64, inside ``[0, num_vertices)``.
         out: ``[n, f]`` float32 or bfloat16; may be a column slice of a wider matrix.
         num_threads: threads to use.
@@ -54,13 +56,14 @@ def gather_cached(
     if isinstance(caches, (list, tuple)):
         caches = [_pair(f"caches[{k}]", cache) for k, cache in enumerate(caches)]
     counts: NDArray[np.int64] = _native.gather_cached(
-        _pair("host", host), caches, slots, contiguous(vertices), _pair("out", out), num_threads
-    )
+        _pair("host", host), caches, _native_slots(slots), contiguous(vertices),
+        _pair("out", out), num_threads,
+    )  # fmt: skip
     return counts
 
 
 def count_slots(
-    slots: NDArray[np.int32],
+    slots: NDArray[np.int32] | RankedSlots,
     vertices: Array,
     starts: NDArray[np.int64],
     *,
@@ -70,7 +73,7 @@ def count_slots(
     """Count the vertices that each cache holds, as ``gather_cached`` would read them.
 
     Args:
-        slots: ``[num_vertices]`` int32.
+        slots: ``[num_vertices]`` int32; or those of caches that stay, with these ``starts``.
         vertices: ``[n]`` int32 or int64, inside ``[0, num_vertices)``.
         starts: ``[K + 1]`` int64, rising from 0: cache ``k`` of K, at most 1024, has the slots from
             ``starts[k]`` to ``starts[k + 1] - 1``.
@@ -85,7 +88,7 @@ def count_slots(
         ValueError: a vertex or the slot of one is out of range, or offsets fall.
     """
     counts: NDArray[np.int64] = _native.count_slots(
-        slots, contiguous(vertices), starts, weights, num_threads
+        _native_slots(slots), contiguous(vertices), starts, weights, num_threads
     )
     return counts
 
@@ -144,6 +147,10 @@ def copy_rows(
         _pair("source", source), contiguous(vertices), _pair("target", target),
         contiguous(slots_of_target), num_threads,
     )  # fmt: skip
+
+
+def _native_slots(slots: NDArray[np.int32] | RankedSlots) -> Any:
+    return slots._native if isinstance(slots, RankedSlots) else slots
 
 
 def _pair(name: str, rows: Rows) -> Any:

@@ -157,6 +157,7 @@ void bind_partition(py::module_& m);
 void bind_edge_cut(py::module_& m);
 void bind_replacement(py::module_& m);
 void bind_cached_rows(py::module_& m);
+void bind_ranked_slots(py::module_& m);
 void bind_hotness(py::module_& m);
 
 }  // namespace gnnscale

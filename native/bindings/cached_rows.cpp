@@ -71,12 +71,39 @@ py::array_t<int64_t> zeros(int64_t num_caches) {
   return counts;
 }
 
+// Where slots are looked up: a table, or slots that own what they hold and are right for all calls.
+struct SlotsOf {
+  explicit SlotsOf(const py::object& given, int64_t num_vertices = kAnySize) {
+    if (py::isinstance<RankedSlots>(given)) {
+      ranked = given.cast<const RankedSlots*>();
+      size = ranked->num_vertices();
+      if (num_vertices != kAnySize) check_size("slots", size, num_vertices);
+    } else {
+      const auto table = vector<int32_t>(given, "slots", num_vertices);
+      data = table.data;
+      size = table.size;
+    }
+  }
+
+  // Slots of the caches whose rows start there.
+  Slots of(const std::vector<int64_t>& starts, const char* name) const {
+    if (ranked != nullptr && ranked->starts() != starts) {
+      refuse_value(name, "other rows than those that slots was made of", "as many of each member");
+    }
+    return {data, size, starts.data(), static_cast<int64_t>(starts.size()) - 1, ranked};
+  }
+
+  const RankedSlots* ranked = nullptr;
+  const int32_t* data = nullptr;
+  int64_t size = 0;
+};
+
 py::array_t<int64_t> gather_rows(const py::object& host, const py::object& caches,
                                  const py::object& slots, const py::object& vertices,
                                  const py::object& out, const py::object& num_threads) {
   const Matrix x = matrix(host, "host");
   const Caches members(caches, x.rows);
-  const auto table = vector<int32_t>(slots, "slots", x.num_rows);
+  const SlotsOf found_by(slots, x.num_rows);
   const Ids wanted = ids(vertices, "vertices");
   const MutableMatrix to = mutable_matrix(out, "out");
   check_size("out", to.num_rows, wanted.size);
@@ -85,7 +112,7 @@ py::array_t<int64_t> gather_rows(const py::object& host, const py::object& cache
   const auto num_caches = static_cast<int64_t>(members.rows.size());
   const GatherCached task{{x.rows, wanted.ids, wanted.size, to.rows},
                           members.rows.data(),
-                          {table.data, table.size, members.starts.data(), num_caches}};
+                          found_by.of(members.starts, "caches")};
   py::array_t<int64_t> counts = zeros(num_caches);
   int64_t* const found = counts.mutable_data();
   {
@@ -98,19 +125,18 @@ py::array_t<int64_t> gather_rows(const py::object& host, const py::object& cache
 py::array_t<int64_t> look_up(const py::object& slots, const py::object& vertices,
                              const py::object& starts, const py::object& weights,
                              const py::object& num_threads) {
-  const auto table = vector<int32_t>(slots, "slots");
+  const SlotsOf found_by(slots);
   const Ids wanted = ids(vertices, "vertices");
   const std::vector<int64_t> firsts = starts_of(starts);
   const auto offsets = optional_vector<int64_t>(weights, "weights", wanted.size + 1);
   const int threads = thread_count(num_threads);
-  const auto num_caches = static_cast<int64_t>(firsts.size()) - 1;
-  py::array_t<int64_t> counts = zeros(num_caches);
+  const Slots of_caches = found_by.of(firsts, "starts");
+  py::array_t<int64_t> counts = zeros(of_caches.num_caches);
   int64_t* const found = counts.mutable_data();
   {
     NoGil released;
     check_differences(offsets, "weights", threads);
-    count_slots({table.data, table.size, firsts.data(), num_caches}, wanted.ids, wanted.size,
-                offsets.data, found, threads);
+    count_slots(of_caches, wanted.ids, wanted.size, offsets.data, found, threads);
   }
   return counts;
 }

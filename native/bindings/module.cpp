@@ -16,6 +16,7 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_partition(m);
   bind_edge_cut(m);
   bind_replacement(m);
+  bind_ranked_slots(m);
   bind_cached_rows(m);
   bind_hotness(m);
 }

@@ -15,9 +15,8 @@
 namespace gnnscale {
 namespace {
 
-// Vertices that are looked up together: few enough that memory is busy with rows meanwhile.
+// Vertices whose slots are on their way together.
 constexpr int64_t kChunk = 64;
-static_assert(kChunk >= kMaxAhead, "the kernels prefetch rows of the next chunk at most");
 
 const RowKernels& kernels() { return GNNSCALE_FOR_ISA(row_kernels); }
 
@@ -36,6 +35,7 @@ int64_t element_bytes(DType dtype) {
 struct Chunk {
   int64_t begin = 0, size = 0;
   int64_t ids[kChunk];
+  int32_t slots[kChunk];  // once they are looked up
 
   // Calls use(id) with each.
   template <typename Use>
@@ -67,17 +67,15 @@ struct Found {
   int64_t member, row;
 };
 
-// Looks slots up. No branch depends on what is found: hits and misses come in any order. Made for
-// each loop, so that its fields stay in registers.
+// Finds what slots stand for. No branch depends on what is found: hits and misses come in any
+// order. Made for each loop, so that its fields stay in registers.
 struct Finder {
-  explicit Finder(const Slots& table)
-      : slots(table.data),
-        starts(table.starts),
-        num_caches(table.num_caches),
-        num_rows(table.starts[table.num_caches]) {}
+  explicit Finder(const Slots& slots)
+      : starts(slots.starts),
+        num_caches(slots.num_caches),
+        num_rows(slots.starts[slots.num_caches]) {}
 
-  Found operator()(int64_t vertex) const {
-    const int32_t slot = slots[vertex];
+  Found operator()(int64_t vertex, int32_t slot) const {
     const auto number = static_cast<uint32_t>(slot);  // -1 is beyond all rows
     if (uint32_t{number + 1} > num_rows) [[unlikely]]
       refuse("slots", slot, vertex, -1, num_rows - 1);
@@ -91,38 +89,81 @@ struct Finder {
     return {start - starts, (vertex & miss) | (slot & ~miss)};
   }
 
-  const int32_t* slots;
   const int64_t* starts;
   int64_t num_caches, num_rows;
 };
 
-// Calls look(chunk, found) in each thread, with a copy of `look` of its own, for the chunks that it
-// takes and then for an empty one; adds what was found to `counts`. Slots are on their way, to the
-// cache that most misses can be under way to, while the chunk before is worked on.
-template <typename Look>
-void for_chunks(const Slots& slots, const RowIds& vertices, int64_t size, int64_t* counts,
-                int num_threads, const Look& look) {
-  const int64_t num_chunks = (size + kChunk - 1) / kChunk;
+// Looks the slots of chunks up, in three steps that lie apart: memory brings meanwhile what the
+// next one reads.
+struct Table {
+  const int32_t* slots;
+
+  void prefetch(int64_t vertex) const { __builtin_prefetch(slots + vertex, 0, 2); }
+  void begin(Chunk&) const {}
+  void finish(Chunk& chunk) const {
+    for (int64_t i = 0; i < chunk.size; ++i) chunk.slots[i] = slots[chunk.ids[i]];
+  }
+};
+
+struct Ranks {
+  const RankedSlots& slots;
+
+  void prefetch(int64_t vertex) const { slots.prefetch(vertex); }
+  void begin(Chunk& chunk) const { slots.rank(chunk.ids, chunk.size, chunk.slots); }
+  void finish(Chunk& chunk) const { slots.find(chunk.slots, chunk.size); }
+};
+
+// Rows whose slots are looked up before the first of them is read. Rows drive the slots out of the
+// processor's caches, so slots are better read many at once.
+constexpr int64_t kMaxPiece = 32768;
+
+int64_t piece_size(int64_t num_rows, int num_threads) {
+  return std::clamp(num_rows / (4 * num_threads), kChunk, kMaxPiece);  // the work of threads evens
+}
+
+// Calls look(chunk, found) in each thread, with a copy of `look` of its own, for the chunks of the
+// pieces that it takes, and at the end of each piece for an empty chunk; adds what was found to
+// `counts`. What a chunk reads is on its way, to the cache that most misses can be under way to,
+// while the chunk before is worked on.
+template <typename LookUp, typename Look>
+void for_chunks(const LookUp& look_up, const Slots& slots, const RowIds& vertices, int64_t size,
+                int64_t* counts, int num_threads, const Look& look) {
+  const int64_t piece = piece_size(size, num_threads), num_pieces = (size + piece - 1) / piece;
   std::atomic<int64_t> next{0};
   std::mutex mutex;
-  run_threads(static_cast<int>(std::min<int64_t>(num_threads, num_chunks)), [&] {
+  run_threads(static_cast<int>(std::min<int64_t>(num_threads, num_pieces)), [&] {
     Look own = look;
     std::vector<int64_t> found(slots.num_caches + 1);
     Chunk chunks[2];
     Chunk *now = &chunks[0], *ahead = &chunks[1];
-    const auto take = [&](Chunk* chunk) {
-      const int64_t first = std::min(size, next.fetch_add(1) * kChunk);
-      chunk->read(vertices, first, std::min(size, first + kChunk), slots.num_vertices, "vertices",
-                  [&](int64_t v) { __builtin_prefetch(slots.data + v, 0, 2); });
-    };
-    for (take(now); now->size > 0; std::swap(now, ahead)) {
-      take(ahead);
+    for (int64_t at; (at = next.fetch_add(1)) < num_pieces;) {
+      int64_t first = at * piece;
+      const int64_t end = std::min(size, first + piece);
+      const auto take = [&](Chunk* chunk) {
+        const int64_t last = std::min(end, first + kChunk);
+        chunk->read(vertices, first, last, slots.num_vertices, "vertices",
+                    [&](int64_t v) { look_up.prefetch(v); });
+        look_up.begin(*chunk);
+        first = last;
+      };
+      for (take(now); now->size > 0; std::swap(now, ahead)) {
+        take(ahead);
+        look_up.finish(*now);
+        own(*now, found.data());
+      }
       own(*now, found.data());
     }
-    own(*now, found.data());
     std::lock_guard lock(mutex);
     for (int64_t k = 0; k <= slots.num_caches; ++k) counts[k] += found[k];
   });
+}
+
+template <typename Look>
+void for_chunks(const Slots& slots, const RowIds& vertices, int64_t size, int64_t* counts,
+                int num_threads, const Look& look) {
+  slots.ranked != nullptr
+      ? for_chunks(Ranks{*slots.ranked}, slots, vertices, size, counts, num_threads, look)
+      : for_chunks(Table{slots.data}, slots, vertices, size, counts, num_threads, look);
 }
 
 // Where rows are that are numbered from `first`. Row 0 may be outside of all memory, so addresses
@@ -141,38 +182,37 @@ class Place {
   uintptr_t apart_, row_0_;
 };
 
-// Looks a chunk up, then reads the rows of the chunk before: memory is busy with them, and with the
-// first of the new ones, while the next chunk is looked up.
+// Notes where the rows of a piece are, then reads them.
 class GatherChunks {
  public:
   GatherChunks(const GatherCached& task, const std::vector<Place>& places)
       : task_(task), places_(places) {}
 
   void operator()(const Chunk& chunk, int64_t* found) {
+    if (chunk.size == 0) return read();
     const Finder find(task_.slots);
     const Place* const places = places_.data();
-    const void** const to = rows_ + size_;
+    rows_.resize(size_ + chunk.size);
+    const void** const to = rows_.data() + size_;
     for (int64_t i = 0, size = chunk.size; i < size; ++i) {
-      const auto [member, row] = find(chunk.ids[i]);
+      const auto [member, row] = find(chunk.ids[i], chunk.slots[i]);
       to[i] = places[member].row(row);
       ++found[member];
     }
-    if (size_ > 0) {
-      const RowsAt rows{rows_, size_ + chunk.size, is_first_};
-      kernels().gather_at(task_.from_host, rows, begin_, begin_ + size_);
-      is_first_ = false;
-    }
-    std::copy_n(rows_ + size_, chunk.size, rows_);
-    begin_ = chunk.begin;
-    size_ = chunk.size;
+    size_ += chunk.size;
+    end_ = chunk.begin + chunk.size;
   }
 
  private:
+  void read() {
+    kernels().gather_at(task_.from_host, rows_.data(), end_ - size_, end_);
+    size_ = 0;
+  }
+
   const GatherCached& task_;
   const std::vector<Place>& places_;
-  const void* rows_[2 * kChunk];
-  int64_t begin_ = 0, size_ = 0;
-  bool is_first_ = true;
+  std::vector<const void*> rows_;
+  int64_t size_ = 0, end_ = 0;
 };
 
 }  // namespace
@@ -195,7 +235,7 @@ void count_slots(const Slots& slots, const RowIds& vertices, int64_t size, const
     const int64_t* const of_chunk = weights == nullptr ? nullptr : weights + chunk.begin;
     for (int64_t i = 0, size = chunk.size; i < size; ++i) {
       const int64_t weight = of_chunk == nullptr ? 1 : of_chunk[i + 1] - of_chunk[i];
-      found[find(chunk.ids[i]).member] += weight;
+      found[find(chunk.ids[i], chunk.slots[i]).member] += weight;
     }
   });
 }

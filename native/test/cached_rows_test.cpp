@@ -3,6 +3,7 @@
 #include "gnnscale/cached_rows.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -56,6 +57,20 @@ struct Store {
   }
 };
 
+// The store's slots once more, as ranks.
+std::unique_ptr<RankedSlots> ranked(const Store& store) {
+  std::vector<int32_t> vertices(store.starts.back());
+  for (int32_t vertex = 0; vertex < kNumVertices; ++vertex) {
+    if (store.slots[vertex] >= 0) vertices[store.slots[vertex]] = vertex;
+  }
+  std::vector<RankedSlots::Member> members;
+  for (size_t k = 0; k + 1 < store.starts.size(); ++k) {
+    members.push_back(
+        {{vertices.data() + store.starts[k], false}, store.starts[k + 1] - store.starts[k]});
+  }
+  return std::make_unique<RankedSlots>(kNumVertices, members);
+}
+
 std::vector<int64_t> some_vertices(int64_t size) {
   std::vector<int64_t> vertices;
   for (int64_t i = 0; i < size; ++i) {
@@ -69,7 +84,11 @@ void test_gather_and_counts() {
                                                     {1, 900}, {0, 5, 0}, {300, 0, 7, 800, 1, 64}};
   for (const auto& sizes : all_sizes) {
     const Store store(sizes);
-    for (const int64_t size : {0, 1, 63, 64, 65, 128, 129, 3000}) {
+    const auto ranks = ranked(store);
+    Slots by_rank = store.table();
+    by_rank.data = nullptr;
+    by_rank.ranked = ranks.get();
+    for (const int64_t size : {0, 1, 63, 64, 65, 128, 129, 3000, 40000}) {
       const std::vector<int64_t> wide = some_vertices(size);
       const std::vector<int32_t> narrow(wide.begin(), wide.end());
       std::vector<int64_t> expected(sizes.size() + 1), expected_reads(sizes.size() + 1);
@@ -82,23 +101,26 @@ void test_gather_and_counts() {
       }
       for (const int threads : {1, 2, 5}) {
         for (const RowIds vertices : {RowIds{wide.data(), true}, RowIds{narrow.data(), false}}) {
-          std::vector<float> out(size * kLength);
-          const Gather from_host{{store.host.data(), DType::float32, kLength, kLength},
-                                 vertices,
-                                 size,
-                                 {out.data(), DType::float32, kLength, kLength}};
-          std::vector<int64_t> counts(sizes.size() + 1), seen = counts, reads = counts;
-          gather_cached({from_host, store.caches.data(), store.table()}, counts.data(), threads);
-          count_slots(store.table(), vertices, size, nullptr, seen.data(), threads);
-          count_slots(store.table(), vertices, size, offsets.data(), reads.data(), threads);
-          CHECK(counts == expected && seen == expected && reads == expected_reads);
-          int64_t num_wrong = 0;
-          for (int64_t i = 0; i < size * kLength; ++i) {
-            const int32_t slot = store.slots[wide[i / kLength]];
-            num_wrong += out[i] != (slot < 0 ? store.host[wide[i / kLength] * kLength + i % kLength]
-                                             : Store::value(slot, i % kLength));
+          for (const Slots& slots : {store.table(), by_rank}) {
+            std::vector<float> out(size * kLength);
+            const Gather from_host{{store.host.data(), DType::float32, kLength, kLength},
+                                   vertices,
+                                   size,
+                                   {out.data(), DType::float32, kLength, kLength}};
+            std::vector<int64_t> counts(sizes.size() + 1), seen = counts, reads = counts;
+            gather_cached({from_host, store.caches.data(), slots}, counts.data(), threads);
+            count_slots(slots, vertices, size, nullptr, seen.data(), threads);
+            count_slots(slots, vertices, size, offsets.data(), reads.data(), threads);
+            CHECK(counts == expected && seen == expected && reads == expected_reads);
+            int64_t num_wrong = 0;
+            for (int64_t i = 0; i < size * kLength; ++i) {
+              const int32_t slot = store.slots[wide[i / kLength]];
+              num_wrong +=
+                  out[i] != (slot < 0 ? store.host[wide[i / kLength] * kLength + i % kLength]
+                                      : Store::value(slot, i % kLength));
+            }
+            CHECK(num_wrong == 0);
           }
-          CHECK(num_wrong == 0);
         }
       }
     }
@@ -121,6 +143,30 @@ void test_what_is_none() {
       CHECK_THROWS(count_slots(store.table(), ids, 1000, nullptr, counts.data(), threads),
                    std::invalid_argument);
       store.slots[vertices[700]] = right;
+    }
+  }
+}
+
+void test_ranks() {
+  for (const int64_t num_vertices : {1, 63, 64, 65, 1000}) {
+    std::vector<int64_t> up, down;
+    for (int64_t v = 0; v < num_vertices; v += 3) up.push_back(v);
+    down.assign(up.rbegin(), up.rend());
+    for (const auto* const vertices : {&up, &down}) {
+      const auto size = static_cast<int64_t>(vertices->size());
+      const RankedSlots slots(num_vertices, {{{vertices->data(), true}, size}});
+      CHECK(slots.starts() == (std::vector<int64_t>{0, size}));
+      CHECK(slots.num_bytes() ==
+            16 * (num_vertices / 64 + 1) + (vertices == &down && size > 1 ? 4 * size : 0));
+      for (int64_t v = 0; v < num_vertices; ++v) {
+        int32_t slot;
+        slots.rank(&v, 1, &slot);
+        slots.find(&slot, 1);
+        CHECK(slot == (v % 3 != 0 ? -1 : vertices == &up ? v / 3 : size - 1 - v / 3));
+      }
+    }
+    for (const int64_t wrong : {int64_t{-1}, num_vertices, INT64_MAX, INT64_MIN}) {
+      CHECK_THROWS(RankedSlots(num_vertices, {{{&wrong, true}, 1}}), std::invalid_argument);
     }
   }
 }
@@ -191,6 +237,7 @@ void test_copies() {
 int main() {
   test_gather_and_counts();
   test_what_is_none();
+  test_ranks();
   test_uses_of_several_threads();
   test_counts_stay_at_the_largest_number();
   test_copies();

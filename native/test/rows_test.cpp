@@ -213,8 +213,8 @@ void test_gather() {
           const void* const rows[] = {row(6), row(3), row(0), row(1), row(3)};
           Output out(to, 5, length, length + 5);
           const Gather task{{nullptr, in, length, 0}, {}, 5, out.rows()};
-          kernels.rows->gather_at(task, {rows, 5, true}, 0, 2);
-          kernels.rows->gather_at(task, {rows + 2, 3, false}, 2, 5);
+          kernels.rows->gather_at(task, rows, 0, 2);
+          kernels.rows->gather_at(task, rows + 2, 2, 5);
           const int64_t from[] = {6, 3, 0, 1, 3};
           CHECK(out.is([&](int64_t i, int64_t j) { return x.at(from[i], j); }));
         }

@@ -52,6 +52,14 @@ def stores(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+def ranked(store: dict[str, Any], dtype: Any = np.int64) -> ops.RankedSlots:
+    """Return the store's slots once more, as ranks."""
+    slots = store["slots"]
+    cached = np.flatnonzero(slots >= 0)
+    order = cached[np.argsort(slots[cached])].astype(dtype)
+    return ops.RankedSlots(len(slots), [order[a:b] for a, b in pairwise(store["starts"])])
+
+
 def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
     """Return the cache of each vertex to read, the number of caches for none."""
     slots = store["slots"][store["vertices"]]
@@ -76,6 +84,28 @@ def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: to
     expected = np.where(member < num_caches, vertices + 100, vertices)
     assert (wide[:, :width].float().numpy() == expected[:, None]).all()
     assert (wide[:, width].float() == 7).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(stores(), st.sampled_from([np.int32, np.int64]))
+def test_ranks_find_what_a_table_finds(store: dict[str, Any], dtype: Any) -> None:
+    vertices, slots = store["vertices"], ranked(store, dtype)
+    outs, counts, found = [], [], []
+    for each in (store["slots"], slots):
+        out = torch.empty(len(vertices), store["host"][0].shape[1])
+        counts.append(
+            ops.gather_cached(
+                *(store["host"], store["caches"], each, vertices),
+                out=out,
+                num_threads=store["threads"],
+            ).tolist()
+        )
+        found.append(
+            ops.count_slots(each, vertices, store["starts"], num_threads=store["threads"]).tolist()
+        )
+        outs.append(out)
+    assert torch.equal(*outs)
+    assert counts[0] == counts[1] == found[0] == found[1]
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "gnnscale/limits.hpp"
+#include "gnnscale/ranked_slots.hpp"
 #include "gnnscale/rows.hpp"
 
 namespace gnnscale {
@@ -15,10 +16,11 @@ inline constexpr int64_t kMaxCaches = 1024;
 // other; a vertex's slot is such a number, or -1 where no cache has its row. Slots and vertices are
 // checked as they are read, each once.
 struct Slots {
-  const int32_t* data;  // [num_vertices]
+  const int32_t* data;  // [num_vertices]; null where `ranked` has them
   int64_t num_vertices;
   const int64_t* starts;  // [num_caches + 1] number of each cache's first row, and of all rows
   int64_t num_caches;     // at most kMaxCaches
+  const RankedSlots* ranked = nullptr;  // of these vertices and starts
 };
 
 // out[i] = row of vertex ids[i], from the cache that has it or else from x.

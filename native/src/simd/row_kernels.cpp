@@ -52,38 +52,28 @@ inline void convert_row(const element_t<kIn>* from, element_t<kOut>* to, int64_t
   for (; j < length; ++j) store_one<kOut>(to + j, load_one<kIn>(from + j));
 }
 
-// Rows [begin, end) that a call reads; rows up to `known` are to be read after them. Of each row,
-// the one `max_ahead` or less ahead is prefetched; the first ones only where no call before did.
-struct Reading {
-  int64_t begin, end, known;
-  int64_t max_ahead = INT64_MAX;
-  bool is_first = true;
-};
-
-// Calls use(row_at(i)) for every row in turn, of `row_bytes`.
+// Calls use(row_at(i)) for every row in [begin, end) in turn, of `row_bytes`.
 template <typename RowAt, typename Use>
-inline void read_ahead(const Reading& reading, int64_t row_bytes, RowAt&& row_at, Use&& use) {
-  const auto [begin, end, known, max_ahead, is_first] = reading;
-  const int64_t wanted = 1 + kAheadBytes / (row_bytes + 1);
-  const int64_t distance = wanted < max_ahead ? wanted : max_ahead;
-  for (int64_t i = begin; is_first && i < begin + distance && i < known; ++i) {
+inline void read_ahead(int64_t begin, int64_t end, int64_t row_bytes, RowAt&& row_at, Use&& use) {
+  const int64_t distance = 1 + kAheadBytes / (row_bytes + 1);
+  for (int64_t i = begin; i < begin + distance && i < end; ++i) {
     prefetch_bytes(row_at(i), row_bytes);
   }
   for (int64_t i = begin; i < end; ++i) {
-    if (i + distance < known) prefetch_bytes(row_at(i + distance), row_bytes);
+    if (i + distance < end) prefetch_bytes(row_at(i + distance), row_bytes);
     use(row_at(i));
   }
 }
 
 // Writes what is read to out. row_at is called with the type of the elements.
 template <typename RowAt>
-inline void convert_rows(const Gather& task, const Reading& reading, RowAt&& row_at) {
+inline void convert_rows(const Gather& task, int64_t begin, int64_t end, RowAt&& row_at) {
   for_stored(task.x.dtype, [&]<DType kIn>() {
     for_computed(task.out.dtype, [&]<DType kOut>() {
       using In = element_t<kIn>;
-      auto* out = static_cast<element_t<kOut>*>(task.out.data) + reading.begin * task.out.stride;
+      auto* out = static_cast<element_t<kOut>*>(task.out.data) + begin * task.out.stride;
       read_ahead(
-          reading, task.x.length * static_cast<int64_t>(sizeof(In)),
+          begin, end, task.x.length * static_cast<int64_t>(sizeof(In)),
           [&](int64_t i) { return row_at.template operator()<In>(i); },
           [&](const In* row) {
             convert_row<kIn, kOut>(row, out, task.x.length);
@@ -94,20 +84,18 @@ inline void convert_rows(const Gather& task, const Reading& reading, RowAt&& row
 }
 
 void gather(const Gather& task, int64_t begin, int64_t end) {
-  convert_rows(task, {begin, end, end},
+  convert_rows(task, begin, end,
                [&]<typename In>(int64_t i) { return row_of<In>(task.x, task.ids[i]); });
 }
 
-void gather_at(const Gather& task, const RowsAt& rows, int64_t begin, int64_t end) {
-  const Reading reading{begin, end, begin + rows.num_rows, kMaxAhead, rows.is_first};
-  convert_rows(task, reading, [&]<typename In>(int64_t i) {
-    return static_cast<const In*>(rows.data[i - begin]);
-  });
+void gather_at(const Gather& task, const void* const* rows, int64_t begin, int64_t end) {
+  convert_rows(task, begin, end,
+               [&]<typename In>(int64_t i) { return static_cast<const In*>(rows[i - begin]); });
 }
 
 void copy_at(const void* const* rows, void* const* to, int64_t row_bytes, int64_t num_rows) {
   read_ahead(
-      {0, num_rows, num_rows}, row_bytes, [&](int64_t i) { return rows[i]; },
+      0, num_rows, row_bytes, [&](int64_t i) { return rows[i]; },
       [&](const void* row) { __builtin_memcpy(*to++, row, row_bytes); });
 }
 

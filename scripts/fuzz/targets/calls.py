@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -365,6 +366,24 @@ def count_slots(draw: Draw) -> Args:
     }
 
 
+def ranked_slots(draw: Draw) -> Args:
+    num_vertices = draw.size(1, 99)
+    sizes = [draw.size(0, 9) for _ in range(draw.size(0, 3))]
+    return {
+        "num_vertices": num_vertices,
+        "members": [draw.ids(size, num_vertices) for size in sizes],
+    }
+
+
+def gather_ranked(draw: Draw) -> Args:
+    made = ranked_slots(draw)
+    return {
+        **made,
+        "vertices": draw.ids(draw.size(0, 9), made["num_vertices"]),
+        "num_threads": draw.threads(),
+    }
+
+
 def count_uses(draw: Draw) -> Args:
     num_vertices = draw.size(1, 9)
     return {
@@ -508,6 +527,20 @@ def _call_replacement(
     return replacement.look_up(num_threads=num_threads)
 
 
+def _call_ranked(num_vertices: Any, members: Any, vertices: Any, num_threads: Any) -> Any:
+    """Return the slots of vertices, which the rows of the caches hold, and -1 those of the host."""
+    slots = ops.RankedSlots(num_vertices, members)
+    ops.count_slots(slots, vertices, slots.starts, num_threads=num_threads)
+    rows = np.arange(slots.starts[-1], dtype=np.float32)[:, None]
+    caches = [(rows[a:b], "float32") for a, b in pairwise(slots.starts.tolist())]
+    host = np.broadcast_to(np.full((1, 1), -1, np.float32), (int(num_vertices), 1))
+    out = np.zeros((len(vertices), 1), np.float32)
+    ops.gather_cached(
+        (host, "float32"), caches, slots, vertices, out=(out, "float32"), num_threads=num_threads
+    )
+    return out[:, 0]
+
+
 def _call_neighbor_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> Any:
     return NeighborSampler(graph, **others).sample(seeds, step)
 
@@ -533,6 +566,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     "NativeReplacement.advance": serve_batches,
     **{"gather_cached": gather_cached, "count_slots": count_slots, "copy_rows": copy_rows},
     **{"count_uses": count_uses, "count_reads": count_reads},
+    **{"RankedSlots": ranked_slots, "RankedSlots.gather_cached": gather_ranked},
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,
@@ -541,6 +575,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
+    "RankedSlots.gather_cached": _call_ranked,
     "NativeSampler.sample_neighbors": _with_graph("sample_neighbors"),
     "NativeSampler.sample_layers": _with_graph("sample_layers"),
     "NeighborSampler.sample": _call_neighbor_sampler,

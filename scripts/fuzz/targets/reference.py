@@ -46,6 +46,13 @@ def gather_cached(args: dict[str, Any]) -> Any:
     return np.concatenate([rows.ravel(), np.bincount(member, minlength=len(starts))])
 
 
+def gather_ranked(args: dict[str, Any]) -> Any:
+    table = np.full(int(args["num_vertices"]), -1)
+    for slot, vertex in enumerate([v for each in args["members"] for v in _ints(each).tolist()]):
+        table[vertex] = slot
+    return table[_ints(args["vertices"])]
+
+
 def count_slots(args: dict[str, Any]) -> Any:
     starts = _ints(args["starts"])
     member, _ = _members(args, starts)
@@ -231,6 +238,7 @@ Answer = Callable[[dict[str, Any], Any], Any]
 REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "gather": (gather, _out),
     "gather_cached": (gather_cached, lambda args, counts: np.append(_out(args, None), counts)),
+    "RankedSlots.gather_cached": (gather_ranked, lambda _, answer: answer),
     "count_slots": (count_slots, lambda _, answer: answer),
     "count_uses": (count_uses, lambda args, _: np.asarray(args["counts"])),
     "count_reads": (count_uses, lambda args, _: np.asarray(args["counts"])),

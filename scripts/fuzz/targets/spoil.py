@@ -45,7 +45,10 @@ _ODD_NUMBERS = (
 _FREE = ("seed", "step", "key", "first_dst")
 #: They read some of the lists only; a lie that they do not come across does no harm.
 _READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
-_IN_RANGE = ("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows")
+_IN_RANGE = (
+    *("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows"),
+    "RankedSlots.gather_cached",
+)
 _COUNTED = ("weights", "dst_scale", "self_scale", "bias", "gate")
 
 
@@ -246,9 +249,12 @@ def _sequence(value: Any, rng: random.Random) -> Spoilt:
         return Spoilt(rng.choice((5, "ab", None, {"a": 1}, 2.5)), "no sequence", BAD)
     if kind == 2:
         return Spoilt(type(value)(changed * 30), "many", ANY)
+    if not changed:
+        return Spoilt(value, "nothing", SAME)
     at = rng.randrange(len(changed))
-    if not isinstance(changed[at], int):  # a cache
-        inner = rng.choice(_TENSORS)(changed[at], rng)
+    if not isinstance(changed[at], int):  # a cache, or vertices
+        forms = _FORMS if isinstance(changed[at], np.ndarray) else _TENSORS
+        inner = rng.choice(forms)(changed[at], rng)
         changed[at] = inner.value
         return Spoilt(type(value)(changed), f"[{at}] {inner.what}", inner.kind)
     number = rng.choice((*_ODD_NUMBERS, *_NO_NUMBERS))
