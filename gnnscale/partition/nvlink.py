@@ -29,11 +29,12 @@ _MAX_BYTES = 8 << 20
 _MAX_CLIQUES = 100_000
 
 
-def links_of(nvlink: str | None) -> NDArray[np.int64]:
+def links_of(nvlink: str | None, *, option: str = _OPTION) -> NDArray[np.int64]:
     """Return the links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric, 0 for none.
 
     Args:
         nvlink: one of ``MACHINES``, a file as ``read_links`` takes it, or None to ask NVML.
+        option: what names it, for errors.
 
     Raises:
         ConfigError: no such machine or file, it is no such matrix, or there is no NVML or GPU.
@@ -42,15 +43,15 @@ def links_of(nvlink: str | None) -> NDArray[np.int64]:
         return _links_by_nvml()
     if nvlink in MACHINES:
         file = resources.files("gnnscale.partition") / "machines" / f"{nvlink}.csv"
-        return _parse(file.read_text(), nvlink)
+        return _parse(file.read_text(), nvlink, option)
     path = Path(nvlink)
     if not path.is_file() and path.name == nvlink and not path.suffix:
         known = f"allowed are {', '.join(MACHINES)}, or a file"
-        raise ConfigError(f"{_OPTION}={shown(nvlink)}: {known}{nearest(nvlink, MACHINES)}")
-    return read_links(path)
+        raise ConfigError(f"{option}={shown(nvlink)}: {known}{nearest(nvlink, MACHINES)}")
+    return read_links(path, option=option)
 
 
-def read_links(path: Path) -> NDArray[np.int64]:
+def read_links(path: Path, *, option: str = _OPTION) -> NDArray[np.int64]:
     """Read a square matrix of link counts: a line a GPU, commas or blanks between the numbers.
 
     Lines that begin with ``#`` and empty ones are left out.
@@ -59,25 +60,25 @@ def read_links(path: Path) -> NDArray[np.int64]:
         ConfigError: the file cannot be read or is no such matrix.
     """
     if path.exists() and not path.is_file():  # a pipe might never end, or begin
-        raise ConfigError(f"{_OPTION}={shown(path)}: not a regular file")
+        raise ConfigError(f"{option}={shown(path)}: not a regular file")
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", error)
-        raise ConfigError(f"{_OPTION}={shown(path)}: {reason}") from None
+        raise ConfigError(f"{option}={shown(path)}: {reason}") from None
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(f"{_OPTION}={shown(path)}: more than {_MAX_BYTES >> 20} MiB")
+        raise ConfigError(f"{option}={shown(path)}: more than {_MAX_BYTES >> 20} MiB")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{_OPTION}={shown(path)}: not a text file") from None
-    return _parse(text, str(path))
+        raise ConfigError(f"{option}={shown(path)}: not a text file") from None
+    return _parse(text, str(path), option)
 
 
-def _parse(text: str, source: str) -> NDArray[np.int64]:
+def _parse(text: str, source: str, option: str) -> NDArray[np.int64]:
     def refused(reason: str) -> ConfigError:
-        return ConfigError(f"{_OPTION}={shown(source)}: {reason}")
+        return ConfigError(f"{option}={shown(source)}: {reason}")
 
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]

@@ -177,11 +177,11 @@ def check_options(store: Path, meta: StoreMeta, options: Mapping[str, Any]) -> N
 
 
 def check_place(store: str, *, option: str = "dataset.store") -> None:
-    """Refuse a directory that cannot be a store's place, of a graph or of a partition.
+    """Refuse a directory that cannot be the place of a store, a partition or a cache plan.
 
     Raises:
         ConfigError: names ``option``; it is empty, the file system's root, the home directory, or
-            where all stores, partitions or downloads go.
+            where all stores, partitions, cache plans or downloads go.
     """
     path = store_place(store, option=option)
     taken = {
@@ -190,6 +190,7 @@ def check_place(store: str, *, option: str = "dataset.store") -> None:
         "GNNSCALE_HOME": home(),
         "where all stores go": home() / "graphs",
         "where all partitions go": home() / "partitions",
+        "where all cache plans go": home() / "cache_plans",
         "where downloads go": home() / "raw",
     }
     for what, place in taken.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,16 @@ from gnnscale.partition.partitioner import PartitionerConfig
 from gnnscale.progress import track
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["FORMAT_VERSION", "Divided", "Identity", "describe", "identify", "partition_place"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Divided",
+    "Identity",
+    "describe",
+    "identify",
+    "partition_place",
+    "place_in_home",
+    "plain",
+]
 
 FORMAT_VERSION = 1
 
@@ -72,7 +82,7 @@ def identify(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hop
     return Identity(
         graph=describe(graph),
         algorithm=config.algorithm,
-        options={name: _plain(getattr(config, name)) for name in names if name not in _APART},
+        options={name: plain(getattr(config, name)) for name in names if name not in _APART},
         num_parts=num_parts,
         num_hops=num_hops if config.depends_on_hops else None,
     )
@@ -98,16 +108,28 @@ def partition_place(config: PartitionerConfig, identity: Identity) -> Path:
     if config.store is not None:
         return store_place(config.store, option="partitioner.store")
     said = {"format": FORMAT_VERSION, **asdict(identity)}
+    return place_in_home("partitions", identity.graph.name, identity.algorithm, said)
+
+
+def place_in_home(folder: str, graph: str, kind: str, said: Mapping[str, Any]) -> Path:
+    """Return the directory of something made of a graph, where the user names none.
+
+    Args:
+        folder: below ``GNNSCALE_HOME``, of all that is made alike.
+        graph: its name.
+        kind: how it is made, in a word.
+        said: plain values that tell it apart from others.
+    """
     digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4)
     # A graph's name may hold anything that can be printed.
-    name = re.sub(r"[^A-Za-z0-9._+-]", "_", identity.graph.name)[:_MAX_NAME].lstrip(".")
-    return home() / "partitions" / f"{name}-{identity.algorithm}-{digest.hexdigest()}"
+    name = re.sub(r"[^A-Za-z0-9._+-]", "_", graph)[:_MAX_NAME].lstrip(".")
+    return home() / folder / f"{name}-{kind}-{digest.hexdigest()}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return options as JSON would give them back; those within others say their class."""
     if is_dataclass(value) and not isinstance(value, type):
-        inner = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         return {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **inner}
     return json.loads(json.dumps(value))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.json_file import parse_json
+from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
 from gnnscale.dataset.formats.plain import file_bytes, read_file
 from gnnscale.errors import shown
 from gnnscale.files import write_atomically
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import ArrayEntry
-from gnnscale.npy import NpyError, read_header
 from gnnscale.partition.figures.examine import PartitionFigures
 from gnnscale.partition.partitioner import MAX_PARTS
 from gnnscale.partition.parts import Parts
@@ -45,7 +43,6 @@ JSON_FILE = "partition.json"
 NPZ_FILE = "partition.npz"
 
 _MAX_JSON_BYTES = 64 << 20
-_MAX_HEADER_BYTES = 4096
 _AGAIN = "run gnnscale partition again with force=true"
 
 
@@ -97,20 +94,9 @@ def write_partition(
     folder: Path, identity: Identity, parts: Parts, figures: PartitionFigures
 ) -> None:
     """Write both files into ``folder``, which exists."""
-    file = folder / NPZ_FILE
     found = {"owner": parts.owner, "hops": parts.hops}
     arrays = {name: array for name, array in found.items() if array is not None}
-    np.savez(file, **arrays)  # type: ignore[arg-type]
-    with Archive(file) as archive:
-        entries = {
-            name: ArrayEntry(
-                shape=array.shape,
-                dtype=str(array.dtype),
-                bytes=archive.member_bytes(f"{name}.npy")[0],
-                crc32=archive.member_crc32(f"{name}.npy"),
-            )
-            for name, array in arrays.items()
-        }
+    entries = write_npz(folder / NPZ_FILE, arrays)
     content = {
         "format_version": FORMAT_VERSION,
         **asdict(figures),
@@ -225,7 +211,7 @@ def _pairs(file: Path, columns: tuple[tuple[int, ...], ...]) -> tuple[tuple[int,
 def _read_arrays(file: Path, meta: PartitionMeta) -> dict[str, NDArray[Any]]:
     """Return the arrays in ``partition.npz``, of the types and shapes that they must have."""
     num_parts, num_vertices = meta.identity.num_parts, meta.identity.graph.num_vertices
-    forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+    forms: dict[str, Form] = {
         "owner": (np.dtype(np.int16), (num_vertices,)),
         "hops": (np.dtype(np.uint8), (num_parts, num_vertices)),
     }
@@ -234,45 +220,4 @@ def _read_arrays(file: Path, meta: PartitionMeta) -> dict[str, NDArray[Any]]:
             f"{file.with_name(JSON_FILE)}: arrays are {shown(sorted(meta.arrays))}, allowed are "
             "owner and hops"
         )
-    with Archive(file) as archive:
-        if sorted(archive.names) != sorted(f"{name}.npy" for name in meta.arrays):
-            raise GraphError(
-                f"{file}: members are {shown(sorted(archive.names))}, {JSON_FILE} tells of "
-                f"{shown(sorted(meta.arrays))}"
-            )
-        return {
-            name: _read_array(archive, name, *forms[name], meta.arrays[name])
-            for name in meta.arrays
-        }
-
-
-def _read_array(
-    archive: Archive, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], entry: ArrayEntry
-) -> NDArray[Any]:
-    source = f"{archive.path}/{name}.npy"
-    unpacked, _ = archive.member_bytes(f"{name}.npy")
-    num_bytes = math.prod(shape) * dtype.itemsize
-    if not num_bytes <= unpacked <= min(num_bytes + _MAX_HEADER_BYTES, archive.file_bytes):
-        raise GraphError(f"{source}: {unpacked} bytes, {dtype}{list(shape)} has {num_bytes}")
-    said = (entry.bytes, entry.crc32, entry.dtype, entry.shape)
-    if said != (unpacked, archive.member_crc32(f"{name}.npy"), str(dtype), shape):
-        raise GraphError(f"{source}: not the array that {JSON_FILE} tells of; {_AGAIN}")
-    with archive.open(f"{name}.npy") as stream:
-        try:
-            header = read_header(stream)
-        except NpyError as error:
-            raise GraphError(f"{source}: not a readable .npy array ({error})") from None
-        if (header.dtype, header.shape) != (dtype, shape):
-            raise GraphError(
-                f"{source}: {header.dtype}{list(header.shape)}, needed is {dtype}{list(shape)}"
-            )
-        if unpacked != header.offset + num_bytes:
-            raise GraphError(
-                f"{source}: {unpacked - header.offset} bytes of data, needed are {num_bytes}"
-            )
-        array = np.empty(shape, dtype)
-        found = stream.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-        # The checksum is compared where the end is read.
-        if found != num_bytes or stream.read(1):
-            raise GraphError(f"{source}: ends after {found} bytes of data of {num_bytes}")
-    return array
+    return read_npz(file, meta.arrays, forms, json_name=JSON_FILE, again=_AGAIN)
