@@ -110,6 +110,11 @@ class Traffic:
         """Bytes over the link, rows and lists together."""
         return self.rows.link_bytes + self.lists.link_bytes
 
+    @property
+    def link_requests(self) -> int:
+        """Requests over the link, rows and lists together."""
+        return self.rows.link_requests + self.lists.link_requests
+
     def counts(self) -> list[int]:
         """Return all counts as a list, for ``from_counts``."""
         return [getattr(each, name) for each in (self.rows, self.lists) for name in _COUNTS]

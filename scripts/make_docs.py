@@ -29,6 +29,7 @@ from gnnscale.report.doctor import DoctorConfig
 from gnnscale.runtime.settings import (
     EvaluateConfig,
     PartitionConfig,
+    PlanCacheConfig,
     PrepareConfig,
     TrainConfig,
 )
@@ -39,14 +40,15 @@ NOTE = "<!-- Made by scripts/make_docs.py: change its source, then run it. -->\n
 COMMANDS: dict[str, type[Any]] = {
     "prepare": PrepareConfig,
     "partition": PartitionConfig,
+    "plan-cache": PlanCacheConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "simulate": SimulateConfig,
     "doctor": DoctorConfig,
 }
 GROUPS = (
-    *("dataset", "partitioner", "sampler", "model", "optimizer", "runtime", "device_plan"),
-    *("platform", "experiment", "algorithm"),
+    *("dataset", "partitioner", "cache_planner", "features", "sampler", "model", "optimizer"),
+    *("runtime", "device_plan", "platform", "experiment", "algorithm"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 #: Groups whose choices are of one class, which tells nothing about them.
@@ -279,6 +281,8 @@ def _options_table(group: str, classes: Mapping[str, type[Any]]) -> str:
         )
         default = " or ".join(defaults)
         rows.append((f"`{group}.{key[0]}`", same[0].kind, default, of, same[0].text))
+    if not rows:
+        return "Its choices have no options.\n"
     if not any(row[3] for row in rows):
         return table(("option", "type", "default", "meaning"), [(*r[:3], r[4]) for r in rows])
     return table(("option", "type", "default", "of", "meaning"), rows)
@@ -320,9 +324,9 @@ An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:val
 
 `gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
 own differences from the defaults) and `resume=DIR`. A run that is resumed may have other `epochs`,
-`num_threads`, `device_plan`, `dataset.raw` and `dataset.store`, and of the runtime other
-`checkpoint`, `checkpoint_interval_s`, `drm`, `patience`, `prefetch` and `prefetch_depth`. With
-`optimizer.schedule=cosine` the epochs stay.
+`num_threads`, `device_plan`, `features`, `dataset.raw` and `dataset.store`, and of the runtime
+other `checkpoint`, `checkpoint_interval_s`, `drm`, `patience`, `prefetch` and `prefetch_depth`.
+With `optimizer.schedule=cosine` the epochs stay.
 
 [choices.md](choices.md) says what to choose when.
 """

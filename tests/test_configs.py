@@ -10,8 +10,10 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from gnnscale.cache import CachePlannerConfig
 from gnnscale.config import typed
 from gnnscale.dataset import Dataset
+from gnnscale.feature import FeatureStoreConfig
 from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
@@ -33,8 +35,10 @@ from gnnscale.sampler import SamplerConfig
 
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {
+    "cache_planner": CachePlannerConfig,
     "dataset": Dataset,
     "device_plan": DevicePlanConfig,
+    "features": FeatureStoreConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
     "partitioner": PartitionerConfig,

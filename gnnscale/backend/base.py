@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.cache.store.lists import CachedLists
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
@@ -32,13 +33,20 @@ class HostParts:
         graph: whose labels are predicted.
         model: the host's weights, which the optimizer updates.
         sampler: the host's sampler.
-        loader: reads the host's features.
+        loader: reads the host's features, or the device's cache where it has one.
+        lists: where a device that samples by itself finds adjacency lists; None for all of them at
+            the host.
+        cache_bytes: device memory that the cache of rows and lists takes.
+        counters: returns figures of the cache since it was last called, by name.
     """
 
     graph: Graph
     model: GNN
     sampler: Sampler
     loader: FeatureLoader
+    lists: CachedLists | None = None
+    cache_bytes: int = 0
+    counters: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from gnnscale.backend.base import BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
 from gnnscale.backend.cpu import CpuBackend
+from gnnscale.cache.store.lists import CachedLists
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
 from gnnscale.plan.perf.equations import (
@@ -25,6 +28,7 @@ from gnnscale.plan.perf.equations import (
 from gnnscale.plan.perf.work import activation_bytes, propagation_work
 from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.sampler import MiniBatch
+from gnnscale.stages import Access, Traffic
 
 __all__ = ["EmulatedBackend", "link_bytes"]
 
@@ -43,34 +47,68 @@ class EmulatedBackend(CpuBackend):
         self._accelerator = device
         self._workload = unmeasured_workload(host.graph, host.model).on(device)
         self._in_use = 0
+        self._counters = host.counters
+        self._lists = host.lists or CachedLists.none(device.link_request_bytes)
+        #: What sampling read of each step that is on its way.
+        self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0
         # load, transfer and propagate may run in threads of their own.
         self._lock = threading.Lock()
         self._reserve(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
+        self._reserve(host.cache_bytes, "the cache")
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        """Sample on the host; a device that samples by itself takes its own time and its link's."""
+        start = time.perf_counter()
+        batch = super().sample(seeds, step)
+        device = self._accelerator
+        if device.sampled_edges_per_s is not None:
+            lists = self._lists.read(batch)
+            self._sampled[step] = lists
+            reads = device.read_seconds(lists.link_requests, device.link_request_bytes)
+            self._wait(start, batch.num_edges / device.sampled_edges_per_s + reads)
+        return batch
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read from feature storage, at most at the emulated host's bandwidth (eq. 7)."""
-        bandwidth = self._accelerator.host_bandwidth
-        seconds = load_seconds(self._loader.bytes_read(batch), bandwidth) if bandwidth else 0.0
-        with self._lasting(seconds):
-            return super().load(batch)
+        """Read from feature storage: at the emulated host's bandwidth (eq. 7), or over the link."""
+        start = time.perf_counter()
+        inputs = super().load(batch)
+        device, rows = self._accelerator, inputs.traffic.rows
+        row_bytes = self._loader.store.row_bytes
+        # Without a cache every row is read at the host.
+        missed = len(batch.input_vertices) if rows.hit_rate is None else rows.misses
+        seconds = device.cache_seconds(rows.hits * row_bytes, rows.peer_bytes)
+        if device.loads:
+            seconds += device.link_latency_s + device.read_seconds(missed, row_bytes)
+            requests = missed * device.read_requests(row_bytes)
+            crossed = replace(rows, link_bytes=missed * row_bytes, link_requests=requests)
+            inputs = replace(inputs, traffic=replace(inputs.traffic, rows=crossed))
+        elif device.host_bandwidth is not None:
+            seconds += load_seconds(missed * row_bytes, device.host_bandwidth)
+        self._wait(start, seconds)
+        return inputs
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
         """Take the link's time for the mini-batch (eq. 8), and device memory."""
-        link = self._accelerator
+        start = time.perf_counter()
+        device = self._accelerator
         row_bytes, list_bytes = link_bytes(batch, inputs)
-        size = BatchSize.of(batch)
-        num_bytes = row_bytes + list_bytes + int(activation_bytes(self._workload, size))
+        activations = int(activation_bytes(self._workload, BatchSize.of(batch)))
+        num_bytes = inputs.num_bytes + list_bytes + activations
         self._reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
-        arrived = replace(super().transfer(batch, inputs), num_bytes=num_bytes)
-        if link.link_bandwidth is None:
+        traffic = inputs.traffic + Traffic(lists=self._sampled.pop(batch.step, Access()))
+        arrived = replace(super().transfer(batch, inputs), num_bytes=num_bytes, traffic=traffic)
+        if device.link_bandwidth is None:
             return arrived
-        moved = row_bytes + list_bytes
-        with self._lasting(transfer_seconds(moved, link.link_bandwidth, link.link_latency_s)):
-            traffic = inputs.traffic.with_link(
-                row_bytes=row_bytes, list_bytes=list_bytes, request_bytes=link.link_request_bytes
-            )
-            return replace(arrived, traffic=traffic)
+        # What the device has read by itself is there already.
+        sent = (0 if device.loads else row_bytes, 0 if device.samples else list_bytes)
+        self._wait(start, transfer_seconds(sum(sent), device.link_bandwidth, device.link_latency_s))
+        return replace(
+            arrived,
+            traffic=traffic.with_link(
+                row_bytes=sent[0], list_bytes=sent[1], request_bytes=device.link_request_bytes
+            ),
+        )
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Compute on the host; take the device's time (eq. 10 to 12)."""
@@ -88,6 +126,7 @@ class EmulatedBackend(CpuBackend):
         with self._lock:
             self._in_use -= batch.num_bytes
             counters = {"late_s": self._late_s, "late_stages": float(self._late_stages)}
+            counters |= self._counters()
             self._late_s, self._late_stages = 0.0, 0
         return replace(super().finish(batch), counters=counters)
 
@@ -122,9 +161,13 @@ class EmulatedBackend(CpuBackend):
 
     @contextmanager
     def _lasting(self, seconds: float) -> Iterator[None]:
-        """Make the ``with`` block last ``seconds``; what is longer is counted as late."""
+        """Make the ``with`` block last ``seconds``; see ``_wait``."""
         start = time.perf_counter()
         yield
+        self._wait(start, seconds)
+
+    def _wait(self, start: float, seconds: float) -> None:
+        """Wait until ``seconds`` after ``start``; what has taken longer is counted as late."""
         left = start + seconds - time.perf_counter()
         if left > 0:
             time.sleep(left)
@@ -137,8 +180,10 @@ class EmulatedBackend(CpuBackend):
 def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
     """Return the bytes of rows and of topology that cross the link for a mini-batch.
 
-    Where the host has aggregated the input, the first layer's block stays there.
+    Where the host has aggregated the input, the first layer's block stays there. Of rows that a
+    cache was asked for, those that it lacks cross, as they are stored.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
-    return inputs.num_bytes, topology
+    rows = inputs.traffic.rows
+    return (inputs.num_bytes if rows.hit_rate is None else rows.host_bytes), topology

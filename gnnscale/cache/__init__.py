@@ -1,1 +1,44 @@
 """Caches: which adjacency lists and feature rows accelerators keep in their own memory."""
+
+from __future__ import annotations
+
+from gnnscale.cache.cache_plan import (
+    CacheFigures,
+    CachePlan,
+    CacheTraffic,
+    CurvePoint,
+    DeviceCache,
+    LookAhead,
+)
+from gnnscale.cache.draws import Draw, Draws
+from gnnscale.cache.legion.legion import Legion
+from gnnscale.cache.make import PICTURE_FILE, check_parts, make_plan
+from gnnscale.cache.planner import CachePlannerConfig
+from gnnscale.cache.policies.look_ahead import LookAheadCache
+from gnnscale.cache.policies.none import NoCache
+from gnnscale.cache.policies.static import StaticCache
+from gnnscale.cache.storage.store import StoredPlan, read_plan
+from gnnscale.cache.task import CacheDevice, CacheTask
+
+__all__ = [
+    "PICTURE_FILE",
+    "CacheDevice",
+    "CacheFigures",
+    "CachePlan",
+    "CachePlannerConfig",
+    "CacheTask",
+    "CacheTraffic",
+    "CurvePoint",
+    "DeviceCache",
+    "Draw",
+    "Draws",
+    "Legion",
+    "LookAhead",
+    "LookAheadCache",
+    "NoCache",
+    "StaticCache",
+    "StoredPlan",
+    "check_parts",
+    "make_plan",
+    "read_plan",
+]

@@ -33,6 +33,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "prepare": "raw files to a graph store",
     "partition": "a graph to parts, one for each device",
+    "plan-cache": "what accelerators keep of a graph in their own memory",
     "train": "train a model, by default a small one on a synthetic graph",
     "evaluate": "measure the best checkpoint of a run: run=DIR",
     "simulate": "predict training on a platform, without training",
@@ -90,7 +91,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _command_list() -> str:
-    return "\n".join(f"  {name:<10}{purpose}" for name, purpose in COMMANDS.items())
+    return "\n".join(f"  {name:<12}{purpose}" for name, purpose in COMMANDS.items())
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:

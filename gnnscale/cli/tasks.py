@@ -60,6 +60,30 @@ def partition(options: DictConfig) -> None:
     print(path)
 
 
+def plan_cache(options: DictConfig) -> None:
+    """Plan the caches of a run, show them, and draw ``cache_plan.svg`` beside the plan."""
+    let_idle_threads_sleep()
+
+    from rich.console import Console
+
+    from gnnscale.cache import PICTURE_FILE, read_plan
+    from gnnscale.files import write_atomically
+    from gnnscale.report.cache_plan import draw, print_plan
+    from gnnscale.runtime.caching.task import plan_caches
+    from gnnscale.runtime.checkpoint.artefacts import divide, open_partition
+    from gnnscale.runtime.settings import PlanCacheConfig
+
+    config = typed(options, PlanCacheConfig)
+    graph = config.dataset.open()
+    divided = () if config.partitioner.divides == "nothing" else (divide(config, graph),)
+    path = plan_caches(config, graph, open_partition(divided, graph), force=config.force)
+    stored = read_plan(path, graph)
+    print_plan(stored, graph=graph.name, console=Console())
+    if not (path / PICTURE_FILE).exists():
+        write_atomically(path / PICTURE_FILE, draw(stored, graph=graph.name))
+    print(path)
+
+
 def train(options: DictConfig) -> None:
     """Train, and write ``summary.json`` into the run directory whatever the end."""
     # A job of a sweep begins now, whenever the command did.
@@ -184,6 +208,7 @@ def simulate(options: DictConfig) -> None:
 TASKS: dict[str, Callable[[Any], None]] = {
     "prepare": prepare,
     "partition": partition,
+    "plan-cache": plan_cache,
     "train": train,
     "evaluate": evaluate,
     "simulate": simulate,

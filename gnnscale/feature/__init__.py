@@ -8,11 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.feature.options import FeatureStoreConfig, HostFeaturesConfig
+from gnnscale.feature.options import (
+    FeatureStoreConfig,
+    HostFeaturesConfig,
+    PreaggregatedFeaturesConfig,
+)
 
 if TYPE_CHECKING:
     from gnnscale.feature.aggregation import Aggregation
     from gnnscale.feature.host import HostFeatures
+    from gnnscale.feature.preaggregated import PreaggregatedFeatures
     from gnnscale.feature.store import FeatureStore, check_store
 
 __all__ = [
@@ -21,6 +26,8 @@ __all__ = [
     "FeatureStoreConfig",
     "HostFeatures",
     "HostFeaturesConfig",
+    "PreaggregatedFeatures",
+    "PreaggregatedFeaturesConfig",
     "check_store",
 ]
 
@@ -28,6 +35,7 @@ _HOMES = {
     "Aggregation": "gnnscale.feature.aggregation",
     "FeatureStore": "gnnscale.feature.store",
     "HostFeatures": "gnnscale.feature.host",
+    "PreaggregatedFeatures": "gnnscale.feature.preaggregated",
     "check_store": "gnnscale.feature.store",
 }
 

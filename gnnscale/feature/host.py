@@ -46,6 +46,11 @@ class HostFeatures(FeatureStore):
         return cls(graph.features, graph.feature_dtype, columns=columns)
 
     @property
+    def stored(self) -> tuple[NDArray[Any], str]:
+        """The matrix ``[num_rows, width]``, and the name of its element type."""
+        return self._rows
+
+    @property
     def columns(self) -> tuple[int, int] | None:
         """``(first, last + 1)`` of the columns that a row has; None for all."""
         return self._columns

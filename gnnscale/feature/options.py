@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:
     from gnnscale.feature.store import FeatureStore
 
-__all__ = ["FeatureStoreConfig", "HostFeaturesConfig"]
+__all__ = ["FeatureStoreConfig", "HostFeaturesConfig", "PreaggregatedFeaturesConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStoreConfig(ABC):
     """Base of the configuration group ``features``."""
+
+    #: Whether the first layer's aggregation is computed before training, and its rows are read.
+    preaggregates: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, graph: Graph) -> FeatureStore:
@@ -32,3 +35,10 @@ class HostFeaturesConfig(FeatureStoreConfig):
         from gnnscale.feature.host import HostFeatures
 
         return HostFeatures.of(graph)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreaggregatedFeaturesConfig(HostFeaturesConfig):
+    """The first layer's aggregation is computed before training, where it takes all neighbours."""
+
+    preaggregates: ClassVar[bool] = True

@@ -40,6 +40,9 @@ class ModelConfig(ABC):
 
     #: Whether devices can split the first layer among them; see ``GraphLayer.splits_columns``.
     splits_columns: ClassVar[bool] = False
+    #: Whether the first layer's aggregation is linear with coefficients that no weight changes, as
+    #: in ``LinearAggregationLayer``: it can then be computed once for all steps.
+    aggregates_on_load: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
@@ -75,6 +78,7 @@ class GCN(ModelConfig):
     """Graph convolutional network."""
 
     splits_columns: ClassVar[bool] = True
+    aggregates_on_load: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -88,6 +92,7 @@ class GraphSAGE(ModelConfig):
     """GraphSAGE with mean aggregation."""
 
     splits_columns: ClassVar[bool] = True
+    aggregates_on_load: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -123,6 +128,8 @@ class GAT(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class GIN(ModelConfig):
     """Graph isomorphism network."""
+
+    aggregates_on_load: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""

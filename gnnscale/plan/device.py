@@ -95,12 +95,17 @@ class Accelerator(Device):
             without a link, which computes where the features lie.
         link_latency_s: seconds that every transfer takes beside its bytes.
         link_request_bytes: bytes of one request over the link.
+        link_overhead_bytes: what every separate read of a device that reads host memory by itself
+            costs beside its requests, as bytes of the link: a payload p reaches
+            p / (p + overhead) of the bandwidth (Legion, figure 4a).
+        peer_bandwidth: bytes per second at which it reads the caches of other devices; None where
+            it cannot.
         host_bandwidth: bytes per second at which the host's memory feeds this device's loader,
             eq. 7; None for what the host's own rates say.
         launch_s: seconds that every propagation takes beside its work.
         pipelined: whether aggregation and update overlap, eq. 10: maximum instead of sum.
         sampled_edges_per_s: edges per second of its sampler; required of a device that samples by
-            itself, and of no other.
+            itself, and of no other. An emulated device samples by itself where it is given.
     """
 
     macs_per_s: float
@@ -109,6 +114,8 @@ class Accelerator(Device):
     link_bandwidth: float | None = None
     link_latency_s: float = 0.0
     link_request_bytes: int = 64
+    link_overhead_bytes: int = 0
+    peer_bandwidth: float | None = None
     host_bandwidth: float | None = None
     launch_s: float = 0.0
     pipelined: bool = False
@@ -119,7 +126,12 @@ class Accelerator(Device):
         for option in ("macs_per_s", "memory_bandwidth", "memory_bytes"):
             if not getattr(self, option) > 0:
                 raise ConfigError(f"{option}={getattr(self, option)}: must be above 0")
-        for option in ("link_bandwidth", "host_bandwidth", "sampled_edges_per_s"):
+        for option in (
+            "link_bandwidth",
+            "peer_bandwidth",
+            "host_bandwidth",
+            "sampled_edges_per_s",
+        ):
             value = getattr(self, option)
             if value is not None and not value > 0:
                 raise ConfigError(f"{option}={value}: must be above 0, or null")
@@ -127,6 +139,7 @@ class Accelerator(Device):
             if not getattr(self, option) >= 0:
                 raise ConfigError(f"{option}={getattr(self, option)}: must be at least 0")
         check_range("link_request_bytes", self.link_request_bytes, 1)
+        check_range("link_overhead_bytes", self.link_overhead_bytes, 0)
         if self.samples != (self.sampled_edges_per_s is not None):
             needed = "required, it samples" if self.samples else "not allowed, the host samples"
             raise ConfigError(f"sampled_edges_per_s={self.sampled_edges_per_s}: {needed}")
@@ -138,6 +151,21 @@ class Accelerator(Device):
         """Whether it has no link."""
         return self.link_bandwidth is None
 
+    def read_requests(self, num_bytes: int) -> int:
+        """Return the requests over the link of one read of ``num_bytes``."""
+        return -(-num_bytes // self.link_request_bytes)
+
+    def read_seconds(self, num_reads: float, num_bytes: int) -> float:
+        """Return how long the link takes for separate reads of ``num_bytes`` each."""
+        assert self.link_bandwidth is not None
+        payload = self.read_requests(num_bytes) * self.link_request_bytes
+        return num_reads * (payload + self.link_overhead_bytes) / self.link_bandwidth
+
+    def cache_seconds(self, own_bytes: float, peer_bytes: float) -> float:
+        """Return how long rows take from the device's own cache, and from those of peers."""
+        peers = peer_bytes / self.peer_bandwidth if self.peer_bandwidth else 0.0
+        return own_bytes / self.memory_bandwidth + peers
+
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Accelerator):
@@ -145,13 +173,30 @@ class Emulated(Accelerator):
 
     Stages last as long as the performance model says (HyScale-GNN eq. 7, 8, 10 to 13), or as long
     as the host really needs, whichever is longer; reports tell how often the host was too slow.
-    Without a link it stands for a processor.
+    Without a link it stands for a processor. With ``sampled_edges_per_s`` it stands for a device
+    that samples by itself.
+
+    Attributes:
+        reads_host_memory: whether it stands for a device that reads rows in the host's memory by
+            itself; otherwise the host packs them.
     """
 
     kind: ClassVar[str] = "emulated"
     figures: ClassVar[str] = "emulated"
     computes_on_host: ClassVar[bool] = True
     trains_host_weights: ClassVar[bool] = True
+
+    reads_host_memory: bool = False
+
+    @property
+    def samples(self) -> bool:  # type: ignore[override]
+        """Whether it has a rate of sampling."""
+        return self.sampled_edges_per_s is not None
+
+    @property
+    def loads(self) -> bool:  # type: ignore[override]
+        """Whether it reads host memory by itself."""
+        return self.reads_host_memory
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:

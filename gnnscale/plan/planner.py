@@ -24,7 +24,7 @@ from gnnscale.plan.perf.equations import (
     pipeline_seconds,
 )
 from gnnscale.plan.perf.predict import Correction, Host, predict
-from gnnscale.plan.perf.work import activation_bytes, transfer_bytes
+from gnnscale.plan.perf.work import batch_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
 from gnnscale.stages import StageTimes
@@ -224,11 +224,12 @@ def max_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
     if not isinstance(device, Accelerator):
         return None
     free = device.memory_bytes - BYTES_PER_PARAMETER * workload.num_weights
+    free -= workload.cache.num_bytes
     largest = max(workload.num_seeds)
 
     def fits(num_seeds: int) -> bool:
         size = workload.size(num_seeds)
-        num_bytes = sum(transfer_bytes(workload, size)) + activation_bytes(workload, size)
+        num_bytes = batch_bytes(workload, size)
         return in_flight * num_bytes <= 0.9 * free
 
     if fits(largest):

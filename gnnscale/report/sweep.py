@@ -30,15 +30,18 @@ _COLUMNS = (
     *("status", "epochs", "best_epoch", "valid_metric", "test_metric"),
     *("epoch_time_s", "mteps", "speed_up"),
     *("edge_cut_fraction", "replication_factor", "step_mb"),
+    *("feature_hit_rate", "topology_hit_rate", "link_mb"),
 )
-#: Columns that only sweeps over partitions show.
+#: Columns that only sweeps over partitions, or over caches, show.
 _OF_PARTS = ("edge_cut_fraction", "replication_factor", "step_mb")
+_OF_CACHES = ("feature_hit_rate", "topology_hit_rate", "link_mb")
 _FILE_WIDTH = 160
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options that change how a run is executed: sweeping them compares times. A name before a dot
 #: stands for its whole group.
 _EXECUTION = (
-    *("algorithm", "experiment", "config", "device_plan", "partitioner", "runtime"),
+    *("algorithm", "experiment", "config", "device_plan", "partitioner", "cache_planner"),
+    *("cache_plan", "runtime"),
     "num_threads",
 )
 
@@ -77,7 +80,8 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     this one's; it is None otherwise, and where either job has no such time. ``figures`` is the
     kind of a job's figures, None where it has none. ``edge_cut_fraction`` and
     ``replication_factor`` are those of its partition, and ``step_mb`` is what a step reads in host
-    memory, and moves over links and from other devices, in MB.
+    memory, and moves over links and from other devices, in MB. The hit rates are those of all its
+    devices together, and ``link_mb`` is what a step moves over links alone.
     """
     found = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
@@ -98,6 +102,7 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
                 "figures": summary.get("figures"),
                 **_of_parts(summary),
+                **_of_caches(summary),
             }
         )
     if _compares_times(varied):
@@ -119,6 +124,17 @@ def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
+def _of_caches(summary: dict[str, Any]) -> dict[str, float | None]:
+    """Return what a summary says of caches, and of what crosses links."""
+    cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
+    measured = cache.get("measured") or {}
+    return {
+        "feature_hit_rate": measured.get("feature_hit_rate"),
+        "topology_hit_rate": measured.get("topology_hit_rate"),
+        "link_mb": moved["link"] / 1e6 if "link" in moved else None,
+    }
+
+
 def _job(directory: Path) -> tuple[int, dict[str, str]] | None:
     """Return the number and the options of the job in ``directory``; None where it is none."""
     try:
@@ -137,7 +153,7 @@ def _summary(file: Path) -> dict[str, Any]:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         mean = (summary.get("epoch_time_s") or {}).get("median")
         figures = [summary.get(name) for name in (*_COLUMNS[1:5], "mteps")]
-        figures += _of_parts(summary).values()
+        figures += [*_of_parts(summary).values(), *_of_caches(summary).values()]
         plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
         if plain and isinstance(summary.get("figures"), (str, type(None))):
             return dict(summary)
@@ -222,7 +238,13 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
     figures += ["s/epoch", "MTEPS", *(["speed-up"] if compared else [])]
     divided = any(job["replication_factor"] is not None for job in jobs)
     figures += ["cut", "replication", "MB/step"] if divided else []
-    hidden = {*(() if compared else ["speed_up"]), *(() if divided else _OF_PARTS)}
+    cached = any(job["feature_hit_rate"] is not None for job in jobs)
+    figures += ["rows hit", "lists hit", "link MB/step"] if cached else []
+    hidden = {
+        *(() if compared else ["speed_up"]),
+        *(() if divided else _OF_PARTS),
+        *(() if cached else _OF_CACHES),
+    }
     for heading in ("job", *options, *figures):
         table.add_column(escape(heading), justify="left" if heading == "status" else "right")
     for job in jobs:

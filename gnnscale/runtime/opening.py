@@ -18,20 +18,24 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.ops import keep_freed_memory
-from gnnscale.partition.storage.store import Partition
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
-from gnnscale.plan.device_plan import apportion
+from gnnscale.runtime.caching.open import cache_effects, devices_with_caches, open_caches
+from gnnscale.runtime.caching.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import (
     Artefact,
-    divide,
+    make_of_graph,
+    open_aggregated,
+    open_cache_plan,
     open_graph,
     open_partition,
 )
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
 from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.runtime.pipeline.schedule import Schedule
+from gnnscale.runtime.order import checked_order
+from gnnscale.runtime.pipeline.look_ahead import look_ahead
+from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.agreement import agree_on_plan
@@ -43,8 +47,6 @@ from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun
 from gnnscale.runtime.sync.synchronizer import Synchronizer
-from gnnscale.sampler import SeedOrder, TwoStageOrder
-from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
 
 __all__ = ["open_run"]
 
@@ -112,10 +114,18 @@ def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
     if state.group.is_rank0:
         known = saved and saved.plan_under(state.checkpoint.options)
         search = PlanSearch(
-            state.config, state.graph, state.model, state.group, state.order, known or None
+            state.config,
+            state.graph,
+            state.model,
+            state.group,
+            state.order,
+            known or None,
+            devices=state.devices,
+            effects=cache_effects(
+                len(state.devices), None if state.cache_plan is None else state.cache_plan.plan
+            ),
         )
-    devices = state.config.device_plan.parsed()
-    state.first_plan = agree_on_plan(search, devices, state.group, partial(_profile, state))
+    state.first_plan = agree_on_plan(search, state.devices, state.group, partial(_profile, state))
     if search is not None:
         state.predicted = search.predicted
         state.step_bytes = search.step_bytes()
@@ -160,7 +170,7 @@ def _start(state: TrainState) -> None:
     plan = state.first_plan
     share, limit = plan.shares[state.group.rank], state.config.runtime.prefetch_depth
     ahead = any(each.prefetch != "none" for each in plan.shares)
-    lead_steps = limit + 1 if ahead else 1
+    lead_steps = (limit + 1 if ahead else 1) + _window(state)
     manages = state.config.runtime.drm and (len(plan.shares) > 1 or ahead)
     state.schedule = Schedule(
         state.order,
@@ -177,12 +187,30 @@ def _start(state: TrainState) -> None:
     state.backend.set_threads(share.threads)
     state.pipeline = build_pipeline(
         state.stages,
-        state.schedule.slices(),
+        _slices(state),
         prefetch=share.prefetch,
         has_link=not share.device.on_host,
         limit=limit,
     )
     state.group.barrier()
+
+
+def _slices(state: TrainState) -> Iterator[BatchSlice]:
+    """Return the worker's slices; drawn ahead where its cache follows the batches to come."""
+    cache = None if state.cache is None else state.cache.look_ahead
+    if cache is None:
+        return state.schedule.slices()
+    return look_ahead(
+        state.schedule.slices(), state.stages, window=cache.window, expect=cache.expect
+    )
+
+
+def _window(state: TrainState) -> int:
+    """Return the most steps that any worker draws ahead, the same in every process."""
+    if state.cache_plan is None:
+        return 0
+    policies = (each.look_ahead for each in state.cache_plan.plan.devices)
+    return max((each.window for each in policies if each is not None), default=0)
 
 
 def _drain(state: TrainState) -> None:
@@ -207,17 +235,22 @@ def _open(
         _warn_of_threads(config)
     torch.set_num_threads(min(config.num_threads, usable_cores()))
     keep_freed_memory()
-    devices = config.device_plan.parsed()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
-    partition = open_partition(artefacts or _divide(config, graph, group), graph)
-    order = _checked_order(config, graph, partition)
+    made = artefacts or _make_of_graph(config, graph, group)
+    partition, cache_plan = open_partition(made, graph), open_cache_plan(made, graph)
+    plan = None if cache_plan is None else cache_plan.plan
+    devices = devices_with_caches(config.device_plan.parsed(), plan)
+    order = checked_order(config, graph, None if partition is None else partition.parts)
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     columns = None if partition is None or group.size == 1 else partition.parts.columns
     split = None if columns is None else SplitRun(model, columns, group)
     trained = model if split is None else split.model
-    store = config.features.open(graph) if split is None else split.store(graph)
+    host = config.features.open(graph) if split is None else split.store(graph)
     device = devices[group.rank]
+    cache = None if plan is None else open_caches(plan, graph, device, group)
+    ready = open_aggregated(made, graph, host)
+    store = (host if ready is None else ready) if cache is None else cache.store
     loader = FeatureLoader(
         graph,
         trained,
@@ -226,9 +259,20 @@ def _open(
         aggregates=device.host_aggregates,
         compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
-    sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=config.num_threads)
+    sampler = config.trained_sampler.sampler(
+        graph, seed=config.seed, num_threads=config.num_threads
+    )
     backend = open_backend(
-        device, HostParts(graph=graph, model=trained, sampler=sampler, loader=loader)
+        device,
+        HostParts(
+            graph=graph,
+            model=trained,
+            sampler=sampler,
+            loader=loader,
+            lists=None if cache is None else cache.lists,
+            cache_bytes=0 if cache is None else cache.num_bytes,
+            counters=dict if cache is None else cache.counters,
+        ),
     )
     exchange = _open_exchange(config, split, loader, graph, group)
     collective = shared_collective(devices)
@@ -238,8 +282,14 @@ def _open(
         config=config,
         group=group,
         graph=graph,
-        store=store,
+        store=host,
         order=order,
+        devices=devices,
+        cache_plan=cache_plan,
+        cache=cache,
+        replanner=None
+        if plan is None
+        else CacheReplanner(config, graph, order, group, plan, cache),
         model=model,
         trained=trained,
         partition=None if partition is None else partition.figures,
@@ -272,27 +322,6 @@ def _open_exchange(
     return config.exchange.open(group.with_own_connections(), graph)
 
 
-def _checked_order(config: TrainConfig, graph: Graph, partition: Partition | None) -> CheckedOrder:
-    """Return the order of the run; its first epoch is looked at before any device starts."""
-    train_idx = labelled_vertices(graph, "train")
-    num_devices = len(config.device_plan.devices)
-    order: SeedOrder
-    if partition is not None and partition.parts.owner is not None:
-        order = TwoStageOrder(
-            partition.parts.train_vertices(train_idx),
-            batch_sizes=config.device_plan.split or apportion([1] * num_devices, config.batch_size),
-            seed=config.seed,
-        )
-    else:
-        order = config.seed_order.order(
-            train_idx, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
-        )
-    checked = CheckedOrder(order, train_idx, num_devices=num_devices)
-    for _ in checked.epoch(0):
-        pass
-    return checked
-
-
 def _prepare_and_open(config: TrainConfig, group: Group) -> Graph:
     """Open the store; one process of each machine prepares it where it is missing."""
     if group.local_rank == 0:
@@ -301,14 +330,14 @@ def _prepare_and_open(config: TrainConfig, group: Group) -> Graph:
     return graph if group.local_rank == 0 else config.dataset.open()
 
 
-def _divide(config: TrainConfig, graph: Graph, group: Group) -> Sequence[Artefact]:
-    """Return the partition, which one process of each machine makes where it is missing."""
-    if config.partitioner.divides == "nothing":
+def _make_of_graph(config: TrainConfig, graph: Graph, group: Group) -> Sequence[Artefact]:
+    """Return what a run needs of the graph; one process of each machine makes what is missing."""
+    if not config.needs_more_than_graph:
         return ()
     if group.local_rank == 0:
-        made = divide(config, graph)
+        made = make_of_graph(config, graph)
     group.barrier()
-    return (made if group.local_rank == 0 else divide(config, graph),)
+    return made if group.local_rank == 0 else make_of_graph(config, graph)
 
 
 def _warn_of_threads(config: TrainConfig) -> None:

@@ -1,4 +1,4 @@
-"""The options of commands: ``prepare``, ``partition``, ``train`` and ``evaluate``.
+"""The options of commands: ``prepare``, ``partition``, ``plan-cache``, ``train``, ``evaluate``.
 
 They are typed records that check themselves.
 """
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
@@ -18,13 +19,15 @@ from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
-from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled
+from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
 
 __all__ = [
     "COMPUTE_DTYPES",
     "INFERENCE",
+    "BatchesConfig",
     "EvaluateConfig",
     "PartitionConfig",
+    "PlanCacheConfig",
     "PrepareConfig",
     "RuntimeConfig",
     "TrainConfig",
@@ -131,19 +134,17 @@ class RuntimeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """A training run.
+class BatchesConfig:
+    """What decides the mini-batches of every device of a run, and what these keep of the graph.
 
     Attributes:
         seed: fixes the initial weights, the order of seeds, the samples and the dropout.
         epochs: passes over the training vertices.
         batch_size: seeds of a mini-batch, over all devices together.
         num_threads: threads that compute on the host, over all workers of a machine.
-        resume: run directory to continue; None starts a new one.
         seed_order: which vertices are trained in which step.
-        features: where workers read features from.
-        exchange: what devices trade before they propagate; None for nothing.
         partitioner: how the graph is divided among the devices.
+        cache_planner: what accelerators keep in their own memory.
     """
 
     seed: int
@@ -153,14 +154,11 @@ class TrainConfig:
     dataset: Dataset
     model: ModelConfig
     sampler: SamplerConfig
-    optimizer: OptimizerConfig
     runtime: RuntimeConfig
     device_plan: DevicePlanConfig
-    resume: Path | None = None
     seed_order: SeedOrderConfig = field(default_factory=Shuffled)
-    features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
-    exchange: ExchangeConfig | None = None
     partitioner: PartitionerConfig = field(default_factory=NoPartitioner)
+    cache_planner: CachePlannerConfig = field(default_factory=NoCache)
 
     def __post_init__(self) -> None:
         check_range("seed", self.seed, 0, MAX_SEED)
@@ -179,9 +177,125 @@ class TrainConfig:
                 f"model.num_layers={self.model.num_layers}; give one number per layer"
             )
         _check_partitioner(self)
+        if self.cache_planner.caches:
+            _check_caches(f"cache_planner={self.cache_planner.policy}", self)
 
 
-def _check_partitioner(config: TrainConfig) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PlanCacheConfig(BatchesConfig):
+    """A cache plan to make.
+
+    Attributes:
+        force: make it again where it exists.
+    """
+
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(BatchesConfig):
+    """A training run.
+
+    Attributes:
+        resume: run directory to continue; None starts a new one.
+        features: where workers read features from.
+        exchange: what devices trade before they propagate; None for nothing.
+        cache_plan: a plan that ``gnnscale plan-cache`` made, which is used as it is; None for what
+            ``cache_planner`` plans.
+    """
+
+    optimizer: OptimizerConfig
+    resume: Path | None = None
+    features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
+    exchange: ExchangeConfig | None = None
+    cache_plan: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cache_plan is not None:
+            if self.cache_planner.caches:
+                raise ConfigError(
+                    f"cache_plan={self.cache_plan}: cannot be given with "
+                    f"cache_planner={self.cache_planner.policy}, which would plan another"
+                )
+            _check_caches(f"cache_plan={self.cache_plan}", self)
+        if self.has_caches and type(self.features) is not HostFeaturesConfig:
+            raise ConfigError(
+                f"features: {type(self.features).__name__} cannot be given with caches, which keep "
+                "rows of the graph's own features"
+            )
+        if self.has_caches and self.exchange is not None:
+            raise ConfigError("exchange: cannot be given with caches, whose rows are not traded")
+        if self.features.preaggregates:
+            _check_preaggregates(self)
+
+    @property
+    def trained_sampler(self) -> SamplerConfig:
+        """What samples in training: without the last hop, where its aggregation is ready."""
+        shorter = without_last_hop(self.sampler) if self.features.preaggregates else None
+        return self.sampler if shorter is None else shorter
+
+    @property
+    def needs_more_than_graph(self) -> bool:
+        """Whether something is to be made of the graph before a run: parts, caches, or rows."""
+        divides = self.partitioner.divides != "nothing"
+        return divides or self.has_caches or self.features.preaggregates
+
+    @property
+    def has_caches(self) -> bool:
+        """Whether accelerators keep a part of the graph: those with memory behind a link."""
+        on_host = all(device.on_host for device in self.device_plan.parsed())
+        return self.asks_for_caches and not on_host
+
+    @property
+    def asks_for_caches(self) -> bool:
+        """Whether caches are asked for, whatever the devices."""
+        return self.cache_planner.caches or self.cache_plan is not None
+
+
+def _check_caches(option: str, config: BatchesConfig) -> None:
+    """Refuse caches where the features are divided by columns."""
+    if config.partitioner.divides == "columns":
+        raise ConfigError(
+            f"{option}: does not go with partitioner={config.partitioner.algorithm}, whose devices "
+            "have all rows of their columns aggregated by the host"
+        )
+
+
+def _check_preaggregates(config: TrainConfig) -> None:
+    """Refuse what reads rows that are not aggregated, or not over all neighbours."""
+    option = "features=preaggregated"
+    if without_last_hop(config.sampler) is None:
+        fanouts = getattr(config.sampler, "fanouts", None)
+        given = "this sampler" if fanouts is None else f"sampler.fanouts={list(fanouts)}"
+        raise ConfigError(
+            f"{option}: the first layer must take all neighbours, and {given} takes some of them; "
+            "sampler=full takes all, and so do sampler.fanouts that end in -1"
+        )
+    if not config.model.aggregates_on_load:
+        raise ConfigError(
+            f"{option}: the first layer of {config.model.name} does not aggregate features with "
+            "coefficients of the graph alone; those of model=gcn, sage and gin do"
+        )
+    if config.partitioner.divides == "columns":
+        raise ConfigError(
+            f"{option}: does not go with partitioner={config.partitioner.algorithm}, whose devices "
+            "aggregate columns of the features"
+        )
+    if config.asks_for_caches:
+        raise ConfigError(
+            f"{option}: does not go with caches, which hold rows as they are; cache_planner=none "
+            "and cache_plan=null do"
+        )
+    for device in config.device_plan.parsed():
+        if device.loads or not device.host_aggregates:
+            raise ConfigError(
+                f"{option}: {device.label} takes rows as they are; devices with "
+                "host_aggregates=true that the host loads for can take part"
+            )
+
+
+def _check_partitioner(config: BatchesConfig) -> None:
     """Refuse a partitioner that does not go with devices, batch and model."""
     partitioner, devices = config.partitioner, config.device_plan.parsed()
     if partitioner.divides == "nothing":
@@ -196,7 +310,7 @@ def _check_partitioner(config: TrainConfig) -> None:
         )
 
 
-def _check_columns(config: TrainConfig, devices: Sequence[Device]) -> None:
+def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
     """Refuse a model, or a device, that cannot take part where columns are divided (P3)."""
     option = f"partitioner={config.partitioner.algorithm}"
     if not config.model.splits_columns:

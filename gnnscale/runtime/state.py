@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 
 from gnnscale.backend import Backend
+from gnnscale.cache import StoredPlan
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.optimizer.state import optimizer_state
 from gnnscale.partition import PartitionFigures
-from gnnscale.plan import DevicePlan
+from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.prefetch import Pipeline
+from gnnscale.runtime.caching.open import OpenedCache
+from gnnscale.runtime.caching.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
@@ -44,8 +47,12 @@ class TrainState:
         config: its options.
         group: the workers of the run.
         graph: the graph that is trained on.
-        store: where features are read.
+        store: the features at the host, behind any cache.
         order: the seeds of every step.
+        devices: the devices, in the order of ranks.
+        cache_plan: what they keep in their own memory; None for nothing.
+        cache: what this worker's device keeps; None for nothing.
+        replanner: keeps the caches at what the run reads; None where nothing is cached.
         model: the whole model, which is evaluated and saved.
         trained: the model that this device trains: ``model``, or a part of it (P3).
         backend: the device.
@@ -71,6 +78,10 @@ class TrainState:
     graph: Graph
     store: FeatureStore
     order: SeedOrder
+    devices: tuple[Device, ...]
+    cache_plan: StoredPlan | None
+    cache: OpenedCache | None
+    replanner: CacheReplanner | None
     model: GNN
     trained: GNN
     backend: Backend
@@ -169,4 +180,5 @@ class TrainState:
             steps_per_epoch=self.order.steps_per_epoch,
             partition=self.partition,
             step_bytes=self.step_bytes,
+            cache=None if self.cache_plan is None else self.cache_plan.plan.figures,
         )

@@ -89,6 +89,8 @@ def _end_epoch(
     state.synchronizer.average_buffers()
     state.join()
     recorder.end_epoch(last=state.epoch + 1 >= state.config.epochs or state.follows_metrics)
+    if state.replanner is not None:
+        state.replanner.check(state.epoch, recorder.traffic, state.schedule.plan)
     metric = None
     if state.group.is_rank0:
         observer.traced(recorder.spans)

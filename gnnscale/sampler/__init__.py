@@ -1,6 +1,7 @@
 """Mini-batches: neighbour sampling and layer-wise sampling, and the records they return."""
 
 from gnnscale.sampler.base import Sampler, SamplerConfig
+from gnnscale.sampler.last_hop import LeavingOutLastHop, WithoutLastHop, without_last_hop
 from gnnscale.sampler.layerwise import LayerSampler, LayerSampling
 from gnnscale.sampler.minibatch import Block, MiniBatch
 from gnnscale.sampler.neighbor import NeighborSampler, NeighborSampling
@@ -17,6 +18,7 @@ __all__ = [
     "Block",
     "LayerSampler",
     "LayerSampling",
+    "LeavingOutLastHop",
     "MiniBatch",
     "NeighborSampler",
     "NeighborSampling",
@@ -28,4 +30,6 @@ __all__ = [
     "ShuffledOrder",
     "StepSeeds",
     "TwoStageOrder",
+    "WithoutLastHop",
+    "without_last_hop",
 ]

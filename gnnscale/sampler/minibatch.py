@@ -78,6 +78,11 @@ class MiniBatch:
         return self.input_vertices[: self.num_seeds]
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes of its arrays."""
+        return self.input_vertices.nbytes + sum(block.num_bytes for block in self.blocks)
+
+    @property
     def num_edges(self) -> int:
         """Edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
         return sum(block.num_edges for block in self.blocks)

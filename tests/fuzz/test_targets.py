@@ -58,7 +58,7 @@ def test_valid_calls_are_answered(function: str, tmp_path: Path) -> None:
         assert outcome.verdict == OK, f"{outcome.verdict}: {outcome.detail}\n{outcome.message}"
 
 
-@pytest.mark.parametrize("name", ["readers", "store", "partition"])
+@pytest.mark.parametrize("name", ["readers", "store", "partition", "cache_plan"])
 def test_cases_repeat(name: str) -> None:
     targets: list[Target] = [target_named(name) for _ in range(2)]
     for target in targets:
@@ -68,7 +68,7 @@ def test_cases_repeat(name: str) -> None:
         assert first == second
 
 
-@pytest.mark.parametrize("name", ["readers", "store", "partition", "ops"])
+@pytest.mark.parametrize("name", ["readers", "store", "partition", "cache_plan", "ops"])
 def test_a_short_campaign_comes_to_its_end(name: str) -> None:
     command = [sys.executable, Path(fuzz.__file__).parent, name, "--cases", "130", "--seed", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -47,6 +47,13 @@ def test_fused_load_aggregate_changes_nothing(
 
 
 @pytest.mark.parametrize("config", ALL)
+def test_options_say_what_the_first_layer_does(config: type[ModelConfig]) -> None:
+    layer = config(hidden=16).layer(20, 16, last=False)
+    assert config.aggregates_on_load == layer.aggregates_on_load == (config in FUSED)
+    assert config.splits_columns == layer.splits_columns
+
+
+@pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_layers_and_norms(

@@ -61,8 +61,14 @@ def test_what_computes_where_the_features_lie() -> None:
         ([ACCELERATOR | {"link_bandwidth": 0}], "x.0.link_bandwidth=0.0: must be above 0, or null"),
         ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: must be above 0"),
         (
-            [ACCELERATOR | {"sampled_edges_per_s": 1e6}],
-            "x.0.sampled_edges_per_s=1000000.0: not allowed, the host samples",
+            [ACCELERATOR | {"sampled_edges_per_s": 0}],
+            "x.0.sampled_edges_per_s=0.0: must be above 0",
+        ),
+        ([ACCELERATOR | {"peer_bandwidth": 0}], "x.0.peer_bandwidth=0.0: must be above 0, or null"),
+        ([ACCELERATOR | {"link_overhead_bytes": -1}], "x.0.link_overhead_bytes=-1: must be at"),
+        (
+            [ACCELERATOR | {"link_bandwidth": None, "reads_host_memory": True}],
+            "link_bandwidth=null: required, it reads host memory over its link",
         ),
         ([ACCELERATOR | {"link_request_bytes": 0}], "x.0.link_request_bytes=0: must be at least 1"),
         ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: must be at least 0"),

@@ -193,9 +193,10 @@ def test_what_a_device_does_by_itself_is_charged_to_it(
 ) -> None:
     device, work, machine = reading(), workload(), platform(1)
     own = accelerator_seconds(device, work, work.size(100))
-    # 11,000 edges at 10 M/s; 10,000 rows of 80 bytes over the link; topology never crosses it.
-    assert own.sample == pytest.approx(1.1e-3)
-    assert own.load == pytest.approx(800e3 / 1e9)
+    # 11,000 edges at 10 M/s, each of them read over the link, and so are the offsets of the 1,100
+    # lists that they are in; 10,000 rows of 80 bytes, which take two requests of 64 each.
+    assert own.sample == pytest.approx(1.1e-3 + 64 * (11_000 + 1_100) / 1e9)
+    assert own.load == pytest.approx(10_000 * 128 / 1e9)
     assert own.transfer == 0
     plan = one_share(device)
     (found,) = predict(plan, [work], machine).devices

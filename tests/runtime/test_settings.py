@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from own_layers import MaxPooling
 
 from gnnscale.config import ConfigError
+from gnnscale.model.custom import Custom
 from gnnscale.optimizer import Sgd
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
-from gnnscale.sampler import LayerSampling
+from gnnscale.sampler import LayerSampling, without_last_hop
 
 
 def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
@@ -91,6 +94,71 @@ def test_values_that_are_not_allowed(
         settings(*overrides)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
+LINK = "macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link_bandwidth:1e9"
+
+ALL = "sampler.fanouts=[-1,-1]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["sampler.fanouts=[-1,5]"],
+            "the first layer must take all neighbours, and sampler.fanouts=[-1, 5] takes some of "
+            "them; sampler=full takes all, and so do sampler.fanouts that end in -1",
+        ),
+        (
+            ["model=gat", "model.num_heads=2"],
+            "the first layer of GAT does not aggregate features with coefficients of the graph "
+            "alone; those of model=gcn, sage and gin do",
+        ),
+        (
+            ["device_plan.devices=[{kind:cpu,host_aggregates:false}]"],
+            "cpu:0 takes rows as they are; devices with host_aggregates=true that the host loads",
+        ),
+        (
+            [f"device_plan.devices=[cpu,{{kind:emulated,reads_host_memory:true,{LINK}}}]"],
+            "emulated:1 takes rows as they are",
+        ),
+        (
+            ["device_plan=cpu_x2", "partitioner=p3"],
+            "does not go with partitioner=p3, whose devices aggregate columns of the features",
+        ),
+        (["cache_planner=pagraph"], "does not go with caches, which hold rows as they are"),
+        (["cache_plan=somewhere"], "does not go with caches, which hold rows as they are"),
+    ],
+)
+def test_what_does_not_go_with_rows_aggregated_beforehand(
+    settings: Callable[..., TrainConfig], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        settings(*READY, *overrides)
+    assert str(error.value).startswith("features=preaggregated: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_option_is_refused_as_well(
+    settings: Callable[..., TrainConfig],
+) -> None:
+    config = settings(*READY)
+    with pytest.raises(ConfigError, match="the first layer of MaxPooling does not aggregate"):
+        replace(config, model=Custom(functions=MaxPooling, hidden=8))
+    with pytest.raises(ConfigError, match="and this sampler takes some of them; sampler=full"):
+        replace(config, sampler=LayerSampling(layer_sizes=[50, 50]))
+
+
+def test_the_last_hop_is_left_out_of_training_alone(settings: Callable[..., TrainConfig]) -> None:
+    for config in (settings(*READY), settings("features=preaggregated", "sampler=full", ALL)):
+        assert config.needs_more_than_graph
+        assert config.trained_sampler == without_last_hop(config.sampler)
+        assert config.trained_sampler.num_layers == 2
+    host = settings("sampler.fanouts=[5,-1]")
+    assert host.trained_sampler == host.sampler
+    assert not host.needs_more_than_graph
 
 
 def test_sizes_of_layers() -> None:

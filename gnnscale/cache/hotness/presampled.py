@@ -1,74 +1,137 @@
-"""GNNLab's and Legion's measure of hotness: what mini-batches drawn ahead read."""
+"""Pre-sampled hotness: what the batches of an epoch read (GNNLab; Legion, section 4.2, S1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale import ops
+from gnnscale.cache.draws import Draw, Draws
 from gnnscale.config import MAX_COUNT
-from gnnscale.sampler import MiniBatch
 
 __all__ = ["Presampled", "presample"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Presampled:
-    """What each device reads in mini-batches drawn ahead (Legion, section 4.2 S1, figure 6).
+@dataclass(kw_only=True)
+class DeviceReads:
+    """What the batches of one device read.
 
     Attributes:
-        feature_hotness: H_F, of each device ``[num_vertices]`` int32: the batches of which a vertex
-            is an input. Counts end at 2^31 - 1.
-        topology_hotness: H_T, of each device ``[num_vertices]`` int32: the edges traversed from a
-            vertex to its in-neighbours, at every hop that expands it. Counts end at 2^31 - 1.
-        traversed_edges: of each device, the edges traversed in all. Their sum over a clique is
-            N_TSUM: where no list is cached, each is a read over the link.
+        rows: ``[num_vertices]`` int32, a row of H_F: batches whose input vertices have the vertex.
+        edges: ``[num_vertices]`` int32, a row of H_T: edges traversed from the list of the vertex.
+        num_visits: lists that were read.
+        num_edges: edges that were traversed.
+        num_batches: batches.
+        num_aggregated: destinations of first layers, |V^1|, of all batches.
+        first_block_bytes: bytes of the first blocks' offsets and indices, of all batches.
     """
 
-    feature_hotness: tuple[NDArray[np.int32], ...]
-    topology_hotness: tuple[NDArray[np.int32], ...]
-    traversed_edges: tuple[int, ...]
+    rows: NDArray[np.int32]
+    edges: NDArray[np.int32]
+    num_visits: int = 0
+    num_edges: int = 0
+    num_batches: int = 0
+    num_aggregated: int = 0
+    first_block_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presampled:
+    """What batches read, device by device: the matrices H_F and H_T.
+
+    Attributes:
+        reads: by the device's position in the plan.
+        num_epochs: epochs that were drawn.
+    """
+
+    reads: Mapping[int, DeviceReads] = field(repr=False)
+    num_epochs: int
+
+    def of(self, device: int) -> DeviceReads:
+        """Return what the device at position ``device`` reads."""
+        return self.reads[device]
+
+    def rows_of(self, device: int) -> NDArray[np.int32]:
+        """Return the device's row of H_F."""
+        return self.reads[device].rows
+
+    def edges_of(self, device: int) -> NDArray[np.int32]:
+        """Return the device's row of H_T."""
+        return self.reads[device].edges
+
+    def sum_rows(self, devices: Sequence[int]) -> NDArray[np.int32]:
+        """Return A_F: the sum of H_F over ``devices``."""
+        return _sum([self.rows_of(each) for each in devices])
+
+    def sum_edges(self, devices: Sequence[int]) -> NDArray[np.int32]:
+        """Return A_T: the sum of H_T over ``devices``."""
+        return _sum([self.edges_of(each) for each in devices])
+
+    def transactions_of(self, device: int) -> int:
+        """Return N_TSUM of a device: a transaction for every edge, and for every list's offsets."""
+        reads = self.reads[device]
+        return reads.num_edges + reads.num_visits
+
+
+def _sum(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Add up counts, which stay at 2^31 - 1 as each of them does."""
+    if len(rows) == 1:
+        return rows[0]
+    total: NDArray[np.int32] = rows[0].copy()
+    for row in rows[1:]:
+        total += np.minimum(row, MAX_COUNT - total)
+    return total
 
 
 def presample(
-    draws: Iterable[tuple[int, MiniBatch]], *, num_devices: int, num_vertices: int
+    draws: Draws,
+    epochs: Iterable[int],
+    *,
+    devices: Sequence[int],
+    drawn: Callable[[int], None] = lambda amount: None,
 ) -> Presampled:
-    """Count what mini-batches read.
+    """Draw epochs, and count what the batches of ``devices`` read.
+
+    Several batches are drawn and counted at once; the counts do not depend on their order. Takes 8
+    bytes for each device and vertex.
 
     Args:
-        draws: the number of a device, from 0, and a mini-batch of its.
-        num_devices: number of devices; one without a batch reads nothing.
-        num_vertices: of the graph.
-
-    Returns:
-        The counts, 8 bytes a vertex and device.
+        draws: of the run.
+        epochs: which epochs, those beyond the run's end included.
+        devices: positions of the devices whose batches count.
+        drawn: told of every batch.
     """
-    features = tuple(np.zeros(num_vertices, np.int32) for _ in range(num_devices))
-    topology = tuple(np.zeros(num_vertices, np.int32) for _ in range(num_devices))
-    traversed = [0] * num_devices
-    for device, batch in draws:
-        _count(batch, features[device], topology[device])
-        traversed[device] += batch.num_edges
-    return Presampled(
-        feature_hotness=features, topology_hotness=topology, traversed_edges=tuple(traversed)
-    )
+    num_vertices, num_epochs = draws.graph.num_vertices, 0
+    found = {
+        device: DeviceReads(
+            rows=np.zeros(num_vertices, np.int32), edges=np.zeros(num_vertices, np.int32)
+        )
+        for device in devices
+    }
+
+    def count(draw: Draw) -> None:
+        reads, batch = found[draw.device], draw.batch
+        ops.count_uses(batch.input_vertices, reads.rows, num_threads=1)
+        for block in batch.blocks:
+            vertices = batch.input_vertices[: block.num_dst]
+            ops.count_reads(block.indptr, vertices, reads.edges, num_threads=1)
+
+    for epoch in epochs:
+        num_epochs += 1
+        for draw in draws.epoch(epoch, devices=found, visit=count):
+            drawn(1)
+            _add_sizes(found[draw.device], draw)
+    return Presampled(reads=found, num_epochs=num_epochs)
 
 
-def _count(batch: MiniBatch, features: NDArray[np.int32], topology: NDArray[np.int32]) -> None:
-    """Add what one mini-batch reads."""
-    _add(features, batch.input_vertices, 1)
-    for block in batch.blocks:
-        # Every layer's vertices are a prefix of the inputs.
-        _add(topology, batch.input_vertices[: block.num_dst], np.diff(block.indptr))
-
-
-def _add(
-    counts: NDArray[np.int32],
-    vertices: NDArray[np.integer[Any]],
-    amounts: NDArray[np.int64] | int,
-) -> None:
-    """Add to the counts of distinct vertices."""
-    counts[vertices] = np.minimum(counts[vertices].astype(np.int64) + amounts, MAX_COUNT)
+def _add_sizes(reads: DeviceReads, draw: Draw) -> None:
+    """Add a batch's sizes; by one thread, unlike the counts."""
+    blocks = draw.batch.blocks
+    reads.num_batches += 1
+    reads.num_edges += draw.batch.num_edges
+    reads.num_visits += sum(block.num_dst for block in blocks)
+    reads.num_aggregated += blocks[0].num_dst
+    reads.first_block_bytes += blocks[0].indptr.nbytes + blocks[0].indices.nbytes

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-__all__ = ["slices"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["prefix_sums", "slices", "sum_at", "taken"]
 
 _SLICE_ENTRIES = 1 << 20
 
@@ -13,3 +17,27 @@ def slices(num_entries: int) -> Iterator[slice]:
     """Yield slices that cover ``num_entries``."""
     for first in range(0, num_entries, _SLICE_ENTRIES):
         yield slice(first, min(first + _SLICE_ENTRIES, num_entries))
+
+
+def taken(values: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
+    """Return ``values[at]``."""
+    found = np.empty(len(at), values.dtype)
+    for part in slices(len(at)):
+        np.take(values, at[part], out=found[part], mode="clip")
+    return found
+
+
+def sum_at(values: NDArray[Any], at: NDArray[Any]) -> int:
+    """Return the sum of ``values[at]``, integers."""
+    return sum(int(values[at[part]].sum(dtype=np.int64)) for part in slices(len(at)))
+
+
+def prefix_sums(num_values: int, values: Callable[[slice], NDArray[Any]]) -> NDArray[np.int64]:
+    """Return ``[num_values + 1]`` sums of the first 0, 1, ... of ``values``, asked for by slice."""
+    sums = np.empty(num_values + 1, np.int64)
+    sums[0] = 0
+    for part in slices(num_values):
+        found = sums[part.start + 1 : part.stop + 1]
+        np.cumsum(values(part), out=found)
+        found += sums[part.start]
+    return sums

@@ -19,7 +19,7 @@ from gnnscale.plan.perf.equations import (
     transfer_seconds,
 )
 from gnnscale.plan.perf.step_bytes import block_bytes, partial_bytes
-from gnnscale.plan.perf.work import load_work, propagation_work, transfer_bytes
+from gnnscale.plan.perf.work import list_reads, load_work, propagation_work, transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
 from gnnscale.stages import STAGES, StageTimes
@@ -163,10 +163,10 @@ def _device_times(
     if not count:
         return DeviceTimes(stages=times, busy={})
     busy: dict[str, int] = {}
-    if not device.samples:
+    if not device.samples or host.computes(device):
         busy["sample"] = threads.sample
         times.sample = host.sample(workload, count, size, threads.sample, active["sample"])
-    if not device.loads:
+    if not device.loads or host.computes(device):
         busy["load"] = threads.load
         times.load = host.load(workload, size, threads.load, active["load"])
     if host.computes(device):
@@ -187,18 +187,27 @@ def accelerator_seconds(device: Accelerator, workload: Workload, size: BatchSize
 
     A stage that the host does for the device takes 0 here.
     """
-    times = StageTimes()
-    row_bytes = size.vertices[0] * workload.widths[0] * workload.feature_bytes
+    times, cache = StageTimes(), workload.cache
+    row_bytes = size.vertices[0] * workload.row_bytes
+    if device.host_bandwidth is not None:
+        times.load = load_seconds(row_bytes * cache.row_misses, device.host_bandwidth)
     if device.sampled_edges_per_s is not None:
         times.sample = size.num_edges / device.sampled_edges_per_s
-    if device.host_bandwidth is not None:
-        times.load = load_seconds(row_bytes, device.host_bandwidth)
     if device.link_bandwidth is not None:
         rows, topology = transfer_bytes(workload, size)
+        if device.samples:
+            times.sample += device.read_seconds(
+                cache.list_misses * list_reads(size), device.link_request_bytes
+            )
         if device.loads:
-            times.load = transfer_seconds(rows, device.link_bandwidth, device.link_latency_s)
+            times.load = device.link_latency_s + device.read_seconds(
+                size.vertices[0] * cache.row_misses, workload.row_bytes
+            )
         sent = (0 if device.loads else rows) + (0 if device.samples else topology)
         times.transfer = transfer_seconds(sent, device.link_bandwidth, device.link_latency_s)
+    if cache.num_bytes:
+        hits = row_bytes * (1 - cache.row_misses - cache.peer_rows)
+        times.load += device.cache_seconds(hits, row_bytes * cache.peer_rows)
     times.propagate = device.launch_s + trainer_seconds(
         propagation_work(workload, size),
         memory_bandwidth=device.memory_bandwidth,

@@ -11,6 +11,9 @@ from gnnscale.plan.perf.workload import Workload
 __all__ = [
     "LoadWork",
     "activation_bytes",
+    "batch_bytes",
+    "input_bytes",
+    "list_reads",
     "load_work",
     "propagation_work",
     "transfer_bytes",
@@ -47,7 +50,7 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
     A vertex that several edges lead to comes from memory once, and then from the cache; so does a
     part of all rows where the features nearly fit in it, beside what else a step works on.
     """
-    row_bytes = workload.widths[0] * workload.feature_bytes
+    row_bytes = workload.row_bytes
     if row_bytes % _LINE:
         # The ends of the row share cache lines with other rows.
         row_bytes += _LINE
@@ -69,15 +72,36 @@ def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
     """Return the bytes of rows and of topology that cross the link, the numerator of eq. 8.
 
     Where the host aggregates the first layer, |V^1| rows of the first product's width take the
-    place of |V^0|·f^0, and its block is not sent.
+    place of |V^0|·f^0, and its block is not sent. Where the device has a cache, the rows that it
+    lacks cross the link as they are stored.
     """
-    first = workload.layers[0]
     if workload.aggregates_on_load:
-        rows, sent = size.vertices[1] * first.loaded_width, range(1, len(size.edges))
+        rows = size.vertices[1] * workload.layers[0].loaded_width * BYTES_PER_FEATURE
+        sent = range(1, len(size.edges))
     else:
-        rows, sent = size.vertices[0] * first.width_in, range(len(size.edges))
+        rows, sent = input_bytes(workload, size), range(len(size.edges))
+        if workload.cache.num_bytes:
+            rows = size.vertices[0] * workload.row_bytes * workload.cache.row_misses
     topology = sum(8 * (size.vertices[layer + 1] + 1) + 4 * size.edges[layer] for layer in sent)
-    return rows * BYTES_PER_FEATURE, topology
+    return rows, topology
+
+
+def input_bytes(workload: Workload, size: BatchSize) -> float:
+    """Return the bytes of the first layer's input in a device's memory."""
+    if workload.aggregates_on_load:
+        return size.vertices[1] * workload.layers[0].loaded_width * BYTES_PER_FEATURE
+    return size.vertices[0] * workload.widths[0] * BYTES_PER_FEATURE
+
+
+def batch_bytes(workload: Workload, size: BatchSize) -> float:
+    """Return the device memory that a mini-batch takes until it is finished."""
+    _, topology = transfer_bytes(workload, size)
+    return input_bytes(workload, size) + topology + activation_bytes(workload, size)
+
+
+def list_reads(size: BatchSize) -> float:
+    """Return the reads of a device that samples: each neighbour, and the offsets of each list."""
+    return sum(size.edges) + sum(size.vertices[1:])
 
 
 def activation_bytes(workload: Workload, size: BatchSize) -> float:

@@ -20,6 +20,7 @@ from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
 
 __all__ = [
+    "CacheEffect",
     "Workload",
     "layer_costs",
     "measure_workload",
@@ -40,6 +41,24 @@ _other_data: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+class CacheEffect:
+    """What a device's cache takes and spares.
+
+    Attributes:
+        num_bytes: device memory that it takes.
+        row_misses: the part of a mini-batch's rows that cross the link.
+        peer_rows: the part of them that come from other devices.
+        list_misses: the part of sampled neighbours that are read over the link, where the device
+            samples by itself.
+    """
+
+    num_bytes: int = 0
+    row_misses: float = 1.0
+    peer_rows: float = 0.0
+    list_misses: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """A training run as the performance model sees it.
 
@@ -53,8 +72,11 @@ class Workload:
         num_vertices: rows of the feature matrix.
         feature_bytes: bytes of an element of the feature matrix.
         host_aggregates: whether the host aggregates the first layer while it loads.
+        preaggregated: whether it was aggregated before training, so that loading reads ready rows;
+            the first blocks of ``sizes`` have no edges then.
         uses_degrees: whether loading looks up the degrees of the mini-batch's vertices.
         num_sharing: devices that share the first layer by columns (P3); 1 where each has all of it.
+        cache: what the device's cache takes and spares.
     """
 
     num_seeds: tuple[int, ...]
@@ -66,8 +88,10 @@ class Workload:
     num_vertices: int
     feature_bytes: int = BYTES_PER_FEATURE
     host_aggregates: bool = True
+    preaggregated: bool = False
     uses_degrees: bool = False
     num_sharing: int = 1
+    cache: CacheEffect = CacheEffect()
 
     def on(self, device: Device) -> Workload:
         """Return the workload as ``device`` has it: it may take rows as they are."""
@@ -89,9 +113,16 @@ class Workload:
         return self.num_weights * BYTES_PER_FEATURE
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of a row that loading reads: f^0·S_feat of eq. 7, or those of a ready row."""
+        if self.preaggregated:
+            return self.layers[0].loaded_width * BYTES_PER_FEATURE
+        return self.widths[0] * self.feature_bytes
+
+    @property
     def feature_matrix_bytes(self) -> int:
-        """Bytes of all features."""
-        return self.num_vertices * self.widths[0] * self.feature_bytes
+        """Bytes of all rows that loading reads from."""
+        return self.num_vertices * self.row_bytes
 
     def size(self, num_seeds: int) -> BatchSize:
         """Return the mini-batch expected of a slice of ``num_seeds``.

@@ -91,6 +91,7 @@ def summarise(
         ],
         "partition": _partition(run.partition),
         "step_bytes": _step_bytes(run),
+        "cache": _cache(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
@@ -123,6 +124,39 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
             "cheaper": expected.cheaper,
         },
     }
+
+
+def _cache(run: TrainResult) -> dict[str, Any] | None:
+    """What the devices' caches were planned to spare, and spared: means of an epoch."""
+    plan = run.cache
+    if plan is None:
+        return None
+    epochs, told = len(run.history), plan.predicted
+    found = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
+    return {
+        "planner": plan.planner,
+        "alpha": plan.alpha,
+        "cliques": [list(clique) for clique in plan.cliques],
+        "cache_bytes": plan.cache_bytes,
+        "host_aggregates": plan.host_aggregates,
+        "predicted": told
+        and {
+            "feature_hit_rate": told.feature_hit_rate,
+            "topology_hit_rate": told.topology_hit_rate,
+            "transactions": round(told.transactions / plan.num_epochs),
+            "num_epochs": plan.num_epochs,
+            "exact": plan.exact,
+        },
+        "measured": {
+            **_hit_rates(found),
+            "transactions": _per_epoch(found.link_requests, epochs),
+            "link_bytes": _per_epoch(found.link_bytes, epochs),
+        },
+    }
+
+
+def _per_epoch(count: int, epochs: int) -> int | None:
+    return round(count / epochs) if epochs else None
 
 
 def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:

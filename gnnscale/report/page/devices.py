@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import ABSENT, count, gib, percent
 from gnnscale.report.files.steps import Steps
@@ -57,7 +58,26 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
     cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
     if rows:
         cards.append(card("Figures", _traffic_table(rows)))
+    matrix = _traffic_matrix(summary)
+    if matrix is not None:
+        cards.append(card("Where rows came from", matrix))
     return grid(cards) or nothing("No device has a link or a cache.")
+
+
+def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
+    """Rows that each device read at each other and at the host (Legion, figure 10)."""
+    found = summary["devices"]
+    places = [*(each["name"] for each in found), HOST]
+    if not any(name.startswith(ROWS_FROM) for each in found for name in each["counters"]):
+        return None
+
+    def rows(device: Mapping[str, Any], place: str) -> str:
+        return count(device["counters"].get(f"{ROWS_FROM}{place}") or None)
+
+    read = {escape(place): [rows(each, place) for each in found] for place in places}
+    labels = {"read by": [_name(rank, each) for rank, each in enumerate(found)]}
+    note = '<p class="soft">Rows of the whole run, by the cache that had them.</p>'
+    return f'<div class="wide">{table(labels, read)}</div>{note}'
 
 
 def _link_chart(plan: DevicePlan, steps: Steps) -> str:
@@ -113,6 +133,7 @@ def _counters(found: list[dict[str, Any]]) -> str:
         (_name(rank, each), escape(name), count(value))
         for rank, each in enumerate(found)
         for name, value in each["counters"].items()
+        if not name.startswith(ROWS_FROM)
     ]
     if not rows:
         return ""

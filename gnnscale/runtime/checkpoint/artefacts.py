@@ -6,28 +6,44 @@ Workers only open what was made, and make sure that it is the same still.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import read_meta
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.storage.store import Partition, read_partition
-from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.runtime.settings import BatchesConfig, TrainConfig
+
+if TYPE_CHECKING:
+    from gnnscale.feature import FeatureStore, PreaggregatedFeatures
 
 __all__ = [
+    "CACHE_PLAN",
     "GRAPH_STORE",
     "PARTITION",
+    "PREAGGREGATED",
     "Artefact",
     "divide",
     "make_artefacts",
+    "make_of_graph",
+    "open_aggregated",
+    "open_cache_plan",
     "open_graph",
     "open_partition",
 ]
 
+log = logging.getLogger(__name__)
+
 GRAPH_STORE = "graph store"
 PARTITION = "partition"
+CACHE_PLAN = "cache plan"
+PREAGGREGATED = "preaggregated features"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,20 +62,56 @@ class Artefact:
 
 
 def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
-    """Make what the run needs and does not have yet: the graph store, and its partition.
+    """Make what the run needs and does not have yet: the graph store, and what is made of it.
 
     Raises:
         GraphError: one of them cannot be made, or is damaged.
-        ConfigError: the graph cannot be divided as the options say.
+        ConfigError: the graph cannot be divided, or the caches planned, as the options say.
     """
     store = config.dataset.prepare()
-    graph = Artefact(name=GRAPH_STORE, path=store, content=read_meta(store).content)
-    if config.partitioner.divides == "nothing":
-        return (graph,)
-    return graph, divide(config, Graph.open(store))
+    made = [Artefact(name=GRAPH_STORE, path=store, content=read_meta(store).content)]
+    if config.asks_for_caches and not config.has_caches:
+        log.info("no device of device_plan has memory behind a link, so that nothing is cached")
+    if not config.needs_more_than_graph:
+        return tuple(made)
+    return (*made, *make_of_graph(config, Graph.open(store)))
 
 
-def divide(config: TrainConfig, graph: Graph) -> Artefact:
+def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
+    """Make what a run needs of ``graph``, where it is not there yet.
+
+    That is a partition, a cache plan, and preaggregated features.
+
+    Raises:
+        GraphError: one of them cannot be made, or is damaged.
+        ConfigError: the graph cannot be divided, or the caches planned, as the options say.
+    """
+    made = [] if config.partitioner.divides == "nothing" else [divide(config, graph)]
+    if config.has_caches:
+        made.append(_cache(config, graph, open_partition(made, graph)))
+    if config.features.preaggregates:
+        from gnnscale.runtime.preaggregation.make import preaggregate
+
+        rows = preaggregate(config.model, graph, num_threads=config.num_threads)
+        content = open_rows(rows, graph).content
+        made.append(Artefact(name=PREAGGREGATED, path=rows, content=content))
+    return tuple(made)
+
+
+def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Artefact:
+    """Return the cache plan of a run: the one that is given, or the planner's."""
+    # The launching process imports no torch where nothing is cached: its start would take longer.
+    from gnnscale.runtime.caching.task import check_given_plan, plan_caches
+
+    if config.cache_plan is not None:
+        path = config.cache_plan
+        check_given_plan(config, graph, partition, path)
+    else:
+        path = plan_caches(config, graph, partition)
+    return Artefact(name=CACHE_PLAN, path=path, content=read_plan(path, graph).content)
+
+
+def divide(config: BatchesConfig, graph: Graph) -> Artefact:
     """Make the partition of ``graph`` that a run needs, where there is none yet.
 
     Raises:
@@ -89,6 +141,45 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     if partition.content != found.content:
         raise GraphError(f"{found.path}: holds another partition than when the run was launched")
     return partition
+
+
+def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:
+    """Open the cache plan for ``graph`` among ``artefacts``; None where there is none.
+
+    Raises:
+        GraphError: it is damaged, or another one than when the run was launched.
+    """
+    found = next((each for each in artefacts if each.name == CACHE_PLAN), None)
+    if found is None:
+        return None
+    stored = read_plan(found.path, graph)
+    if stored.content != found.content:
+        raise GraphError(f"{found.path}: holds another cache plan than when the run was launched")
+    return stored
+
+
+def open_aggregated(
+    artefacts: Sequence[Artefact], graph: Graph, host: FeatureStore
+) -> PreaggregatedFeatures | None:
+    """Open the preaggregated features of ``graph`` among ``artefacts``; None where there are none.
+
+    Args:
+        artefacts: what was made for the run.
+        graph: whose features they are.
+        host: the features as they are.
+
+    Raises:
+        GraphError: they are damaged, or others than when the run was launched.
+    """
+    from gnnscale.feature import PreaggregatedFeatures
+
+    found = next((each for each in artefacts if each.name == PREAGGREGATED), None)
+    if found is None:
+        return None
+    opened = open_rows(found.path, graph)
+    if opened.content != found.content:
+        raise GraphError(f"{found.path}: holds other rows than when the run was launched")
+    return PreaggregatedFeatures(opened.rows, host)
 
 
 def open_graph(artefacts: Sequence[Artefact]) -> Graph:

@@ -219,7 +219,8 @@ def _check_record(record: EpochRecord, number: int) -> None:
 def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
     """The options that a plan follows from: a run that is resumed with others plans anew."""
     prefetch = options.get("runtime", {}).get("prefetch")
-    return options.get("device_plan"), options.get("num_threads"), prefetch
+    names = ("device_plan", "num_threads", "cache_plan", "cache_planner", "features")
+    return prefetch, *(options.get(name) for name in names)
 
 
 def _mapping(value: Any, key: type) -> dict[Any, Any]:

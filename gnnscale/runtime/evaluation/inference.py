@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.backend.loading import in_degrees
+from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, Chunk, ChunkLoader
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.progress import track
-from gnnscale.sampler import Block, NeighborSampler
 from gnnscale.stages import Traffic
 
 __all__ = ["LayerwiseInference", "Limits"]
@@ -38,16 +37,13 @@ class Limits:
     """
 
     hidden_bytes: int = 512 << 20
-    chunk_edges: int = 1 << 20
-    chunk_vertices: int = 1 << 14
+    chunk_edges: int = CHUNK_EDGES
+    chunk_vertices: int = CHUNK_VERTICES
     file_chunk_edges: int = 1 << 17
     kept_bytes: int = 64 << 20
 
 
 _LIMITS = Limits()
-
-#: All neighbours of some vertices, and what a layer needs of them.
-_Chunk = tuple[Block, torch.Tensor]
 
 
 class _FileRows(FeatureStore):
@@ -108,16 +104,6 @@ class _MemoryRows(HostFeatures):
         self._done += len(h)
 
 
-def _cut(
-    graph: Graph, vertices: NDArray[Any], num_edges: int, num_vertices: int
-) -> list[NDArray[Any]]:
-    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
-    degrees = graph.indptr[vertices + 1] - graph.indptr[vertices]
-    cost = np.cumsum(np.maximum(degrees, max(num_edges // num_vertices, 1)))
-    cuts = np.flatnonzero(np.diff(cost // num_edges)) + 1
-    return np.split(vertices, cuts)
-
-
 class LayerwiseInference:
     """Computes exact logits: every layer for all vertices before the next one.
 
@@ -148,9 +134,8 @@ class LayerwiseInference:
         self._graph = graph
         self._store = HostFeatures.of(graph) if store is None else store
         self._limits = limits
-        self._sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
-        self._degrees = in_degrees(graph) if model.uses_degrees else None
-        self._kept: list[_Chunk] | None = None
+        self._loader = ChunkLoader(graph, num_threads=num_threads, uses_degrees=model.uses_degrees)
+        self._kept: list[Chunk] | None = None
 
     @torch.no_grad()
     def logits(self, vertices: NDArray[Any] | None = None) -> torch.Tensor:
@@ -196,7 +181,7 @@ class LayerwiseInference:
     def _infer(
         self,
         index: int,
-        chunks: Iterable[_Chunk],
+        chunks: Iterable[Chunk],
         num_rows: int,
         limits: Limits,
         advance: Callable[[int], None],
@@ -213,7 +198,7 @@ class LayerwiseInference:
         assert out is not None
         return out
 
-    def _chunks(self, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> Iterable[_Chunk]:
+    def _chunks(self, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> Iterable[Chunk]:
         """Return what layer ``index`` needs for ``vertices``; of the first layer it may be kept."""
         if index > 0 or len(self._model.layers) == 1:
             return self._read(index, rows, vertices)
@@ -221,9 +206,9 @@ class LayerwiseInference:
             return self._keep(self._read(index, rows, vertices))
         return self._kept
 
-    def _keep(self, chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
+    def _keep(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """Yield ``chunks``, and keep them if they are small."""
-        kept: list[_Chunk] = []
+        kept: list[Chunk] = []
         num_bytes = 0
         for block, x in chunks:
             num_bytes += x.nbytes + block.num_bytes
@@ -235,22 +220,16 @@ class LayerwiseInference:
         if num_bytes <= self._limits.kept_bytes:
             self._kept = kept
 
-    def _read(self, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> Iterator[_Chunk]:
-        """Sample all neighbours of ``vertices`` chunk by chunk, and read what the layer needs."""
-        in_file = isinstance(rows, _FileRows)
-        num_edges = self._limits.file_chunk_edges if in_file else self._limits.chunk_edges
-        for chunk in _cut(self._graph, vertices, num_edges, self._limits.chunk_vertices):
-            batch = self._sampler.sample(chunk, 0)
-            degrees = None if self._degrees is None else self._degrees[batch.input_vertices]
-            x, _ = self._model.layer(index).load(
-                rows,
-                batch.input_vertices,
-                batch.blocks[0],
-                degrees,
-                dtype=torch.float32,
-                num_threads=self._sampler.num_threads,
-            )
-            yield batch.blocks[0], x
+    def _read(self, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> Iterator[Chunk]:
+        """Read what the layer needs of all neighbours of ``vertices``, chunk by chunk."""
+        limits, in_file = self._limits, isinstance(rows, _FileRows)
+        return self._loader.load(
+            self._model.layer(index),
+            rows,
+            vertices,
+            chunk_edges=limits.file_chunk_edges if in_file else limits.chunk_edges,
+            chunk_vertices=limits.chunk_vertices,
+        )
 
 
 def _close(rows: FeatureStore) -> None:

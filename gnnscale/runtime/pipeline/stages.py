@@ -38,8 +38,8 @@ class Stages:
         return self._exchange is not None
 
     def sample(self, batch: BatchSlice) -> None:
-        """Pick the neighbours of the slice's seeds."""
-        if len(batch.seeds) or self.exchanges:
+        """Pick the neighbours of the slice's seeds, unless that was done ahead of time."""
+        if batch.batch is None and (len(batch.seeds) or self.exchanges):
             with measured(batch, "sample"):
                 batch.batch = self._backend.sample(batch.seeds, batch.step)
 

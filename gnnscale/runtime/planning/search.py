@@ -10,14 +10,14 @@ from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.model.layer import GraphLayer
-from gnnscale.plan import DevicePlan
+from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.plan.perf.predict import Correction
 from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
-from gnnscale.plan.perf.workload import measure_workload
+from gnnscale.plan.perf.workload import CacheEffect, measure_workload
 from gnnscale.plan.planner import plan_devices, predict
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.settings import TrainConfig
@@ -67,6 +67,9 @@ class PlanSearch:
         group: Group,
         order: SeedOrder,
         known: Sequence[dict[str, Any]] | None,
+        *,
+        devices: Sequence[Device],
+        effects: Sequence[CacheEffect],
     ) -> None:
         """Propose a plan by the rates of ``gnnscale doctor calibrate=true``, or a quick estimate.
 
@@ -77,24 +80,30 @@ class PlanSearch:
             group: the workers, which may be spread over several machines of the same kind.
             order: the seeds of every step.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
+            devices: the trainers, in the order of ranks.
+            effects: what each device's cache takes and spares.
         """
         self._config = config
         self._group = group
         self._num_steps = config.epochs * order.steps_per_epoch
         self._platform = this_machine()
-        self._devices = config.device_plan.parsed()
+        self._devices = tuple(devices)
         workload = measure_workload(
             graph,
             model,
-            config.sampler,
+            config.trained_sampler,
             order,
             seed=config.seed,
             cores=min(config.num_threads, usable_cores()),
             num_steps=self._num_steps,
         )
+        workload = replace(workload, preaggregated=config.features.preaggregates)
         if config.partitioner.divides == "columns":
             workload = replace(workload, num_sharing=len(self._devices))
-        self._workloads = [workload.on(device) for device in self._devices]
+        self._workloads = [
+            replace(workload.on(device), cache=effect)
+            for device, effect in zip(self._devices, effects, strict=True)
+        ]
         self._first = model.layer(0)
         self._id_bytes = graph.indices.itemsize
         first = next(iter(order.epoch(0)))
@@ -117,9 +126,11 @@ class PlanSearch:
     def step_bytes(self) -> StepBytes | None:
         """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
 
-        None for one device, and where the first layer cannot be split (see ``StepBytes``).
+        None for one device, and where the first layer cannot be split (see ``StepBytes``), or
+        its aggregation is ready.
         """
-        if not self._first.splits_columns or len(self._devices) < 2:
+        ready = self._config.features.preaggregates
+        if ready or not self._first.splits_columns or len(self._devices) < 2:
             return None
         pairs = zip(self._workloads, self.plan.split, strict=True)
         return step_bytes(

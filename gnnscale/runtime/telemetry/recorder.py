@@ -130,6 +130,11 @@ class StepRecorder:
             self._pss = now, pss_bytes()
         return self._pss[1]
 
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """What each device has moved in the epoch; the same in every worker."""
+        return tuple(self._traffic)
+
     def end_epoch(self, *, last: bool) -> None:
         """End the epoch's clock, and gather every worker's figures and spans on rank 0.
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.cache import CacheFigures
 from gnnscale.partition import PartitionFigures
 from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
@@ -172,6 +173,7 @@ class TrainResult:
         partition: what is known of the parts that the devices have; None where the graph is whole.
         step_bytes: what a step is expected to move, data-parallel and as P3 does; None where the
             model cannot be split.
+        cache: what is known of the devices' caches; None where there are none.
     """
 
     dataset: str
@@ -188,6 +190,7 @@ class TrainResult:
     steps_per_epoch: int | None = None
     partition: PartitionFigures | None = None
     step_bytes: StepBytes | None = None
+    cache: CacheFigures | None = None
 
     @property
     def best_epoch(self) -> int | None:

@@ -6,7 +6,7 @@ from ..case import Target
 
 __all__ = ["TARGETS", "target_named"]
 
-TARGETS = ("readers", "store", "partition", "ops", "commands")
+TARGETS = ("readers", "store", "partition", "cache_plan", "ops", "commands")
 
 
 def target_named(name: str, only: str | None = None) -> Target:
@@ -23,6 +23,10 @@ def target_named(name: str, only: str | None = None) -> Target:
         from .partition import Partitions
 
         return Partitions()
+    if name == "cache_plan":
+        from .cache_plan import CachePlans
+
+        return CachePlans()
     if name.startswith("ops"):
         from .ops import Ops
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tempfile
-import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +31,7 @@ from gnnscale.partition.storage.store import write_partition
 from ..case import Input, Outcome, case_rng
 from ..verdict import WrongResultError, guarded, strange_files
 from .readers import damaged
+from .stored import agreeing, small_graph, without_times
 
 __all__ = ["Partitions"]
 
@@ -51,7 +49,7 @@ class Partitions:
     uses_files = True
 
     def __init__(self) -> None:
-        self._graph = _graph()
+        self._graph = small_graph(_NUM_VERTICES, _NUM_EDGES)
         self._valid: list[tuple[PartitionerConfig, Parts, dict[str, bytes]]] = []
 
     def prepare(self) -> None:
@@ -74,13 +72,13 @@ class Partitions:
         which = number % len(self._valid)
         valid = self._valid[which][2]
         files, edits = damaged(valid, key, number, rng.choice((0, 1, 1, 1, 2, 3)), keep)
-        agreeing = rng.random() < 0.4
-        if agreeing:
-            files = _agreeing(files)
+        agrees = rng.random() < 0.4
+        if agrees:
+            files = agreeing(files, "partition")
         # What is as it was is left out, so that a kept case follows when the format moves on.
         changed = {name: content for name, content in files.items() if content != valid[name]}
         without = sorted(valid.keys() - files.keys())
-        options = {"which": which, "without": without, "agreeing": agreeing}
+        options = {"which": which, "without": without, "agreeing": agrees}
         kind = rng.choice(("kept", "named"))
         return Input(kind=kind, options=options, files=changed, edits=tuple(edits))
 
@@ -113,24 +111,6 @@ class Partitions:
         return strange_files(folder, {"store"}) or outcome
 
 
-def _graph() -> Graph:
-    rng = np.random.default_rng(0)
-    ends = np.sort(rng.integers(0, _NUM_EDGES + 1, _NUM_VERTICES - 1))
-    vertices = np.arange(_NUM_VERTICES, dtype=np.int32)
-    return Graph(
-        name="fuzzed",
-        indptr=np.concatenate([[0], ends, [_NUM_EDGES]]).astype(np.int64),
-        indices=rng.integers(0, _NUM_VERTICES, _NUM_EDGES, dtype=np.int32),
-        features=np.zeros((_NUM_VERTICES, 5), np.float32),
-        feature_dtype="float32",
-        labels=np.zeros(_NUM_VERTICES, np.int64),
-        num_classes=1,
-        train_idx=vertices[::2],
-        valid_idx=vertices[1::4],
-        test_idx=vertices[3::4],
-    )
-
-
 def _made(config: PartitionerConfig, graph: Graph) -> Path:
     return make_partition(config, graph, num_parts=_NUM_PARTS, num_hops=_NUM_HOPS, num_threads=1)
 
@@ -159,15 +139,7 @@ def _written(
     folder.mkdir()
     write_partition(folder, identity, parts, figures)
     files = {each.name: each.read_bytes() for each in sorted(folder.iterdir())}
-    return {**files, "partition.npz": _without_times(files["partition.npz"])}
-
-
-def _without_times(archive: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(packed, "w") as copy:
-        for info in source.infolist():
-            copy.writestr(zipfile.ZipInfo(info.filename), source.read(info))
-    return packed.getvalue()
+    return {**files, "partition.npz": without_times(files["partition.npz"])}
 
 
 def _check(found: Partition, graph: Graph) -> None:
@@ -204,17 +176,3 @@ def _show(found: Partition) -> None:
     print_partition(found, graph="fuzzed", console=Console(file=stream))
     if "\x1b" in stream.getvalue() or "\x1b" in draw(found, graph="fuzzed"):
         raise WrongResultError("control characters are shown")
-
-
-def _agreeing(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Write into partition.json what the archive says, as somebody with bad intent would."""
-    try:
-        said = json.loads(files["partition.json"])
-        with zipfile.ZipFile(io.BytesIO(files["partition.npz"])) as archive:
-            for info in archive.infolist():
-                entry = said["arrays"].get(info.filename.removesuffix(".npy"))
-                if entry:
-                    entry.update(bytes=info.file_size, crc32=info.CRC)
-    except Exception:  # damaged itself
-        return dict(files)
-    return {**files, "partition.json": json.dumps(said).encode()}

@@ -38,6 +38,20 @@ def test_fused_loading_reads_a_row_for_each_edge(workload: Callable[..., Workloa
     assert work.lookups == 220
 
 
+def test_ready_rows_are_read_once_a_destination(workload: Callable[..., Workload]) -> None:
+    concatenated = LayerCost(width_in=20, width_out=8, products=((40, 8),))
+    layers = (concatenated, workload().layers[1])
+    known = workload(host_aggregates=True, preaggregated=True, feature_bytes=2, layers=layers)
+    ready = BatchSize(vertices=(10.0, 10.0, 2.0), edges=(0.0, 12.0))
+    work = load_work(known, ready, cache=0)
+    # float32 whatever the features are stored as: 160 bytes, and the ends' other cache line.
+    assert (work.rows, work.missed_rows, work.memory_bytes) == (10, 10, 10 * (160 + 64))
+    assert known.feature_matrix_bytes == 1_000_000 * 160
+    # What crosses the link is what the host would have aggregated.
+    whole = workload(host_aggregates=True, layers=layers)
+    assert transfer_bytes(known, ready) == transfer_bytes(whole, SIZE)
+
+
 def test_features_in_the_cache_do_not_come_from_memory(workload: Callable[..., Workload]) -> None:
     small = workload(num_vertices=100)
     assert load_work(small, SIZE, cache=8 * 100 * 80).memory_bytes == 0

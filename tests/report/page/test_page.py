@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -84,8 +84,13 @@ def test_the_mark_is_the_word_for_the_kind_of_figures(
     tmp_path: Path, hybrid_run: Any, write_run: Any
 ) -> None:
     plan = hybrid_run.started.plan
+    names = {field.name for field in fields(CsimDevice)}
+
+    def simulated(device: Any) -> CsimDevice:
+        return CsimDevice(**{name: each for name, each in vars(device).items() if name in names})
+
     shares = tuple(
-        replace(share, device=CsimDevice(**vars(share.device))) if rank else share
+        replace(share, device=simulated(share.device)) if rank else share
         for rank, share in enumerate(plan.shares)
     )
     run = replace(hybrid_run, started=replace(hybrid_run.started, plan=DevicePlan(shares=shares)))

@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.feature import HostFeatures
 from gnnscale.graph import GraphError
-from gnnscale.runtime.checkpoint.artefacts import GRAPH_STORE, Artefact, make_artefacts, open_graph
+from gnnscale.runtime.checkpoint.artefacts import (
+    GRAPH_STORE,
+    PREAGGREGATED,
+    Artefact,
+    make_artefacts,
+    open_aggregated,
+    open_graph,
+)
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.settings import TrainConfig
 
@@ -78,3 +86,29 @@ def test_a_damaged_store_is_refused_before_any_worker(config: TrainConfig, tmp_p
     with pytest.raises(GraphError, match=r"labels") as error:
         open_graph(make_artefacts(config))
     assert "\n" not in str(error.value)
+
+
+def test_rows_are_aggregated_before_any_worker(
+    settings: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(
+        *(f"dataset.store={tmp_path / 'store'}", "features=preaggregated", "model=gin"),
+        "sampler.fanouts=[5,-1]",
+    )
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    made = make_artefacts(config)
+    assert [each.name for each in made] == [GRAPH_STORE, PREAGGREGATED]
+    assert make_artefacts(config) == made
+    graph = open_graph(made)
+    host = HostFeatures.of(graph)
+    assert open_aggregated(made[:1], graph, host) is None
+    found = open_aggregated(made, graph, host)
+    assert found is not None
+    assert (found.num_rows, found.width, found.row_bytes) == (600, 8, 32)
+    other = replace(made[1], content="0" * 32)
+    with pytest.raises(GraphError) as error:
+        open_aggregated([made[0], other], graph, host)
+    assert str(error.value) == (f"{other.path}: holds other rows than when the run was launched")
+    (other.path / "rows.npy").write_bytes(b"")
+    with pytest.raises(GraphError, match=r"rows\.npy: 0 bytes, .* it is made again$"):
+        make_artefacts(config)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gnnscale.plan import DevicePlan
+from gnnscale.runtime.caching.open import cache_effects
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
@@ -28,7 +29,23 @@ def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> Pla
         num_devices=len(config.device_plan.devices),
         seed=config.seed,
     )
-    return PlanSearch(config, graph, model, ALONE, order, known)
+    devices = config.device_plan.parsed()
+    effects = cache_effects(len(devices), None)
+    return PlanSearch(config, graph, model, ALONE, order, known, devices=devices, effects=effects)
+
+
+def test_the_last_hop_is_not_planned_for_where_its_rows_are_ready(settings: Settings) -> None:
+    whole = begun(settings("sampler.fanouts=[5,-1]", "device_plan=cpu_x2"))
+    ready = begun(
+        settings("sampler.fanouts=[5,-1]", "device_plan=cpu_x2", "features=preaggregated")
+    )
+    assert 0 < ready.predicted.num_edges < whole.predicted.num_edges / 2
+    assert sum(each.load for each in ready.predicted.devices) < sum(
+        each.load for each in whole.predicted.devices
+    )
+    # P3 would split rows that are not there.
+    assert whole.step_bytes() is not None
+    assert ready.step_bytes() is None
 
 
 def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:

@@ -3,8 +3,9 @@
 Usage: train_together.py RANK SIZE PORT FOLDER
 
 ``FOLDER/runs.json`` has the overrides of each run, by name; ``seam.OPTION=MODULE:CLASS`` names a
-class of tests/seams. The first process leaves losses and
-splits of the steps in ``FOLDER/NAME.json``, the others their weights in ``FOLDER/NAME.RANK.pt``.
+class of tests/seams. The first process leaves losses and splits of the steps, and where each device
+found the rows that it read, in ``FOLDER/NAME.json``, the others their weights in
+``FOLDER/NAME.RANK.pt``.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from gnnscale.runtime.train import train
 
 
 class Notes:
-    """An observer that keeps each step's loss, split and threads."""
+    """An observer that keeps each step's loss, split and threads, and where rows were found."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
         self.splits: list[list[int]] = []
+        self.found: list[list[list[int]]] = []
         self.threads: list[int] = []
 
     def started(self, run: Any) -> None: ...
@@ -48,6 +50,8 @@ class Notes:
     def stepped(self, record: Any) -> None:
         self.losses.append(record.loss)
         self.splits.append([device.num_seeds for device in record.devices])
+        rows = [device.traffic.rows for device in record.devices]
+        self.found.append([[each.hits, each.peer_hits, each.misses] for each in rows])
         self.threads = [device.threads.propagate for device in record.devices]
 
     def traced(self, spans: Any) -> None: ...
@@ -89,7 +93,7 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
     if group.is_rank0:
-        result = {"losses": notes.losses, "splits": notes.splits}
+        result = {"losses": notes.losses, "splits": notes.splits, "found": notes.found}
         (folder / f"{name}.json").write_text(json.dumps(result))
     else:
         torch.save(models[-1].state_dict(), folder / f"{name}.{group.rank}.pt")

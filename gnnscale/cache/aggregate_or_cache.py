@@ -1,0 +1,94 @@
+"""Aggregate or cache: what moves less over the link of each device, priced before training.
+
+The host can aggregate the first layer before the link, so that |V^1| rows cross, or send the rows
+as they are, of which those in a cache, the part β, need not cross: (1 - β)·|V^0| rows, and the
+first layer's block beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gnnscale.cache.cache_plan import BatchBytes, CachePlan, CacheTraffic, DeviceCache
+from gnnscale.cache.task import CacheTask, no_vertices
+from gnnscale.sampler import MiniBatch
+
+__all__ = ["choose_cheaper"]
+
+
+def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
+    """Return ``plan``, with the host aggregating for those devices where that moves less.
+
+    The devices of a clique, which read each other's caches, do the same. Devices that the host
+    cannot aggregate for keep their caches, and so does a plan that foretells nothing.
+    """
+    if plan.predicted is None or task.aggregated_row_bytes is None:
+        return plan
+    told = {c.device: t for c, t in zip(plan.devices, plan.predicted, strict=True)}
+    priced = {
+        each: batch_bytes(task, task.first_batches[each], told[each])
+        for each in told
+        if each in task.first_batches and task.device_at[each].may_aggregate
+    }
+    cliques = [each for each in plan.cliques if _aggregation_moves_less(each, priced)]
+    aggregating = {each for clique in cliques for each in clique}
+    devices = [
+        _aggregated(task, cache) if cache.device in aggregating else cache for cache in plan.devices
+    ]
+    return replace(
+        plan,
+        devices=tuple(replace(c, batch_bytes=priced.get(c.device)) for c in devices),
+        predicted=tuple(
+            _moved(task, priced[each], traffic, plan.num_epochs) if each in aggregating else traffic
+            for each, traffic in told.items()
+        ),
+    )
+
+
+def batch_bytes(task: CacheTask, batch: MiniBatch, told: CacheTraffic) -> BatchBytes:
+    """Return what a mini-batch like ``batch`` moves over the link, either way.
+
+    Args:
+        task: what is planned for.
+        batch: a mini-batch of the device.
+        told: where the device finds rows.
+    """
+    assert task.aggregated_row_bytes is not None
+    first, rows = batch.blocks[0], sum(told.rows)
+    missed = told.rows[-1] / rows if rows else 1.0
+    block = first.indptr.nbytes + first.indices.nbytes
+    return BatchBytes(
+        cached=round(missed * first.num_src * task.row_bytes) + block,
+        aggregated=first.num_dst * task.aggregated_row_bytes,
+    )
+
+
+def _aggregation_moves_less(clique: Sequence[int], priced: Mapping[int, BatchBytes]) -> bool:
+    if not all(each in priced for each in clique):
+        return False
+    cached = sum(priced[each].cached for each in clique)
+    return sum(priced[each].aggregated for each in clique) < cached
+
+
+def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
+    """Return the empty cache of a device that the host aggregates for."""
+    none = no_vertices(task.graph)
+    return replace(
+        cache,
+        features=none,
+        topology=none,
+        feature_bytes=0,
+        topology_bytes=0,
+        look_ahead=None,
+        host_aggregates=True,
+    )
+
+
+def _moved(
+    task: CacheTask, priced: BatchBytes, told: CacheTraffic, num_epochs: int
+) -> CacheTraffic:
+    """Return what a device moves that the host aggregates for: rows that no cache is asked for."""
+    moved = priced.aggregated * task.draws.steps_per_epoch * num_epochs
+    nothing = (0,) * len(told.rows)
+    return CacheTraffic(rows=nothing, lists=nothing, transactions=0, link_bytes=moved)

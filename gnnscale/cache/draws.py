@@ -1,0 +1,127 @@
+"""Mini-batches drawn again, or ahead of time, without being stored.
+
+Sampling is a pure function of the run's seed and the step. So the batches of any step of a run are
+known before it starts: nothing about them is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gnnscale.graph import Graph
+from gnnscale.prefetch import Pipeline
+from gnnscale.sampler import MiniBatch, SamplerConfig, SeedOrder, StepSeeds
+
+__all__ = ["Draw", "Draws"]
+
+#: Batches on their way for each thread.
+_AHEAD = 2
+
+
+@dataclass(kw_only=True)
+class Draw:
+    """One device's mini-batch of one step.
+
+    Attributes:
+        step: the step's number in the run, from 0.
+        device: the device's position in the plan.
+        seeds: its seeds.
+        batch: what was drawn for them.
+    """
+
+    step: int
+    device: int
+    seeds: NDArray[Any]
+    batch: MiniBatch = field(init=False)
+
+
+class Draws:
+    """Draws the mini-batches of a run's devices, several at once."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        sampler: SamplerConfig,
+        order: SeedOrder,
+        *,
+        split: Callable[[int], Sequence[int]],
+        seed: int,
+        num_threads: int,
+    ) -> None:
+        """Prepare to draw.
+
+        Args:
+            graph: the graph that is sampled.
+            sampler: options of the run's sampler.
+            order: the seeds of every step of the run.
+            split: the seeds of each device in a step of so many seeds, where the order leaves it
+                open; not called otherwise.
+            seed: the run's seed.
+            num_threads: batches that are drawn at once, each by one thread.
+        """
+        self.graph = graph
+        self.num_threads = num_threads
+        self._order = order
+        self._split = split
+        # A batch has one thread: many of them scale better than the threads of one.
+        self._sampler = sampler.sampler(graph, seed=seed, num_threads=1)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of every epoch."""
+        return self._order.steps_per_epoch
+
+    def epoch(
+        self,
+        epoch: int,
+        *,
+        devices: Container[int] | None = None,
+        visit: Callable[[Draw], None] | None = None,
+    ) -> Iterator[Draw]:
+        """Yield the batches of ``epoch``, from 0, in the order of steps and devices.
+
+        Devices without seeds in a step have no batch.
+
+        Args:
+            epoch: any epoch, those beyond the run's end included.
+            devices: whose batches are drawn; None for all.
+            visit: called with each batch by the thread that drew it, several at once.
+        """
+
+        def sample(draw: Draw) -> None:
+            draw.batch = self._sampler.sample(draw.seeds, draw.step)
+            if visit is not None:
+                visit(draw)
+
+        with Pipeline(
+            (each for each in self._slices(epoch) if devices is None or each.device in devices),
+            [[sample]],
+            limit=_AHEAD * self.num_threads,
+            num_threads=self.num_threads,
+            adaptive=False,
+        ) as batches:
+            yield from batches
+
+    def first_step(self) -> Iterator[Draw]:
+        """Yield the batches of the run's first step."""
+        for draw in self._slices(0):
+            if draw.step:
+                return
+            draw.batch = self._sampler.sample(draw.seeds, draw.step)
+            yield draw
+
+    def _slices(self, epoch: int) -> Iterator[Draw]:
+        first = epoch * self._order.steps_per_epoch
+        for step, each in enumerate(self._order.epoch(epoch), first):
+            counts = self._counts(each)
+            for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
+                if count:
+                    yield Draw(step=step, device=device, seeds=each.seeds[end - count : end])
+
+    def _counts(self, step: StepSeeds) -> Sequence[int]:
+        return self._split(len(step.seeds)) if step.counts is None else step.counts

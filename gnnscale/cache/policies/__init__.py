@@ -1,0 +1,1 @@
+"""Cache policies: the published designs, and the bounds that look-ahead gives."""

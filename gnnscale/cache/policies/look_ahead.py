@@ -1,0 +1,180 @@
+"""Caches that follow the batches to come: Belady's replacement (MIN), and Match (FastGL)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from gnnscale.cache.cache_plan import (
+    MAX_WINDOW,
+    CachePlan,
+    CacheTraffic,
+    DeviceCache,
+    LookAhead,
+)
+from gnnscale.cache.look_ahead import Belady, Counts, belady_bytes
+from gnnscale.cache.planner import CachePlannerConfig
+from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
+from gnnscale.config import ConfigError, check_range
+from gnnscale.dataset.storage.space import size
+from gnnscale.hardware import find_machine
+from gnnscale.progress import track
+
+__all__ = ["LookAheadCache"]
+
+#: Steps that are looked ahead where memory allows it: hit rates do not rise beyond them.
+_WINDOW = 8
+#: The part of the available memory that batches may take which wait to be trained.
+_PART = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAheadCache(CachePlannerConfig):
+    """A cache of each device whose rows are replaced by what the next steps read.
+
+    The batches of these steps are drawn ahead, and kept until they are trained: nothing is drawn
+    twice. Hits are foretold by drawing the run beforehand.
+
+    Attributes:
+        name: what reports call the policy.
+        window: steps that are looked ahead; None for 8, or fewer where memory is short.
+        match: whether rows of the batch before are read where they still lie on the device.
+        predicted_epochs: epochs of the run that are drawn to foretell hits; None for all of them,
+            0 for none.
+    """
+
+    name: str
+    window: int | None = None
+    match: bool = False
+    predicted_epochs: int | None = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window is not None:
+            check_range("cache_planner.window", self.window, 1, MAX_WINDOW)
+        if self.predicted_epochs is not None:
+            check_range("cache_planner.predicted_epochs", self.predicted_epochs, 0)
+
+    @property
+    def policy(self) -> str:
+        """What reports call it."""
+        return self.name
+
+    def plan(self, task: CacheTask) -> CachePlan:
+        """Decide how far to look ahead, and foretell the hits."""
+        policies = {
+            device.position: LookAhead(
+                window=self._window(task, device),
+                num_rows=_num_rows(task, device),
+                match=self.match,
+            )
+            for device in task.devices
+        }
+        epochs = task.num_epochs if self.predicted_epochs is None else self.predicted_epochs
+        epochs = min(epochs, task.num_epochs)
+        cliques = tuple((position,) for position in policies)
+        return CachePlan(
+            planner=self.name,
+            cliques=cliques,
+            devices=tuple(_cache(task, each, policies[each.position]) for each in task.devices),
+            alphas=(None,) * len(cliques),
+            predicted=_foretell(task, policies, epochs) if epochs else None,
+            num_epochs=epochs,
+            exact=True,
+        )
+
+    def _window(self, task: CacheTask, device: CacheDevice) -> int:
+        """Return the window, if there is memory for its batches.
+
+        Raises:
+            ConfigError: there is not.
+        """
+        each = task.max_batch_bytes
+        allowed = find_machine().memory.available / max(len(task.devices), 1)
+        if self.window is None:
+            return int(min(_WINDOW, max(1, _PART * allowed // max(each, 1))))
+        needed = self.window * each + belady_bytes(
+            task.graph.num_vertices,
+            _num_rows(task, device),
+            window=self.window,
+            batch_rows=task.max_batch_rows,
+        )
+        if needed > allowed:
+            raise ConfigError(
+                f"cache_planner.window={self.window}: {device.name} needs about {size(needed)} for "
+                f"the batches of so many steps, {size(int(allowed))} are available to it; a "
+                "smaller window fits"
+            )
+        return self.window
+
+
+def _num_rows(task: CacheTask, device: CacheDevice) -> int:
+    return min(device.budget_bytes // task.row_bytes, task.graph.num_vertices)
+
+
+def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
+    none = no_vertices(task.graph)
+    return DeviceCache(
+        device=device.position,
+        name=device.name,
+        budget_bytes=device.budget_bytes,
+        features=none,
+        topology=none,
+        feature_bytes=policy.num_rows * task.row_bytes,
+        topology_bytes=0,
+        look_ahead=policy,
+    )
+
+
+def _foretell(
+    task: CacheTask, policies: dict[int, LookAhead], epochs: int
+) -> tuple[CacheTraffic, ...]:
+    """Serve the run's own batches from caches without rows, and count where rows are found."""
+    caches = {
+        position: Belady(
+            task.graph.num_vertices,
+            policy.num_rows,
+            window=policy.window,
+            priority=task.out_degrees,
+            match=policy.match,
+            num_threads=task.num_threads,
+        )
+        for position, policy in policies.items()
+    }
+    #: The steps that each cache knows. One whose device has no seeds counts in the window.
+    known: dict[int, deque[int]] = {position: deque() for position in caches}
+    counts = dict.fromkeys(caches, Counts())
+    reads = dict.fromkeys(caches, 0)
+    batches = task.draws.steps_per_epoch * epochs * len(caches)
+    with track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
+        for epoch in range(epochs):
+            for draw in task.draws.epoch(epoch, devices=caches):
+                advance(1)
+                cache, steps = caches[draw.device], known[draw.device]
+                while steps and steps[0] + cache.window < draw.step:
+                    counts[draw.device] += cache.advance().counts
+                    steps.popleft()
+                cache.expect(draw.batch.input_vertices)
+                steps.append(draw.step)
+                reads[draw.device] += draw.batch.num_edges
+                reads[draw.device] += sum(block.num_dst for block in draw.batch.blocks)
+    for position, cache in caches.items():
+        while cache.num_expected:
+            counts[position] += cache.advance().counts
+    return tuple(
+        _traffic(task, task.device_at[position], counts[position], reads[position])
+        for position in caches
+    )
+
+
+def _traffic(task: CacheTask, device: CacheDevice, counts: Counts, reads: int) -> CacheTraffic:
+    rows = [0] * (task.num_devices + 1)
+    rows[device.position] = counts.num_hits + counts.num_previous
+    rows[-1] = counts.num_misses
+    transactions = counts.num_misses * device.row_transactions(task.row_bytes)
+    return CacheTraffic(
+        rows=tuple(rows),
+        lists=(0,) * (task.num_devices + 1),
+        transactions=round(transactions + (reads if device.samples else 0)),
+        link_bytes=counts.num_misses * task.row_bytes,
+    )

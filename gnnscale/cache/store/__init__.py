@@ -1,0 +1,1 @@
+"""Caches at run time: feature stores that wrap the host's."""

@@ -1,0 +1,91 @@
+"""Adjacency lists of which some lie in the device's own memory, or in that of a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.sampler import MiniBatch
+from gnnscale.stages import Access
+
+__all__ = ["CachedLists"]
+
+
+class CachedLists:
+    """Tells where a device that samples by itself reads adjacency lists.
+
+    Every neighbour that is picked is one read, and so are the offsets of every list (Legion counts
+    an edge as a transaction). What a cache lacks is read at the host, each by a request of its own.
+    """
+
+    def __init__(
+        self,
+        places: ops.RankedSlots | NDArray[np.int32] | None,
+        *,
+        num_members: int,
+        own: int,
+        request_bytes: int,
+        id_bytes: int = 4,
+        num_threads: int = 1,
+    ) -> None:
+        """Prepare to count.
+
+        Args:
+            places: the slots of the lists that each member of the clique has; or
+                ``[num_vertices]`` which member has the list of each vertex, -1 for none; None
+                where there is no cache.
+            num_members: devices of the clique.
+            own: which of them this device is.
+            request_bytes: bytes of a request over the link.
+            id_bytes: bytes of a neighbour.
+            num_threads: threads to use; the result does not depend on it.
+        """
+        self._places = places
+        self._own = own
+        self._request_bytes = request_bytes
+        self._id_bytes = id_bytes
+        self._num_threads = num_threads
+        self._starts = np.arange(num_members + 1, dtype=np.int64)
+        if isinstance(places, ops.RankedSlots):
+            self._starts = places.starts
+
+    @classmethod
+    def none(cls, request_bytes: int) -> CachedLists:
+        """Return what a device without a cache of lists reads: all of them at the host."""
+        return cls(None, num_members=0, own=0, request_bytes=request_bytes)
+
+    def read(self, batch: MiniBatch) -> Access:
+        """Return what sampling ``batch`` reads where."""
+        if self._places is None:
+            reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
+            return self._access([0], reads, cached=False)
+        edges = np.zeros(len(self._starts), np.int64)
+        visits = np.zeros(len(self._starts), np.int64)
+        for block in batch.blocks:
+            vertices = batch.input_vertices[: block.num_dst]
+            edges += self._count(vertices, block.indptr)
+            visits += self._count(vertices, None)
+        return self._access(edges.tolist(), int(edges[-1] + visits[-1]), cached=True)
+
+    def _count(self, vertices: NDArray[Any], indptr: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        assert self._places is not None
+        return ops.count_slots(
+            self._places, vertices, self._starts, weights=indptr, num_threads=self._num_threads
+        )
+
+    def _access(self, edges: Sequence[int], reads: int, *, cached: bool) -> Access:
+        """Return the access of ``edges`` by place, and of ``reads`` at the host."""
+        peers = sum(edges[:-1]) - edges[self._own] if cached else 0
+        return Access(
+            hits=edges[self._own] if cached else 0,
+            peer_hits=peers,
+            misses=edges[-1] if cached else 0,
+            host_bytes=reads * self._id_bytes,
+            link_bytes=reads * self._request_bytes,
+            link_requests=reads,
+            peer_bytes=peers * self._id_bytes,
+        )

@@ -1,0 +1,189 @@
+"""What a cache is planned for: a graph, devices with memory and a link, and their batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.cache.draws import Draws
+from gnnscale.cache.hotness.out_degree import out_degree
+from gnnscale.cache.hotness.presampled import Presampled, presample
+from gnnscale.cache.hotness.slices import slices
+from gnnscale.graph import FEATURE_DTYPES, Graph, vertex_dtype
+from gnnscale.partition import Parts
+from gnnscale.progress import track
+from gnnscale.sampler import MiniBatch
+
+__all__ = [
+    "BYTES_PER_LIST",
+    "CacheDevice",
+    "CacheTask",
+    "list_bytes",
+    "no_vertices",
+    "row_bytes",
+]
+
+#: Bytes of an adjacency list in a cache beside its neighbours (Legion, eq. 3).
+BYTES_PER_LIST = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheDevice:
+    """A device with a link, as cache planning sees it.
+
+    Attributes:
+        position: its position in the device plan.
+        name: what reports call it.
+        budget_bytes: memory that its cache may take.
+        samples: whether it reads adjacency lists over its link; the host samples otherwise.
+        loads: whether it reads rows in the host's memory, each by requests of its own; the host
+            packs them otherwise.
+        request_bytes: bytes of a request over the link, CLS of eq. 8.
+        overhead_bytes: what each separate read costs on the link beside its requests, as bytes
+            (Legion, figure 4a: small payloads reach a part of the bandwidth).
+        may_aggregate: whether the host could aggregate the first layer for it.
+    """
+
+    position: int
+    name: str
+    budget_bytes: int
+    samples: bool
+    loads: bool
+    request_bytes: int
+    overhead_bytes: int = 0
+    may_aggregate: bool = False
+
+    def row_transactions(self, row_bytes: int) -> float:
+        """Return the requests of one row that the cache lacks, the factor of eq. 8."""
+        requests = row_bytes / self.request_bytes
+        return math.ceil(requests) if self.loads else requests
+
+    def row_price(self, row_bytes: int) -> float:
+        """Return what one row that the cache lacks costs on the link, in bytes."""
+        overhead = self.overhead_bytes if self.loads else 0
+        return self.row_transactions(row_bytes) * self.request_bytes + overhead
+
+    @property
+    def list_price(self) -> float:
+        """What one transaction of sampling costs on the link, in bytes."""
+        return self.request_bytes + self.overhead_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheTask:
+    """What a cache planner is asked for.
+
+    Attributes:
+        graph: the graph that is trained on.
+        devices: those that may have a cache, in the order of positions.
+        num_devices: devices of the plan, those without a cache included.
+        cliques: positions of those of ``devices`` that can read each other's memory; each of them
+            is in one clique.
+        parts: the devices' parts of the graph; None where it is whole.
+        draws: the batches of the run.
+        num_epochs: epochs of the run.
+        batch_size: seeds of a mini-batch, over all devices.
+        fanouts: neighbours a vertex, from the seeds outwards; None for another kind of sampling.
+        aggregated_row_bytes: bytes of a row that the host aggregated; None where the model does
+            not allow it.
+        seed: the run's seed.
+        num_threads: threads to use; the result does not depend on it.
+    """
+
+    graph: Graph
+    devices: tuple[CacheDevice, ...]
+    num_devices: int
+    cliques: tuple[tuple[int, ...], ...]
+    parts: Parts | None
+    draws: Draws
+    num_epochs: int
+    batch_size: int
+    fanouts: tuple[int, ...] | None
+    aggregated_row_bytes: int | None
+    seed: int
+    num_threads: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a feature row as it is stored."""
+        return row_bytes(self.graph)
+
+    def list_bytes(self, vertices: NDArray[Any]) -> int:
+        """Return the memory that the adjacency lists of ``vertices`` take (Legion, eq. 3)."""
+        return list_bytes(self.graph, vertices)
+
+    def sizes_of_lists(self, vertices: NDArray[Any]) -> NDArray[np.int64]:
+        """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
+        return sizes_of_lists(self.graph, vertices)
+
+    @property
+    def device_at(self) -> Mapping[int, CacheDevice]:
+        """The devices by their positions."""
+        return {device.position: device for device in self.devices}
+
+    @cached_property
+    def out_degrees(self) -> NDArray[np.int32]:
+        """``[num_vertices]`` the lists that each vertex is in; the order of equally hot ones."""
+        return out_degree(self.graph)
+
+    @cached_property
+    def first_batches(self) -> dict[int, MiniBatch]:
+        """Each device's first mini-batch, of those that have one."""
+        return {draw.device: draw.batch for draw in self.draws.first_step()}
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """Bytes of the largest of the first mini-batches, on the host."""
+        return max((batch.num_bytes for batch in self.first_batches.values()), default=0)
+
+    @property
+    def max_batch_rows(self) -> int:
+        """Rows of the largest of the first mini-batches."""
+        sizes = (len(batch.input_vertices) for batch in self.first_batches.values())
+        return max(sizes, default=0)
+
+    @cached_property
+    def presampled(self) -> Presampled:
+        """What an epoch of sampling reads (GNNLab; Legion, section 4.2, S1), drawn when asked for.
+
+        The epoch comes after the last of the run, so that the hotness is an estimate of it.
+        """
+        return self._counted("pre-sampling", range(self.num_epochs, self.num_epochs + 1))
+
+    @cached_property
+    def counted_run(self) -> Presampled:
+        """What the batches of the whole run will read, drawn when asked for."""
+        return self._counted("drawing the run on", range(self.num_epochs))
+
+    def _counted(self, what: str, epochs: range) -> Presampled:
+        steps = self.draws.steps_per_epoch * len(epochs)
+        with track(f"{what} {self.graph.name}", steps * len(self.devices), "batches") as advance:
+            return presample(self.draws, epochs, devices=tuple(self.device_at), drawn=advance)
+
+
+def row_bytes(graph: Graph) -> int:
+    """Return the bytes of a feature row as it is stored."""
+    return graph.num_features * FEATURE_DTYPES[graph.feature_dtype].itemsize
+
+
+def list_bytes(graph: Graph, vertices: NDArray[Any]) -> int:
+    """Return the memory that the adjacency lists of ``vertices`` take (Legion, eq. 3)."""
+    parts = slices(len(vertices))
+    return sum(int(sizes_of_lists(graph, vertices[part]).sum()) for part in parts)
+
+
+def sizes_of_lists(graph: Graph, vertices: NDArray[Any]) -> NDArray[np.int64]:
+    """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
+    num_neighbors: NDArray[np.int64] = graph.indptr[vertices + 1] - graph.indptr[vertices]
+    return num_neighbors * graph.indices.itemsize + BYTES_PER_LIST
+
+
+def no_vertices(graph: Graph) -> NDArray[Any]:
+    """Return the vertices of an empty cache."""
+    return np.empty(0, vertex_dtype(graph.num_vertices))

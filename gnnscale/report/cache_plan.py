@@ -1,0 +1,215 @@
+"""``gnnscale plan-cache``: a table of the plan, and ``cache_plan.svg``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from rich.console import Console
+from rich.markup import escape as escape_markup
+from rich.table import Table
+
+from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
+from gnnscale.dataset.storage.space import size
+from gnnscale.errors import shown
+from gnnscale.report.figures import ABSENT, short
+from gnnscale.report.page.svg import Axis, Plot, number, path, text
+
+__all__ = ["draw", "print_plan"]
+
+_FILE_WIDTH = 140
+#: Rows of the table that a terminal shows; the others are in cache_plan.json.
+_MAX_ROWS = 64
+_MEGA = 1e6
+_STYLE = (
+    "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
+    ".soft{fill:#5b6470}.head{font-weight:600}"
+    ".grid{stroke:#e3e6ea;fill:none}.axis{stroke:#5b6470;fill:none}.sensor{fill:none}"
+    ".line{fill:none;stroke-width:2}.lists{stroke:#1b9e77}.rows{stroke:#2a78d6}"
+    ".both{stroke:#24292f}.mark{stroke:#c4560a;stroke-dasharray:4 3;fill:none}"
+    ".own{fill:#2a78d6}.peers{fill:#8fbcf0}.host{fill:#d9dde3}"
+    "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
+    ".soft{fill:#9aa3ae}.grid{stroke:#2a2f36}.axis{stroke:#9aa3ae}.both{stroke:#e3e6ea}"
+    ".host{fill:#3a4048}}"
+)
+_CHART_WIDTH, _CHART_HEIGHT = 560.0, 280.0
+_BAR_WIDTH, _BAR_HEIGHT = 360.0, 22.0
+#: The label of a line beyond this part of the axis is on its left.
+_LEFT_OF = 0.5
+
+
+def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
+    """Show what each device keeps, what that spares, and what the plan promises in all."""
+    if not console.is_terminal:
+        # A file has no edge at which lines must break.
+        console = Console(width=_FILE_WIDTH, file=console.file)
+    plan = stored.plan
+    table = Table(title=escape_markup(f"{shown(graph)}: caches by {plan.planner}"))
+    table.add_column("device")
+    for column in ("budget", "lists", "rows", "taken", "own hits", "peer hits", "misses"):
+        table.add_column(column, justify="right")
+    told = plan.predicted or (None,) * len(plan.devices)
+    for cache, traffic in list(zip(plan.devices, told, strict=True))[:_MAX_ROWS]:
+        table.add_row(*_row(cache, traffic))
+    if len(plan.devices) > _MAX_ROWS:
+        table.add_row("...")
+    console.print(table, highlight=False)
+    for line in _summary(stored):
+        console.print(line, highlight=False, markup=False)
+
+
+def _row(cache: DeviceCache, traffic: CacheTraffic | None) -> list[str]:
+    kept = [f"{len(cache.topology):,}", f"{len(cache.features):,}"]
+    if cache.look_ahead is not None:
+        kept[1] = f"{cache.look_ahead.num_rows:,}"
+    if cache.host_aggregates:
+        kept = ["host aggregates", ""]
+    shares = [ABSENT] * 3 if traffic is None else _shares(cache.device, traffic)
+    return [
+        escape_markup(cache.name),
+        size(cache.budget_bytes),
+        *kept,
+        size(cache.num_bytes),
+        *shares,
+    ]
+
+
+def _shares(device: int, traffic: CacheTraffic) -> list[str]:
+    """Rows read in the own cache, at peers, and at the host, as parts of all."""
+    total = sum(traffic.rows)
+    if not total:
+        return [ABSENT] * 3
+    own, host = traffic.rows[device], traffic.rows[-1]
+    return [f"{100 * each / total:.1f} %" for each in (own, total - own - host, host)]
+
+
+def _summary(stored: StoredPlan) -> Iterator[str]:
+    """What goes below the table."""
+    plan, total = stored.plan, stored.plan.predicted_total
+    for clique, alpha in zip(plan.cliques, plan.alphas, strict=True):
+        if len(clique) > 1 or alpha is not None:
+            names = ", ".join(plan.of(each).name for each in clique)
+            part = "" if alpha is None else f"; adjacency lists take {100 * alpha:.1f} % of it"
+            yield f"one cache of {names}{part}"
+    ahead = [cache.look_ahead for cache in plan.devices if cache.look_ahead is not None]
+    if ahead:
+        match = ", and reads rows of the batch before" if ahead[0].match else ""
+        yield f"looks {ahead[0].window} steps ahead{match}"
+    priced = [cache.batch_bytes for cache in plan.devices if cache.batch_bytes is not None]
+    if priced:
+        cached, aggregated = (
+            sum(getattr(each, way) for each in priced) / len(priced)
+            for way in ("cached", "aggregated")
+        )
+        chosen = sum(cache.host_aggregates for cache in plan.devices)
+        yield (
+            f"a mini-batch moves {size(round(cached))} with the cache, {size(round(aggregated))} "
+            "if the host aggregates the first layer: it does so for "
+            f"{chosen} of {len(plan.devices)} devices"
+        )
+    if total is not None:
+        epochs = "an epoch" if plan.num_epochs == 1 else f"{plan.num_epochs} epochs"
+        kind = f"{epochs} of the run itself" if plan.exact else f"{epochs} of pre-sampling"
+        yield (
+            f"predicted of {kind}: feature hit rate "
+            f"{_rate(total.feature_hit_rate)}, topology hit rate {_rate(total.topology_hit_rate)}, "
+            f"{total.transactions / _MEGA:,.2f} M transactions, "
+            f"{size(total.link_bytes)} of rows over the links"
+        )
+    yield from plan.notes
+    yield f"planned in {stored.seconds:.2f} s"
+
+
+def _rate(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.4f}"
+
+
+def draw(stored: StoredPlan, *, graph: str) -> str:
+    """Return where rows are found, and the transactions over α where there are such, as SVG."""
+    plan = stored.plan
+    title = f"{shown(graph)}: caches by {plan.planner}"
+    parts, top = [text(16, 26, title, css="head")], 48.0
+    if plan.curve:
+        parts.append(f'<g transform="translate(0 {top:g})">{_curve(plan)}</g>')
+        top += _CHART_HEIGHT + 24
+    parts += _bars(plan, top)
+    height = top + (len(plan.devices) + 1) * _BAR_HEIGHT + 40
+    width = max(_CHART_WIDTH + 16, 32 + 9 * len(title))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" role="img"><style>{_STYLE}</style>'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def _curve(plan: CachePlan) -> str:
+    """N_T, N_F and N_total over α, and the α that was chosen."""
+    lines = {
+        "lists": ("N_T, sampling", [point.n_t for point in plan.curve]),
+        "rows": ("N_F, features", [point.n_f for point in plan.curve]),
+        "both": ("N_total", [point.n_total for point in plan.curve]),
+    }
+    highest = max(max(values) for _, values in lines.values()) / _MEGA
+    plot = Plot(
+        x=Axis(title="α, the part of the memory for adjacency lists", low=0, high=1),
+        y=Axis(title="million transactions", low=0, high=1.05 * highest),
+        width=_CHART_WIDTH,
+        height=_CHART_HEIGHT,
+        top=30,
+    )
+    drawn = []
+    for css, (label, values) in lines.items():
+        points = [
+            (plot.across(point.alpha), plot.down(value / _MEGA))
+            for point, value in zip(plan.curve, values, strict=True)
+        ]
+        drawn.append(f'<path class="line {css}" data-label="{label}" d="{path(points)}"/>')
+    if plan.alpha is not None:
+        across = number(plot.across(plan.alpha))
+        floor = plot.height - plot.bottom
+        drawn.append(f'<path class="mark" d="M{across} {plot.top:g}V{floor:g}"/>')
+        at_end = plan.alpha > _LEFT_OF
+        shift, anchor = (-6, "end") if at_end else (6, "start")
+        label = f"α = {plan.alpha:.3f}"
+        at = plot.across(plan.alpha) + shift
+        drawn.append(text(at, plot.top + 14, label, anchor=anchor, css="soft"))
+    legend, left = [], plot.left
+    for css, (label, _) in lines.items():
+        legend.append(f'<path class="line {css}" d="M{left:g} 16h18"/>')
+        legend.append(text(left + 24, 20, label))
+        left += 40 + 7 * len(label)
+    body = plot.svg(drawn, behind=legend, stacked=False)
+    # Inside of another picture it would be stretched to that one's size.
+    size_of = f'width="{_CHART_WIDTH:g}" height="{_CHART_HEIGHT:g}"'
+    return body.replace("<svg ", f"<svg {size_of} ", 1)
+
+
+def _bars(plan: CachePlan, top: float) -> list[str]:
+    """Where each device finds the rows that it reads."""
+    told: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
+    left = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
+    drawn, across = [], left
+    for css, label in (("own", "own cache"), ("peers", "peers"), ("host", "host")):
+        drawn.append(f'<rect class="{css}" x="{across:g}" y="{top:g}" width="12" height="12"/>')
+        drawn.append(text(across + 18, top + 11, label))
+        across += 34 + 7 * len(label)
+    for number_, (cache, traffic) in enumerate(zip(plan.devices, told, strict=True), 1):
+        middle = top + number_ * _BAR_HEIGHT
+        drawn.append(text(left - 8, middle + 12, cache.name, anchor="end"))
+        if traffic is not None and sum(traffic.rows) > 0:
+            drawn += _bar(cache.device, traffic, left, middle)
+    return drawn
+
+
+def _bar(device: int, traffic: CacheTraffic, left: float, top: float) -> Iterator[str]:
+    total, own, host = sum(traffic.rows), traffic.rows[device], traffic.rows[-1]
+    start = left
+    for css, value in (("own", own), ("peers", total - own - host), ("host", host)):
+        width = _BAR_WIDTH * value / total
+        label = escape(f"{value:,} rows")
+        yield (
+            f'<rect class="{css}" x="{number(start)}" y="{top:g}" width="{number(width)}" '
+            f'height="{_BAR_HEIGHT - 6:g}"><title>{label}</title></rect>'
+        )
+        start += width
+    yield text(start + 8, top + 12, f"{short(total)} rows", css="soft")

@@ -1,0 +1,211 @@
+"""What the caches of a run are planned for: its devices, their links, and its mini-batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnscale.cache import CacheDevice, CacheTask, Draws, check_parts, make_plan, read_plan
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.model import GNN
+from gnnscale.model.cost import BYTES_PER_FEATURE
+from gnnscale.partition import Partition
+from gnnscale.partition.nvlink import disjoint_cliques, links_of
+from gnnscale.partition.storage.identity import plain
+from gnnscale.plan import Accelerator, Device
+from gnnscale.plan.device_plan import apportion
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.workload import Workload, unmeasured_workload
+from gnnscale.runtime.caching.budget import cache_budget
+from gnnscale.runtime.order import checked_order
+from gnnscale.runtime.settings import BatchesConfig, TrainConfig
+
+__all__ = ["cache_task", "check_given_plan", "plan_caches"]
+
+
+def plan_caches(
+    config: BatchesConfig, graph: Graph, partition: Partition | None, *, force: bool = False
+) -> Path:
+    """Plan the caches of a run, where that is not done yet, and return the plan's directory.
+
+    Args:
+        config: the run's options, with a cache planner.
+        graph: the graph that is trained on.
+        partition: the devices' parts of it; None where it is whole.
+        force: plan them anew in any case.
+
+    Raises:
+        ConfigError: the policy does not go with the run.
+        GraphError: the plan cannot be written, or another one lies in its place.
+    """
+    return make_plan(
+        config.cache_planner,
+        cache_task(config, graph, partition),
+        partition=None if partition is None else partition.content,
+        run=_run(config),
+        force=force,
+    )
+
+
+def check_given_plan(
+    config: TrainConfig, graph: Graph, partition: Partition | None, path: Path
+) -> None:
+    """Refuse a plan that does not fit the graph, its parts, or the devices.
+
+    Raises:
+        GraphError: it is of another graph, of other parts, or of rows of another type.
+        ConfigError: it caches for a device that has no memory behind a link.
+    """
+    stored = read_plan(path, graph)
+    check_parts(stored, None if partition is None else partition.content)
+    devices = config.device_plan.parsed()
+    positions = {at for at, device in enumerate(devices) if has_memory(device)}
+    for cache in stored.plan.devices:
+        if cache.device not in positions:
+            raise ConfigError(
+                f"cache_plan={path}: caches for {cache.name} at position {cache.device}, where "
+                "device_plan has no device with memory behind a link"
+            )
+    for clique in stored.plan.cliques:
+        if len(clique) > 1:
+            _check_peers(f"cache_plan={path}", [devices[each] for each in clique])
+
+
+def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None) -> CacheTask:
+    """Return what the caches of a run are planned for.
+
+    Raises:
+        ConfigError: the planner's machine has fewer devices than the plan, or devices of a clique
+            cannot read each other's memory.
+    """
+    parts = None if partition is None else partition.parts
+    devices = config.device_plan.parsed()
+    split = config.device_plan.split or [1] * len(devices)
+    draws = Draws(
+        graph,
+        config.sampler,
+        checked_order(config, graph, parts),
+        split=partial(apportion, split),
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    task = CacheTask(
+        graph=graph,
+        devices=(),
+        num_devices=len(devices),
+        cliques=(),
+        parts=parts,
+        draws=draws,
+        num_epochs=config.epochs,
+        batch_size=config.batch_size,
+        fanouts=_fanouts(config),
+        aggregated_row_bytes=_aggregated_row_bytes(model),
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
+    found = _devices(config, graph, unmeasured_workload(graph, model), draws)
+    return replace(task, devices=found, cliques=_cliques(config, found))
+
+
+def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
+    fanouts = getattr(config.sampler, "fanouts", None)
+    return None if fanouts is None else tuple(fanouts)
+
+
+def _aggregated_row_bytes(model: GNN) -> int | None:
+    """Bytes of a row that the host aggregates for the model's first layer, if it can."""
+    cost = model.layer(0).cost(*model.widths[:2])
+    return cost.loaded_width * BYTES_PER_FEATURE if cost.aggregates_on_load else None
+
+
+def _devices(
+    config: BatchesConfig, graph: Graph, workload: Workload, draws: Draws
+) -> tuple[CacheDevice, ...]:
+    """Return the devices with memory behind a link."""
+    runtime = config.runtime
+    in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
+    first: dict[int, BatchSize] = {}
+    found = []
+    for position, device in enumerate(config.device_plan.parsed()):
+        if not has_memory(device):
+            continue
+        assert isinstance(device, Accelerator)
+        if not first and config.cache_planner.sizes_itself:
+            first = _first_batches(draws)
+        found.append(
+            CacheDevice(
+                position=position,
+                name=device.label,
+                budget_bytes=cache_budget(
+                    config.cache_planner,
+                    graph,
+                    device,
+                    workload=replace(workload, host_aggregates=False),
+                    first=first.get(position),
+                    in_flight=in_flight,
+                ),
+                samples=device.samples,
+                loads=device.loads,
+                request_bytes=device.link_request_bytes,
+                overhead_bytes=device.link_overhead_bytes,
+                may_aggregate=device.host_aggregates and not device.loads,
+            )
+        )
+    return tuple(found)
+
+
+def has_memory(device: Device) -> bool:
+    """Return whether a device has memory behind a link, and so room for a cache."""
+    return isinstance(device, Accelerator) and not device.on_host
+
+
+def _first_batches(draws: Draws) -> dict[int, BatchSize]:
+    """Return the size of each device's first mini-batch, of those that have one."""
+    return {draw.device: BatchSize.of(draw.batch) for draw in draws.first_step()}
+
+
+def _cliques(
+    config: BatchesConfig, devices: tuple[CacheDevice, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of devices that read each other's caches."""
+    planner, positions = config.cache_planner, [device.position for device in devices]
+    if not planner.shares or planner.nvlink is None:
+        return tuple((position,) for position in positions)
+    option = f"cache_planner.nvlink={planner.nvlink}"
+    links = links_of(planner.nvlink, option="cache_planner.nvlink")
+    if len(positions) > len(links):
+        raise ConfigError(
+            f"{option}: has {len(links)} GPUs, device_plan has {len(positions)} devices with "
+            "memory behind a link"
+        )
+    among = disjoint_cliques(links[: len(positions), : len(positions)])
+    cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in among)
+    parsed = config.device_plan.parsed()
+    for clique in cliques:
+        if len(clique) > 1:
+            _check_peers(option, [parsed[each] for each in clique])
+    return cliques
+
+
+def _check_peers(option: str, members: list[Any]) -> None:
+    """Refuse a clique of devices that cannot read each other's memory."""
+    for device in members:
+        if device.peer_bandwidth is None:
+            names = ", ".join(each.label for each in members)
+            raise ConfigError(
+                f"{option}: {names} read each other's caches, but {device.label} has "
+                "peer_bandwidth=null; give it one, or leave the links out"
+            )
+
+
+def _run(config: BatchesConfig) -> dict[str, Any]:
+    """Return the options that decide the batches, as plain values."""
+    return {
+        "device_plan.split": plain(config.device_plan.split),
+        "sampler": plain(config.sampler),
+        "seed_order": plain(config.seed_order),
+    }

@@ -1,0 +1,152 @@
+"""Stored rows of an aggregation: ``rows.npy``, and ``preaggregated.json`` that says of what.
+
+Nothing in either is executed. Whoever opens them gets rows of the graph, or one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.dataset.formats.json_file import parse_json
+from gnnscale.dataset.formats.npy import map_npy
+from gnnscale.dataset.formats.plain import file_bytes, read_file
+from gnnscale.errors import shown
+from gnnscale.files import write_atomically
+from gnnscale.graph import Graph, GraphError
+from gnnscale.graph_files import ArrayEntry
+from gnnscale.partition.storage.identity import Divided, describe, place_in_home
+from gnnscale.plain_records import record_from
+
+__all__ = [
+    "JSON_FILE",
+    "ROWS_FILE",
+    "AggregatedRows",
+    "Identity",
+    "identify",
+    "open_rows",
+    "rows_place",
+    "write_meta",
+]
+
+FORMAT_VERSION = 1
+JSON_FILE = "preaggregated.json"
+ROWS_FILE = "rows.npy"
+
+_MAX_JSON_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What decides the rows.
+
+    Attributes:
+        graph: whose features are aggregated; its content hash covers them.
+        layer: class of the layer, whose coefficients no weight changes.
+        width: of an aggregated row.
+    """
+
+    graph: Divided
+    layer: str
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatedRows:
+    """Rows that were opened.
+
+    Attributes:
+        rows: ``[num_vertices, width]`` float32, mapped.
+        content: hash of what they hold.
+    """
+
+    rows: NDArray[np.float32]
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    """The entries of ``preaggregated.json`` beside its version."""
+
+    identity: Identity
+    rows: ArrayEntry
+
+
+def identify(graph: Graph, *, layer: type[object], width: int) -> Identity:
+    """Return what decides the rows of ``graph`` aggregated by ``layer``.
+
+    Raises:
+        GraphError: the graph is in memory alone, where nothing tells its features apart.
+    """
+    if graph.content is None:
+        raise GraphError(f"{graph.name}: in memory, features are preaggregated of a store alone")
+    name = f"{layer.__module__}.{layer.__qualname__}"
+    return Identity(graph=describe(graph), layer=name, width=width)
+
+
+def rows_place(identity: Identity) -> Path:
+    """Return the directory of the rows."""
+    said = {"format": FORMAT_VERSION, **asdict(identity)}
+    kind = identity.layer.rpartition(".")[2]
+    return place_in_home("preaggregated", identity.graph.name, kind, said)
+
+
+def write_meta(folder: Path, identity: Identity, rows: ArrayEntry) -> None:
+    """Write ``preaggregated.json`` into ``folder``, whose ``rows.npy`` is as ``rows`` says."""
+    said = _Said(identity=identity, rows=rows)
+    content = {"format_version": FORMAT_VERSION, **asdict(said)}
+    write_atomically(folder / JSON_FILE, json.dumps(content, indent=1) + "\n")
+
+
+def open_rows(path: Path, graph: Graph) -> AggregatedRows:
+    """Map the rows of ``graph`` at ``path``. Their checksum is told, and not compared.
+
+    Raises:
+        GraphError: they are of another graph, or damaged.
+    """
+    said = _read_meta(path)
+    identity, found = said.identity, describe(graph)
+    again = f"remove {path}, and it is made again"
+    if identity.graph != found:
+        raise GraphError(
+            f"{path}: has rows of {shown(identity.graph.name)} "
+            f"(content {shown(identity.graph.content)}), not of {shown(found.name)} "
+            f"(content {found.content}); {again}"
+        )
+    file, shape = path / ROWS_FILE, (graph.num_vertices, identity.width)
+    if file_bytes(file) != said.rows.bytes:
+        raise GraphError(
+            f"{file}: {file_bytes(file)} bytes, {JSON_FILE} says {said.rows.bytes} (truncated?); "
+            f"{again}"
+        )
+    rows = map_npy(file, axes=2)
+    if rows.dtype != np.float32 or rows.shape != shape or not rows.flags.aligned:
+        raise GraphError(
+            f"{file}: {rows.dtype}{list(rows.shape)}, must be float32{list(shape)}; {again}"
+        )
+    text = json.dumps(asdict(said), sort_keys=True)
+    return AggregatedRows(
+        rows=rows, content=hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    )
+
+
+def _read_meta(path: Path) -> _Said:
+    file = path / JSON_FILE
+    again = f"remove {path}, and it is made again"
+    if file_bytes(file) > _MAX_JSON_BYTES:
+        raise GraphError(f"{file}: more than {_MAX_JSON_BYTES >> 20} MiB; {again}")
+    entries = parse_json(read_file(file), source=file)
+    if entries.get("format_version") != FORMAT_VERSION:
+        raise GraphError(
+            f"{file}: format version {shown(entries.get('format_version'))}, "
+            f"this release reads {FORMAT_VERSION}; {again}"
+        )
+    try:
+        return record_from(_Said, entries, where="entry")
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"{file}: {str(error) or 'nested too deeply'}; {again}") from None

@@ -1,0 +1,207 @@
+"""Stored cache plans: damaged ones are read, shown, drawn and used, and asked for again."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gnnscale.cache import (
+    CacheDevice,
+    CachePlan,
+    CachePlannerConfig,
+    CacheTask,
+    Draws,
+    Legion,
+    LookAheadCache,
+    NoCache,
+    StaticCache,
+    StoredPlan,
+    make_plan,
+    read_plan,
+)
+from gnnscale.cache.storage.identity import identify
+from gnnscale.cache.storage.store import write_plan
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph, GraphError
+from gnnscale.plan.device_plan import apportion
+from gnnscale.sampler import NeighborSampling, Shuffled
+
+from ..case import Input, Outcome, case_rng
+from ..verdict import WrongResultError, guarded, strange_files
+from .readers import damaged
+from .stored import agreeing, retold, small_graph, without_times
+
+__all__ = ["CachePlans"]
+
+_NUM_VERTICES, _NUM_EDGES, _NUM_DEVICES, _BUDGET = 60, 300, 3, 200
+_FANOUTS, _BATCH_SIZE = [3, 2], 12
+#: Options of the command, with which each valid plan was made.
+_CONFIGS: tuple[CachePlannerConfig, ...] = (
+    StaticCache(name="quiver", hotness="presampled", scope="clique", shared=True),
+    Legion(),
+    LookAheadCache(name="belady", window=2, match=True),
+    NoCache(),
+)
+
+
+class CachePlans:
+    """``read_plan``, the table and the picture, a run's use, and ``make_plan`` where it lies."""
+
+    name = "cache_plan"
+    batch = 64
+    limit_s = 20.0
+    uses_files = True
+
+    def __init__(self) -> None:
+        self._graph = small_graph(_NUM_VERTICES, _NUM_EDGES)
+        self._valid: list[tuple[CachePlannerConfig, CachePlan, dict[str, bytes]]] = []
+
+    def prepare(self) -> None:
+        """Make the valid plans that are damaged later."""
+        import gnnscale.report.cache_plan
+        import gnnscale.runtime.caching.open  # noqa: F401
+
+        with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
+            os.environ["GNNSCALE_HOME"] = folder
+            task = _task(self._graph)
+            for number, config in enumerate(_CONFIGS):
+                plan, path = config.plan(task), Path(folder, str(number))
+                path.mkdir()
+                identity = identify(config, task, partition=None, run={})
+                write_plan(path, identity, plan, seconds=1.5)
+                files = {each.name: each.read_bytes() for each in sorted(path.iterdir())}
+                files["cache_plan.npz"] = without_times(files["cache_plan.npz"])
+                self._valid.append((config, plan, files))
+
+    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
+        """Damage a plan's files; cache_plan.json may then be made to agree with the arrays."""
+        rng = case_rng(key, number)
+        which = number % len(self._valid)
+        valid = self._valid[which][2]
+        if rng.random() < 0.5:
+            files, edits = retold(valid, "cache_plan", key, number, keep)
+        else:
+            files, edits = damaged(valid, key, number, rng.choice((0, 1, 1, 1, 2, 3)), keep)
+        agrees = rng.random() < 0.4
+        if agrees:
+            files = agreeing(files, "cache_plan")
+        # What is as it was is left out, so that a kept case follows when the format moves on.
+        changed = {name: content for name, content in files.items() if content != valid[name]}
+        without = sorted(valid.keys() - files.keys())
+        options = {"which": which, "without": without, "agreeing": agrees}
+        kind = rng.choice(("kept", "named"))
+        return Input(kind=kind, options=options, files=changed, edits=tuple(edits))
+
+    def run(self, made: Input, folder: Path) -> Outcome:
+        """Read, draw and use; what is read has to be what was written, or at least possible."""
+        config, plan, valid = self._valid[made.options["which"]]
+        files = {**valid, **made.files}
+        for name in made.options["without"]:
+            del files[name]
+        path = folder / "store"
+        Input(kind="", files=files).write(path)
+        os.environ["GNNSCALE_HOME"] = str(folder / "home")
+        place = type(config)(**{**vars(config), "store": str(path)})
+
+        def body() -> None:
+            if made.kind == "named":
+                make_plan(place, _task(self._graph), partition=None, run={})
+            found = read_plan(path, self._graph)
+            _use(found.plan, self._graph)
+            if not made.options["agreeing"] and not _same(found.plan, plan):
+                raise WrongResultError("other caches than were written")
+            _show(found)
+
+        outcome = guarded(body, (GraphError, ConfigError), [str(path)])
+        if outcome.is_finding:
+            return outcome
+        left = {path.name: path.read_bytes() for path in path.iterdir()}
+        if files and left != files:
+            return Outcome("wrong result", "the plan that lay there was changed")
+        return strange_files(folder, {"store"}) or outcome
+
+
+def _task(graph: Graph) -> CacheTask:
+    """Return what is planned for: three devices that sample, of which two share their caches."""
+    devices = tuple(
+        CacheDevice(
+            position=position,
+            name=f"emulated:{position}",
+            budget_bytes=_BUDGET,
+            samples=True,
+            loads=True,
+            request_bytes=64,
+        )
+        for position in range(_NUM_DEVICES)
+    )
+    order = Shuffled().order(
+        graph.train_idx, batch_size=_BATCH_SIZE, num_devices=_NUM_DEVICES, seed=0
+    )
+    draws = Draws(
+        graph,
+        NeighborSampling(fanouts=_FANOUTS),
+        order,
+        split=partial(apportion, [1] * _NUM_DEVICES),
+        seed=0,
+        num_threads=1,
+    )
+    return CacheTask(
+        graph=graph,
+        devices=devices,
+        num_devices=_NUM_DEVICES,
+        cliques=((0, 1), (2,)),
+        parts=None,
+        draws=draws,
+        num_epochs=1,
+        batch_size=_BATCH_SIZE,
+        fanouts=tuple(_FANOUTS),
+        aggregated_row_bytes=20,
+        seed=0,
+        num_threads=1,
+    )
+
+
+def _use(plan: CachePlan, graph: Graph) -> None:
+    """Use the plan as a run would.
+
+    Raises:
+        WrongResultError: no device can have such a cache.
+    """
+    from gnnscale.cache.store.static import slots_of
+    from gnnscale.runtime.caching.open import cache_effects
+
+    num_devices = 1 + max((each.device for each in plan.devices), default=0)
+    if num_devices > _NUM_DEVICES:
+        return  # check_given_plan refuses it
+    for effect in cache_effects(num_devices, plan):
+        if not (0 <= effect.row_misses <= 1 and 0 <= effect.list_misses <= 1):
+            raise WrongResultError("more is missed than is read")
+    for clique in plan.cliques:
+        members = [plan.of(each) for each in clique]
+        slots = slots_of(graph.num_vertices, [each.features for each in members])
+        if slots.max() >= sum(len(each.features) for each in members):
+            raise WrongResultError("a slot beyond all rows")
+
+
+def _same(found: CachePlan, written: CachePlan) -> bool:
+    return len(found.devices) == len(written.devices) and all(
+        np.array_equal(one.features, other.features)
+        and np.array_equal(one.topology, other.topology)
+        for one, other in zip(found.devices, written.devices, strict=True)
+    )
+
+
+def _show(found: StoredPlan) -> None:
+    from rich.console import Console
+
+    from gnnscale.report.cache_plan import draw, print_plan
+
+    stream = io.StringIO()
+    print_plan(found, graph="fuzzed", console=Console(file=stream))
+    if "\x1b" in stream.getvalue() or "\x1b" in draw(found, graph="fuzzed"):
+        raise WrongResultError("control characters are shown")

@@ -1,0 +1,36 @@
+"""Work a slice at a time gives what work on whole arrays gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.cache.hotness import slices as module
+from gnnscale.cache.hotness.slices import prefix_sums, slices, sum_at, taken
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_slices() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SLICE_ENTRIES", 3)
+        yield
+
+
+def test_slices_cover_all_entries_once() -> None:
+    assert [(part.start, part.stop) for part in slices(7)] == [(0, 3), (3, 6), (6, 7)]
+    assert list(slices(0)) == []
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.data())
+def test_values_are_those_of_whole_arrays(numbers: list[int], data: st.DataObject) -> None:
+    values = np.array(numbers, np.int32)
+    places = st.lists(st.integers(0, len(numbers) - 1), max_size=20)
+    at = np.array(data.draw(places), np.int32)
+
+    assert taken(values, at).dtype == np.int32
+    assert taken(values, at).tolist() == values[at].tolist()
+    assert sum_at(values, at) == sum(numbers[place] for place in at)
+    sums = prefix_sums(len(values), lambda part: values[part])
+    assert sums.tolist() == [sum(numbers[:count]) for count in range(len(numbers) + 1)]

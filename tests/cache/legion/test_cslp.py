@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.cache import CacheTask
+from gnnscale.cache.legion.cslp import candidates
+from gnnscale.graph import Graph
+
+Make = Callable[..., CacheTask]
+
+#: Lists of 16, 12, 8 and 20 bytes; rows of 8.
+LISTS = [[1, 2], [2], [], [0, 1, 2]]
+#: What two devices read: rows, and edges from lists.
+READS = ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2])
+
+
+@pytest.fixture
+def two(graph_of: Callable[..., Graph], make_task: Make, reading: Make) -> CacheTask:
+    return reading(make_task(graph_of(LISTS), [200, 200], cliques=[(0, 1)]), *READS)
+
+
+def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
+    found = candidates(two, [0, 1])
+    assert found.rows.tolist() == [0, 2, 3, 1]  # 10, 8, 6, 3
+    assert found.row_hotness.tolist() == [10, 8, 6, 3]
+    assert found.lists.tolist() == [3, 0, 1, 2]  # 11, 10, 3, 0
+    assert found.list_hotness.tolist() == [11, 10, 3, 0]
+    assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
+    alone = candidates(two, [1])
+    assert alone.rows.tolist() == [3, 0, 1, 2]
+    assert (alone.total_row_hotness, alone.total_list_hotness) == (14, 8)
+
+
+def test_equally_hot_ones_come_by_out_degree(
+    graph_of: Callable[..., Graph], make_task: Make, reading: Make
+) -> None:
+    task = make_task(graph_of(LISTS), [200])  # out-degrees are 1, 2, 3 and 0
+    found = candidates(reading(task, ([1, 1, 1, 1], [2, 2, 2, 2])), [0])
+    assert found.rows.tolist() == found.lists.tolist() == [2, 1, 0, 3]
+
+
+def test_totals_are_of_all_vertices(two: CacheTask) -> None:
+    small = replace(two.devices[0], budget_bytes=8), replace(two.devices[1], budget_bytes=0)
+    task = replace(two, devices=small)
+    task.__dict__["presampled"] = two.presampled
+    found = candidates(task, [0, 1])
+    assert found.rows.tolist() == [0]
+    assert found.lists.tolist() == [3]  # it does not fit, which the cost model sees
+    assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
+
+
+def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:
+    """With room for everything it is the paper's Algorithm 1."""
+    found, rooms = candidates(two, [0, 1]), np.array([200, 200])
+    assert [each.tolist() for each in found.share_rows(two, [0, 1], rooms)] == [[0, 2], [3, 1]]
+    # Nobody reads list 2: it goes to where most bytes are left.
+    shared = found.share_lists(two, [0, 1], 4, rooms)
+    assert [each.tolist() for each in shared] == [[3, 1], [0, 2]]
+    assert [each.tolist() for each in found.share_lists(two, [0, 1], 1, rooms)] == [[3], []]
+
+
+def test_a_full_device_leaves_it_to_others(two: CacheTask) -> None:
+    found = candidates(two, [0, 1])
+    # Both read row 0 as often: it goes to where most bytes are left.
+    shared = found.share_rows(two, [0, 1], np.array([8, 17]))
+    assert [each.tolist() for each in shared] == [[2], [0, 3]]
+    # 20 bytes of list 3 do not fit on device 0, where it is read most.
+    lists = found.share_lists(two, [0, 1], 3, np.array([16, 20]))
+    assert [each.tolist() for each in lists] == [[0], [3]]
+
+
+def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
+    """Lists are rated by the reads of devices that sample; the others still may keep some."""
+    host = replace(two.devices[0], samples=False)
+    task = replace(two, devices=(host, two.devices[1]))
+    task.__dict__["presampled"] = two.presampled
+    found = candidates(task, [0, 1])
+    assert found.lists.tolist() == [0, 3, 2, 1]  # 6, 2, and by out-degree 0 and 0
+    assert found.total_list_hotness == 8
+    shared = found.share_lists(task, [0, 1], 2, np.array([40, 20]))
+    assert [each.tolist() for each in shared] == [[3], [0]]
+    assert found.rows.tolist() == [0, 2, 3, 1]
+    nobody = candidates(task, [0])
+    assert (len(nobody.lists), nobody.total_list_hotness) == (0, 0)
+
+
+@given(data=st.data())
+def test_capacities_hold_and_nothing_is_kept_twice(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
+) -> None:
+    task = data.draw(tasks())
+    clique = data.draw(st.sampled_from(task.cliques))
+    found = candidates(task, clique)
+    rooms = np.array([task.device_at[each].budget_bytes for each in clique], np.int64)
+    rows = found.share_rows(task, clique, rooms)
+    lists = found.share_lists(task, clique, len(found.lists), rooms)
+    for kept, size in (
+        (rows, lambda vertices: len(vertices) * task.row_bytes),
+        (lists, task.list_bytes),
+    ):
+        together = np.concatenate(kept)
+        assert len(np.unique(together)) == len(together)
+        assert all(size(each) <= room for each, room in zip(kept, rooms, strict=True))
+    # Of rows, which are equal, as many as fit; and these are the hottest.
+    num_rows = min(sum(int(room) // task.row_bytes for room in rooms), task.graph.num_vertices)
+    assert sorted(np.concatenate(rows)) == sorted(found.rows[:num_rows])
+    # A list is left out only where no device has room for it.
+    left = rooms - np.array([task.list_bytes(each) for each in lists])
+    for vertex in set(found.lists) - set(np.concatenate(lists)):
+        assert task.list_bytes(np.array([vertex])) > left.max()
+
+
+@given(data=st.data())
+def test_with_room_for_everything_it_is_algorithm_1(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
+) -> None:
+    task = data.draw(tasks())
+    everything = tuple(replace(each, budget_bytes=10_000) for each in task.devices)
+    task = replace(task, devices=everything)
+    clique = data.draw(st.sampled_from(task.cliques))
+    found, rooms = candidates(task, clique), np.full(len(clique), 10_000)
+    for kept, local in (
+        (found.share_rows(task, clique, rooms), task.presampled.rows_of),
+        (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.edges_of),
+    ):
+        for device, vertices in zip(clique, kept, strict=True):
+            for vertex in vertices:
+                assert local(device)[vertex] == max(local(each)[vertex] for each in clique)

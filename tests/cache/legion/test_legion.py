@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.cache import CachePlan, CacheTask, Legion
+from gnnscale.cache.legion.cslp import candidates
+from gnnscale.cache.legion.legion import clique_cost
+from gnnscale.cache.legion.search import curve
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+
+Make = Callable[..., CacheTask]
+
+#: Lists of 16, 12, 8 and 20 bytes; rows of 8.
+LISTS = [[1, 2], [2], [], [0, 1, 2]]
+READS = ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2])
+
+
+@pytest.fixture
+def two(graph_of: Callable[..., Graph], make_task: Make, reading: Make) -> Callable[..., CacheTask]:
+    """Make a task of two devices that read each other's memory."""
+
+    def make(*budgets: int, cliques: Sequence[Sequence[int]] = ((0, 1),), **device: Any) -> Any:
+        return reading(make_task(graph_of(LISTS), budgets, cliques=cliques, **device), *READS)
+
+    return make
+
+
+def kept(plan: CachePlan) -> list[tuple[list[int], list[int]]]:
+    return [(each.topology.tolist(), each.features.tolist()) for each in plan.devices]
+
+
+def link_price(task: CacheTask, plan: CachePlan) -> float:
+    """Work out what the reads that a plan leaves to one clique's links cost."""
+    device = task.devices[0]
+    price = 0.0
+    assert plan.predicted
+    for each, found in zip(task.devices, plan.predicted, strict=True):
+        edges = task.presampled.of(each.position).num_edges
+        sampling = task.presampled.transactions_of(each.position)
+        at_host = found.lists[-1] / edges if edges else 1
+        price += device.list_price * sampling * at_host if each.samples else 0
+        price += device.row_price(task.row_bytes) * found.rows[-1]
+    return price
+
+
+def test_the_model_of_a_clique(two: Callable[..., CacheTask]) -> None:
+    task = two(60, 40, request_bytes=4, overhead_bytes=1)
+    cost = clique_cost(task, [0, 1], candidates(task, [0, 1]))
+    assert cost.budget_bytes == 100
+    assert cost.list_bytes.tolist() == [0, 20, 36, 48, 56]
+    assert cost.list_hotness.tolist() == [0, 11, 21, 24, 24]
+    assert cost.row_hotness.tolist() == [0, 10, 18, 24, 27]
+    assert (cost.total_list_hotness, cost.total_row_hotness) == (24, 27)
+    assert cost.n_tsum == 24 + 5  # edges, and lists that are read
+    assert (cost.row_bytes, cost.row_transactions) == (8, 2)
+    assert (cost.list_price, cost.row_price) == (5, 2 * 4 + 1)
+
+
+def test_a_division_by_hand(two: Callable[..., CacheTask]) -> None:
+    task = two(40, 40)
+    plan = Legion(alpha=0.45).plan(task)
+    # 36 of 80 bytes: lists 3 and 0. All rows take 32, for which each device keeps 16 of its 40.
+    assert kept(plan) == [([3], [2]), ([0], [0, 3, 1])]
+    assert plan.alphas == (0.45,)
+    assert plan.alpha == 0.45
+    assert plan.predicted is not None
+    assert [each.rows for each in plan.predicted] == [(7, 6, 0), (1, 13, 0)]
+    assert [each.lists for each in plan.predicted] == [(9, 4, 3), (2, 6, 0)]
+    assert (plan.planner, plan.cliques) == ("legion", ((0, 1),))
+    assert (plan.exact, plan.num_epochs) == (False, 1)
+
+
+def test_the_ends_of_the_range(two: Callable[..., CacheTask]) -> None:
+    assert kept(Legion(alpha=0.0).plan(two(40, 40))) == [([], [0, 2]), ([], [3, 1])]
+    everything = Legion(alpha=1.0).plan(two(40, 40))
+    assert sorted(v for lists, _ in kept(everything) for v in lists) == [0, 1, 2, 3]
+    assert kept(Legion().plan(two(0, 0))) == [([], []), ([], [])]
+    assert Legion().plan(two(0, 0)).alpha == 0
+    assert kept(Legion().plan(two(7, 7))) == [([], []), ([], [])]
+    # With room for everything each list and row is where it is read most.
+    assert kept(Legion().plan(two(1 << 50, 1 << 50))) == [([3, 1], [2]), ([0], [0, 3, 1])]
+
+
+def test_every_device_keeps_memory_for_rows(
+    two: Callable[..., CacheTask], reading: Callable[..., CacheTask]
+) -> None:
+    """Device 0 alone reads lists, and has room for both of them, but then hardly for rows."""
+    task = reading(two(40, 40), READS[0], (READS[1][0], [0, 0, 0, 0]))
+    assert [lists for lists, _ in kept(Legion(alpha=0.45).plan(task))] == [[3], [0]]
+
+
+def test_budgets_may_differ(two: Callable[..., CacheTask]) -> None:
+    plan = Legion(alpha=0.5).plan(two(0, 100))
+    assert kept(plan)[0] == ([], [])
+    assert kept(plan)[1] == ([3, 0, 1], [0, 2, 3, 1])
+    assert plan.alphas == (0.48,)
+
+
+def test_a_list_that_no_device_can_hold_is_left_out(two: Callable[..., CacheTask]) -> None:
+    """List 3 of 20 bytes, the hottest, fits into the memory of both, but of neither."""
+    plan = Legion(alpha=1.0).plan(two(19, 19))
+    assert kept(plan) == [([], [0, 2]), ([0], [])]
+    assert all(each.num_bytes <= 19 for each in plan.devices)
+
+
+def test_where_the_host_samples_there_are_no_lists(two: Callable[..., CacheTask]) -> None:
+    task = two(40, 40, samples=False)
+    for planner in (Legion(), Legion(alpha=1.0)):
+        plan = planner.plan(task)
+        assert kept(plan) == [([], [0, 2]), ([], [3, 1])]
+        assert plan.alphas == (0,)
+        assert {point.n_t for point in plan.curve} == {0}
+
+
+def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None:
+    task = two(40, 60, cliques=((0,), (1,)))
+    plan = Legion().plan(task)
+    curves = [curve(clique_cost(task, each, candidates(task, each))) for each in ([0], [1])]
+    for found, first, second in zip(plan.curve, *curves, strict=True):
+        assert found.alpha == first.alpha
+        assert found.n_t == first.n_t + second.n_t
+        assert found.n_f == first.n_f + second.n_f
+        assert found.n_total == first.n_total + second.n_total
+    assert len(plan.alphas) == 2
+    # Without lists all 24 edges and 5 lists are read at the host, without rows all 27 rows.
+    assert plan.curve[0].n_t == 24 + 5
+    assert plan.curve[100].n_f == 27
+
+
+def test_caches_come_in_the_order_of_positions(two: Callable[..., CacheTask]) -> None:
+    plan = Legion().plan(two(40, 40, cliques=((1,), (0,))))
+    assert [each.device for each in plan.devices] == [0, 1]
+    assert (
+        plan.of(1).features.tolist()
+        == Legion().plan(two(40, 40, cliques=((0,), (1,)))).of(1).features.tolist()
+    )
+
+
+@given(data=st.data())
+def test_it_is_never_dearer_than_rows_alone(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
+) -> None:
+    """Of one device, where the model is what the links carry, nor than any alpha of the grid."""
+    task = data.draw(tasks(max_devices=1, max_budget=400))
+    overhead = data.draw(st.sampled_from([0, 40]))
+    task = replace(task, devices=(replace(task.devices[0], overhead_bytes=overhead),))
+    best = link_price(task, Legion().plan(task))
+    for alpha in (0.0, data.draw(st.integers(0, 100)) / 100, 1.0):
+        plan = Legion(alpha=alpha).plan(task)
+        assert best <= link_price(task, plan) * (1 + 1e-12) + 1e-9
+        cost = clique_cost(task, [0], candidates(task, [0]))
+        num_lists = len(plan.devices[0].topology)
+        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes[num_lists])
+        assert link_price(task, plan) == pytest.approx(float(cost.price(num_lists, num_rows)))
+
+
+@given(data=st.data())
+def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
+) -> None:
+    task = data.draw(tasks())
+    alpha = data.draw(st.none() | st.floats(0, 1))
+    plan = Legion(alpha=alpha).plan(task)
+    for clique in plan.cliques:
+        caches = [plan.of(each) for each in clique]
+        for vertices in ([c.features for c in caches], [c.topology for c in caches]):
+            together = np.concatenate(vertices)
+            assert len(np.unique(together)) == len(together)
+    for cache in plan.devices:
+        assert cache.feature_bytes == len(cache.features) * task.row_bytes
+        assert cache.topology_bytes == task.list_bytes(cache.topology)
+        assert cache.num_bytes <= cache.budget_bytes
+        # What lists leave is filled with rows.
+        left = cache.budget_bytes - cache.num_bytes
+        clique = plan.clique_of(cache.device)
+        num_kept = sum(len(plan.of(each).features) for each in clique)
+        assert left < task.row_bytes or num_kept == task.graph.num_vertices
+
+
+@pytest.mark.parametrize("alpha", [-0.01, 1.01, float("nan")])
+def test_alpha_is_a_part(alpha: float) -> None:
+    with pytest.raises(ConfigError, match=f"^cache_planner.alpha={alpha}: must be at least 0 and"):
+        Legion(alpha=alpha)
+
+
+def test_devices_share() -> None:
+    assert Legion().shares

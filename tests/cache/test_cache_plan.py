@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache
+from gnnscale.cache.cache_plan import hit_rate
+
+
+def cache_at(device: int, budget_bytes: int, **fields: Any) -> DeviceCache:
+    return DeviceCache(
+        **{
+            "device": device,
+            "name": f"gpu{device}",
+            "budget_bytes": budget_bytes,
+            "features": np.array([3, 1]),
+            "topology": np.array([2]),
+            "feature_bytes": 16,
+            "topology_bytes": 12,
+        }
+        | fields
+    )
+
+
+def traffic(rows: tuple[int, ...], lists: tuple[int, ...], link: int = 0) -> CacheTraffic:
+    return CacheTraffic(rows=rows, lists=lists, transactions=link // 4, link_bytes=link)
+
+
+@pytest.fixture
+def plan() -> CachePlan:
+    """Devices 1 and 2 read each other's caches, 4 is alone, 0 and 3 have none."""
+    return CachePlan(
+        planner="some",
+        cliques=((1, 2), (4,)),
+        devices=(cache_at(1, 100), cache_at(2, 300), cache_at(4, 100)),
+        alphas=(0.5, 0.25),
+        predicted=(
+            traffic((0, 5, 2, 0, 0, 3), (0, 0, 0, 0, 0, 8), 40),
+            traffic((0, 1, 6, 0, 0, 3), (0, 2, 0, 0, 0, 6), 20),
+            traffic((0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 9, 1), 0),
+        ),
+    )
+
+
+def test_hits_are_what_is_not_at_the_host(plan: CachePlan) -> None:
+    assert hit_rate([1, 2, 1]) == 0.75
+    assert hit_rate([0, 5]) == 0
+    assert hit_rate([5, 0]) == 1
+    assert hit_rate([0, 0]) is None
+    assert plan.predicted is not None
+    assert [each.feature_hit_rate for each in plan.predicted] == [0.7, 0.7, None]
+    assert [each.topology_hit_rate for each in plan.predicted] == [0, 0.25, 0.9]
+
+
+def test_traffic_of_all_devices(plan: CachePlan) -> None:
+    assert plan.predicted_total == CacheTraffic(
+        rows=(0, 6, 8, 0, 0, 6), lists=(0, 2, 0, 0, 9, 15), transactions=15, link_bytes=60
+    )
+    for predicted in (None, ()):
+        none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=predicted)
+        assert none.predicted_total is None
+
+
+def test_alpha_is_the_part_of_all_memory(plan: CachePlan) -> None:
+    assert plan.alpha == (0.5 * 400 + 0.25 * 100) / 500
+
+
+@pytest.mark.parametrize(
+    ("alphas", "budgets", "expected"),
+    [
+        ((None, None), (10, 10), None),
+        ((0.5, None), (10, 30), 0.5),  # what keeps no lists by design does not count
+        ((0.0, 0.0), (0, 0), 0.0),
+        ((), (), None),
+    ],
+)
+def test_alpha_at_the_edges(
+    alphas: tuple[float | None, ...], budgets: tuple[int, ...], expected: float | None
+) -> None:
+    plan = CachePlan(
+        planner="some",
+        cliques=tuple((each,) for each in range(len(alphas))),
+        devices=tuple(cache_at(at, budget) for at, budget in enumerate(budgets)),
+        alphas=alphas,
+        predicted=None,
+    )
+    assert plan.alpha == expected
+
+
+def test_devices_by_position(plan: CachePlan) -> None:
+    assert plan.of(4) is plan.devices[2]
+    assert plan.of(4).num_bytes == 28
+    assert [each for each in range(6) if plan.has(each)] == [1, 2, 4]
+    assert plan.clique_of(2) == (1, 2)
+    assert plan.clique_of(4) == (4,)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.cache import Draw, Draws
+from gnnscale.graph import Graph
+from gnnscale.plan.device_plan import apportion
+from gnnscale.sampler import (
+    MiniBatch,
+    NeighborSampler,
+    NeighborSampling,
+    SeedOrder,
+    ShuffledOrder,
+    TwoStageOrder,
+)
+
+FANOUTS = [3, 2]
+
+
+def orders(graph: Graph) -> dict[str, SeedOrder]:
+    """Return orders of three devices: one to be split, and one with counts, of uneven parts."""
+    train = graph.train_idx
+    return {
+        "movable": ShuffledOrder(train[:100], batch_size=16, seed=5),
+        "counts": TwoStageOrder(
+            [train[:50], train[60:71], train[90:98]], batch_sizes=[5, 5, 6], seed=5
+        ),
+    }
+
+
+def draws_of(graph: Graph, order: SeedOrder, num_threads: int = 1) -> Draws:
+    return Draws(
+        graph,
+        NeighborSampling(fanouts=FANOUTS),
+        order,
+        split=partial(apportion, [1, 2, 1]),
+        seed=9,
+        num_threads=num_threads,
+    )
+
+
+def as_lists(batch: MiniBatch) -> Any:
+    blocks = [(block.indptr.tolist(), block.indices.tolist()) for block in batch.blocks]
+    return batch.step, batch.num_seeds, batch.input_vertices.tolist(), blocks
+
+
+def drawn(batches: Any) -> Any:
+    return [(each.step, each.device, each.seeds.tolist(), as_lists(each.batch)) for each in batches]
+
+
+def sampled_in_the_run(graph: Graph, order: SeedOrder, epoch: int) -> Any:
+    """Sample what each device of the run does, in the run's own steps."""
+    sampler = NeighborSampler(graph, fanouts=FANOUTS, seed=9, num_threads=2)
+    found = []
+    for number, each in enumerate(order.epoch(epoch)):
+        step = epoch * order.steps_per_epoch + number
+        counts = each.counts or apportion([1, 2, 1], len(each.seeds))
+        seeds = np.split(each.seeds, np.cumsum(counts)[:-1])
+        for device, own in enumerate(seeds):
+            if len(own):
+                batch = as_lists(sampler.sample(own, step))
+                found.append((step, device, own.tolist(), batch))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["movable", "counts"])
+def test_an_epoch_is_what_the_run_samples(random_graph: Callable[..., Graph], kind: str) -> None:
+    graph = random_graph()
+    order = orders(graph)[kind]
+    for epoch in (0, 1, 7):
+        expected = sampled_in_the_run(graph, order, epoch)
+        for num_threads in (1, 3):
+            assert drawn(draws_of(graph, order, num_threads).epoch(epoch)) == expected
+
+
+def test_a_device_without_seeds_has_no_batch(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    order = ShuffledOrder(graph.train_idx[:9], batch_size=8, seed=5)
+    # 8 seeds are 2, 4 and 2 for the devices; the last step's one seed is the second's.
+    found = [(each.step, each.device) for each in draws_of(graph, order).epoch(2)]
+    assert found == [(4, 0), (4, 1), (4, 2), (5, 1)]
+    assert draws_of(graph, order).steps_per_epoch == 2
+
+
+def test_counts_may_be_of_no_seeds(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    order = orders(graph)["counts"]
+    steps = [each.counts for each in order.epoch(0)]
+    assert any(0 in counts for counts in steps if counts)
+    pairs = [
+        (step, device)
+        for step, counts in enumerate(steps)
+        for device, count in enumerate(counts or ())
+        if count
+    ]
+    assert [(each.step, each.device) for each in draws_of(graph, order).epoch(0)] == pairs
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_every_batch_is_visited_once(random_graph: Callable[..., Graph], num_threads: int) -> None:
+    graph = random_graph()
+    visited: list[Draw] = []
+    draws = draws_of(graph, orders(graph)["movable"], num_threads)
+    yielded = list(draws.epoch(1, visit=visited.append))
+    assert len({id(each) for each in visited}) == len(visited)
+    assert {id(each) for each in visited} == {id(each) for each in yielded}
+
+
+def test_an_error_of_a_visitor_reaches_who_draws(random_graph: Callable[..., Graph]) -> None:
+    def refuse(draw: Draw) -> None:
+        raise ValueError(f"step {draw.step}")
+
+    graph = random_graph()
+    with pytest.raises(ValueError, match="step 0"):
+        list(draws_of(graph, orders(graph)["movable"]).epoch(0, visit=refuse))
+
+
+@pytest.mark.parametrize("kind", ["movable", "counts"])
+def test_the_first_step_is_that_of_the_first_epoch(
+    random_graph: Callable[..., Graph], kind: str
+) -> None:
+    graph = random_graph()
+    draws = draws_of(graph, orders(graph)[kind])
+    first = drawn(draws.first_step())
+    assert first == drawn(each for each in draws.epoch(0) if not each.step)
+    assert [device for _, device, *_ in first] == [0, 1, 2]

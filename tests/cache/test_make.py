@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_tasks import small_task
+
+from gnnscale.cache import (
+    PICTURE_FILE,
+    CachePlan,
+    CachePlannerConfig,
+    CacheTask,
+    Legion,
+    LookAheadCache,
+    NoCache,
+    StaticCache,
+    make_plan,
+    read_plan,
+)
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph, GraphError
+
+DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")
+SHARED = StaticCache(name="quiver", hotness="presampled", scope="clique", shared=True)
+AHEAD = LookAheadCache(name="belady", window=2)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def task(tiny_graph: Graph) -> CacheTask:
+    """Two devices, with room for two rows and one."""
+    return small_task(tiny_graph, [16, 8])
+
+
+def make(planner: CachePlannerConfig, task: CacheTask, **options: Any) -> Path:
+    return make_plan(planner, task, **{"partition": None, "run": {"sampler": "any"}, **options})
+
+
+@pytest.mark.parametrize("planner", [DEGREE, SHARED, Legion(), AHEAD, NoCache()])
+def test_a_plan_is_made_once(planner: CachePlannerConfig, task: CacheTask, home: Path) -> None:
+    path = make(planner, task)
+    assert path.parent == home / "cache_plans"
+    found = read_plan(path, task.graph)
+    assert found.plan.planner == planner.policy
+    assert found.seconds >= 0
+    before = (path / "cache_plan.json").stat()
+    assert make(planner, task) == path
+    assert os.path.samestat((path / "cache_plan.json").stat(), before)
+    (path / PICTURE_FILE).write_text("<svg/>")
+    assert make(planner, task, force=True) == path
+    assert not os.path.samestat((path / "cache_plan.json").stat(), before)
+    assert read_plan(path, task.graph).content == found.content
+    # The picture was of the plan before.
+    assert not (path / PICTURE_FILE).exists()
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_planned_is_what_is_stored(task: CacheTask) -> None:
+    plan = read_plan(make(DEGREE, task), task.graph).plan
+    # Vertex 3 is in two lists, and each of the others in one.
+    assert [cache.features.tolist() for cache in plan.devices] == [[3, 0], [3]]
+
+
+#: What the plan that lies there was made with, what is wanted now, and what differs.
+DIFFERENT: list[tuple[CachePlannerConfig, dict[str, Any], str]] = [
+    (dataclasses.replace(DEGREE, hotness="pagerank"), {}, "cache_planner.hotness=out_degree, now "),
+    (dataclasses.replace(DEGREE, reserve=0.2), {}, "cache_planner.reserve=0.1, now "),
+    (SHARED, {}, "cache_planner.name=pagraph, now "),
+    (AHEAD, {}, "planner=gnnscale.cache.policies.static.StaticCache, now "),
+    (DEGREE, {"seed": 1}, "seed=0, now seed=1"),
+    (DEGREE, {"num_epochs": 3}, "epochs=1, now epochs=3"),
+    (DEGREE, {"batch_size": 4}, "batch_size=2, now batch_size=4"),
+    (DEGREE, {"run": {"sampler": "other"}}, "sampler=any, now sampler=other"),
+    (DEGREE, {"run": {}}, "sampler=any, now sampler=None"),
+    (DEGREE, {"run": {"sampler": "any", "more": 1}}, "more=None, now more=1"),
+    (DEGREE, {"cliques": [[0, 1]]}, r"cliques=\[\[0\], \[1\]\], now cliques=\[\[0, 1\]\]"),
+    (DEGREE, {"budgets": [16, 16]}, "devices="),
+    (DEGREE, {"budgets": [16]}, "cliques="),
+]
+
+
+@pytest.mark.parametrize(("planner", "changes", "said"), DIFFERENT)
+def test_a_plan_made_with_other_options_is_refused(
+    task: CacheTask,
+    tmp_path: Path,
+    planner: CachePlannerConfig,
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    store = str(tmp_path / "mine")
+    path = make(dataclasses.replace(DEGREE, store=store), task)
+    before = {each.name: each.read_bytes() for each in path.iterdir()}
+    run = changes.pop("run", {"sampler": "any"})
+    other = small_task(task.graph, **{"budgets": [16, 8], **changes})
+    with pytest.raises(GraphError, match=rf"^{path}: made with {said}") as error:
+        make(dataclasses.replace(planner, store=store), other, run=run)
+    assert str(error.value).endswith(
+        "name another cache_planner.store, or run gnnscale plan-cache with force=true"
+    )
+    assert str(error.value).isprintable()
+    assert {each.name: each.read_bytes() for each in path.iterdir()} == before
+    make(dataclasses.replace(planner, store=store), other, run=run, force=True)
+    assert read_plan(path, task.graph).plan.planner == planner.policy
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+
+
+def test_plans_of_other_data_are_refused(
+    task: CacheTask, tmp_path: Path, random_graph: Callable[..., Graph]
+) -> None:
+    planner = dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
+    make(planner, task)
+    graph = random_graph(num_features=2)
+    with pytest.raises(GraphError, match=r"is a cache plan of tiny \(5 .*, not of graph \(300 "):
+        make(planner, small_task(graph, [16, 8]))
+    with pytest.raises(GraphError, match="is for a graph without parts, not for the partition ab"):
+        make(planner, task, partition="ab")
+    make(planner, task, partition="ab", force=True)
+    with pytest.raises(GraphError, match="is for the partition ab, not for the partition cd"):
+        make(planner, task, partition="cd")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_is_no_plan_is_never_replaced(task: CacheTask, tmp_path: Path, folder: bool) -> None:
+    planner = dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
+    path = make(planner, task)
+    foreign = path / ("cache_plan.svg" if folder else "letter.txt")
+    foreign.mkdir() if folder else foreign.write_text("dear")
+    with pytest.raises(GraphError, match=rf"^{path}: holds {foreign.name}, which is no file of"):
+        make(planner, task, force=True)
+    assert foreign.exists()
+    read_plan(path, task.graph)
+
+
+def test_a_file_in_the_way(task: CacheTask, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    planner = dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
+    for force in (False, True):
+        with pytest.raises(GraphError, match="is no directory"):
+            make(planner, task, force=force)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_damaged_plan_is_replaced_by_force(task: CacheTask, tmp_path: Path) -> None:
+    planner = dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
+    path = make(planner, task)
+    (path / "cache_plan.npz").write_bytes(b"")
+    with pytest.raises(GraphError, match=r"cache_plan\.npz"):
+        make(planner, task)
+    assert len(read_plan(make(planner, task, force=True), task.graph).plan.devices) == 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(NoCache):
+    """Fails as the user's interruption, or a refusal, does."""
+
+    error: Any = None
+
+    def plan(self, task: CacheTask) -> CachePlan:
+        raise KeyboardInterrupt if self.error is None else ConfigError(self.error)
+
+
+@pytest.mark.parametrize("error", [None, "cache_planner: no"])
+def test_nothing_half_written_is_left(
+    task: CacheTask, home: Path, tmp_path: Path, error: str | None
+) -> None:
+    expected = KeyboardInterrupt if error is None else ConfigError
+    for planner in (Broken(error=error), Broken(error=error, store=str(tmp_path / "mine"))):
+        with pytest.raises(expected):
+            make(planner, task)
+    assert list((home / "cache_plans").iterdir()) == []
+    assert not (tmp_path / "mine").exists()
+    # By force neither: what was there stays.
+    path = make(dataclasses.replace(DEGREE, store=str(tmp_path / "mine")), task)
+    with pytest.raises(expected):
+        make(Broken(error=error, store=str(path)), task, force=True)
+    assert len(read_plan(path, task.graph).plan.devices) == 2
+
+
+def test_it_says_where_it_plans(task: CacheTask, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        path = make(DEGREE, task)
+        make(DEGREE, task)
+    assert caplog.messages == [f"planning the caches of 2 devices in {path}"]
+
+
+def test_plans_do_not_depend_on_threads(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    task = small_task(graph, [1600, 800], batch_size=32, cliques=[[0, 1]], samples=True)
+    for planner in (SHARED, Legion(), AHEAD):
+        found = [planner.plan(dataclasses.replace(task, num_threads=threads)) for threads in (1, 2)]
+        assert found[0].predicted == found[1].predicted
+        for one, other in zip(found[0].devices, found[1].devices, strict=True):
+            assert np.array_equal(one.features, other.features)
+            assert np.array_equal(one.topology, other.topology)

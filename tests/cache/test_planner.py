@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gnnscale.cache import CachePlan, CachePlannerConfig, CacheTask
+from gnnscale.config import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nothing(CachePlannerConfig):
+    """A policy from outside of the package, of which only the options of all policies matter."""
+
+    @property
+    def policy(self) -> str:
+        return "nothing"
+
+    def plan(self, task: CacheTask) -> CachePlan:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"budget_bytes": 0},
+        {"budget_bytes": 1 << 50},
+        {"ratio": 0.0},
+        {"ratio": 7.5},
+        {"reserve": 0.0},
+        {"reserve": 0.99},
+        {"store": "/plans/mine"},
+    ],
+)
+def test_allowed(options: dict[str, Any]) -> None:
+    planner = Nothing(**options)
+    assert all(getattr(planner, name) == value for name, value in options.items())
+    assert planner.caches
+    assert not planner.shares
+
+
+def test_a_cache_sizes_itself_where_nothing_is_said() -> None:
+    assert Nothing().sizes_itself
+    assert Nothing(reserve=0.5).sizes_itself
+    assert not Nothing(budget_bytes=0).sizes_itself
+    assert not Nothing(ratio=0.0).sizes_itself
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget_bytes": -1}, "budget_bytes=-1: must be at least 0 and at most"),
+        ({"budget_bytes": (1 << 50) + 1}, "budget_bytes=1125899906842625: must be at least 0 and"),
+        ({"ratio": -0.1}, "ratio=-0.1: must be finite and at least 0"),
+        ({"ratio": float("inf")}, "ratio=inf: must be finite and at least 0"),
+        ({"ratio": float("nan")}, "ratio=nan: must be finite and at least 0"),
+        (
+            {"ratio": 0.1, "budget_bytes": 5},
+            "ratio=0.1: cannot be given with cache_planner.budget_bytes=5",
+        ),
+        ({"reserve": 1.0}, "reserve=1.0: must be at least 0, below 1"),
+        ({"reserve": -0.1}, "reserve=-0.1: must be at least 0, below 1"),
+        ({"reserve": float("nan")}, "reserve=nan: must be at least 0, below 1"),
+        ({"store": ""}, "store=: not a path"),
+        ({"store": "a\0b"}, "store=a.*b: not a path"),
+    ],
+)
+def test_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
+        Nothing(**options)
+    assert "\n" not in str(caught.value)

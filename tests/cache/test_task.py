@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.cache import CacheDevice, CacheTask
+from gnnscale.cache.hotness import presample
+from gnnscale.cache.task import no_vertices
+from gnnscale.graph import Graph
+
+
+def device_of(**given: Any) -> CacheDevice:
+    options = {"samples": True, "loads": True, "request_bytes": 64, "overhead_bytes": 10}
+    return CacheDevice(position=0, name="gpu", budget_bytes=0, **(options | given))
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "loads", "transactions", "price"),
+    [
+        (64, True, 1, 74),
+        (65, True, 2, 138),
+        (400, True, 7, 458),
+        # The host packs rows: no request is partly empty, and none is a read of its own.
+        (65, False, 65 / 64, 65),
+        (400, False, 6.25, 400),
+    ],
+)
+def test_what_a_missing_row_costs(
+    row_bytes: int, loads: bool, transactions: float, price: float
+) -> None:
+    device = device_of(loads=loads)
+    assert device.row_transactions(row_bytes) == transactions
+    assert device.row_price(row_bytes) == price
+    assert device.list_price == 74
+
+
+def test_sizes_by_hand(graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]) -> None:
+    task = make_task(graph_of([[1, 2], [2], [], [0, 1, 2]], num_features=3), [None, 0])
+    assert task.row_bytes == 12
+    assert task.list_bytes(np.array([0, 2, 3])) == (8 + 2 * 4) + 8 + (8 + 3 * 4)
+    assert task.list_bytes(no_vertices(task.graph)) == 0
+    assert task.out_degrees.tolist() == [1, 2, 3, 0]
+    wide = make_task(graph_of([[1, 1], []], np.int64), [0])
+    assert wide.list_bytes(np.array([0])) == 8 + 2 * 8
+    half = replace(task.graph, features=np.zeros((4, 3), np.float16), feature_dtype="float16")
+    assert make_task(half, [0]).row_bytes == 6
+
+
+def test_positions_leave_out_devices_without_a_link(
+    graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]
+) -> None:
+    task = make_task(graph_of([[1], [0], [0]]), [None, 16, None, 8])
+    assert {at: each.budget_bytes for at, each in task.device_at.items()} == {1: 16, 3: 8}
+    assert task.cliques == ((1,), (3,))
+
+
+def test_the_first_batches_tell_sizes(
+    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
+) -> None:
+    task = make_task(random_graph(), [None, 0, 0], batch_size=2)
+    first = [each for each in task.draws.epoch(0) if not each.step]
+    assert [each.device for each in first] == [0, 1] == list(task.first_batches)
+    assert task.max_batch_bytes == max(each.batch.num_bytes for each in first)
+    assert task.max_batch_rows == max(len(each.batch.input_vertices) for each in first)
+
+
+def test_an_estimate_is_of_an_epoch_that_the_run_does_not_have(
+    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
+) -> None:
+    task = make_task(random_graph(), [None, 0, 0], batch_size=60, num_epochs=3)
+    for found, epochs in ((task.presampled, [3]), (task.counted_run, [0, 1, 2])):
+        expected = presample(task.draws, epochs, devices=[1, 2])
+        assert found.num_epochs == len(epochs)
+        assert list(found.reads) == [1, 2]
+        for device in (1, 2):
+            assert np.array_equal(found.rows_of(device), expected.rows_of(device))
+            assert np.array_equal(found.edges_of(device), expected.edges_of(device))
+    assert task.presampled is task.presampled
+    assert task.counted_run is task.counted_run
+
+
+def test_no_vertices_have_the_type_of_vertices(graph_of: Callable[..., Graph]) -> None:
+    found = no_vertices(graph_of([[]]))
+    assert (found.dtype, found.shape) == (np.int32, (0,))

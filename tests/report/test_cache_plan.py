@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.console import Console
+from small_tasks import small_task
+
+from gnnscale.cache import (
+    CachePlan,
+    CachePlannerConfig,
+    CacheTraffic,
+    CurvePoint,
+    DeviceCache,
+    Legion,
+    LookAhead,
+    LookAheadCache,
+    NoCache,
+    StaticCache,
+    StoredPlan,
+)
+from gnnscale.cache.storage.identity import identify
+from gnnscale.graph import Graph
+from gnnscale.report.cache_plan import draw, print_plan
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def cache(device: int, **fields: Any) -> DeviceCache:
+    return DeviceCache(
+        **{
+            **{"device": device, "name": f"emulated:{device}", "budget_bytes": 3 << 20},
+            **{"features": np.arange(1200), "topology": np.arange(7), "feature_bytes": 1 << 20},
+            **{"topology_bytes": 1 << 19, **fields},
+        }
+    )
+
+
+#: Two devices that share, and one that is read nowhere.
+PLAN = CachePlan(
+    planner="legion",
+    cliques=((0, 1), (2,)),
+    devices=(cache(0), cache(1), cache(2, features=np.arange(0), topology=np.arange(0))),
+    alphas=(0.25, None),
+    predicted=(
+        CacheTraffic(
+            rows=(50, 25, 0, 25), lists=(3, 0, 0, 1), transactions=2_000_000, link_bytes=1 << 20
+        ),
+        CacheTraffic(rows=(0, 0, 0, 10), lists=(0,) * 4, transactions=500_000, link_bytes=1 << 20),
+        CacheTraffic(rows=(0,) * 4, lists=(0,) * 4, transactions=0, link_bytes=0),
+    ),
+    curve=tuple(
+        CurvePoint(alpha=alpha, n_t=4e6 * (1 - alpha), n_f=2e6 * alpha, n_total=4e6 - 2e6 * alpha)
+        for alpha in (0.0, 0.5, 1.0)
+    ),
+    notes=("a [red]note",),
+)
+
+
+@pytest.fixture
+def stored(tiny_graph: Graph) -> Callable[[CachePlan], StoredPlan]:
+    identity = identify(NoCache(), small_task(tiny_graph, [0]), partition=None, run={})
+
+    def of(plan: CachePlan) -> StoredPlan:
+        return StoredPlan(plan=plan, identity=identity, seconds=1.5, path=Path("p"), content="")
+
+    return of
+
+
+def printed(stored: StoredPlan, graph: str = "mine") -> str:
+    stream = io.StringIO()
+    print_plan(stored, graph=graph, console=Console(file=stream, width=40))
+    return stream.getvalue()
+
+
+def cells(text: str, name: str) -> list[str]:
+    row = next(line for line in text.splitlines() if line.startswith(f"│ {name} "))
+    return [each.strip() for each in row.split("│")][2:-1]
+
+
+def test_a_table_has_a_row_for_each_device(stored: Callable[..., StoredPlan]) -> None:
+    text = printed(stored(PLAN), "[bold]mine")
+    assert "[bold]mine: caches by legion" in text
+    assert cells(text, "emulated:0") == [
+        *("3.0 MiB", "7", "1,200", "1.5 MiB", "50.0 %", "25.0 %", "25.0 %")
+    ]
+    assert cells(text, "emulated:1")[-3:] == ["0.0 %", "0.0 %", "100.0 %"]
+    # Of no rows there are no parts.
+    assert cells(text, "emulated:2") == ["3.0 MiB", "0", "0", "1.5 MiB", "–", "–", "–"]
+    lines = text.splitlines()
+    assert "one cache of emulated:0, emulated:1; adjacency lists take 25.0 % of it" in lines
+    assert (
+        "predicted of an epoch of pre-sampling: feature hit rate 0.6818, topology hit "
+        "rate 0.7500, 2.50 M transactions, 2.0 MiB of rows over the links"
+    ) in " ".join(text.split())
+    assert lines[-2:] == ["a [red]note", "planned in 1.50 s"]
+
+
+def test_what_is_not_known_is_not_shown(stored: Callable[..., StoredPlan]) -> None:
+    plan = dataclasses.replace(PLAN, predicted=None, curve=(), alphas=(None, None), notes=())
+    text = printed(stored(plan))
+    assert cells(text, "emulated:0")[-3:] == ["–", "–", "–"]
+    assert "one cache of emulated:0, emulated:1\n" in text
+    assert "predicted" not in text
+    assert "million transactions" not in "".join(texts(stored(plan)))
+
+
+def test_caches_that_look_ahead_and_those_that_do_not(stored: Callable[..., StoredPlan]) -> None:
+    ahead = LookAhead(window=8, num_rows=1234, match=True)
+    plan = dataclasses.replace(
+        PLAN,
+        cliques=((0,), (1,), (2,)),
+        alphas=(None,) * 3,
+        devices=(cache(0, look_ahead=ahead), cache(1, host_aggregates=True), cache(2)),
+        exact=True,
+    )
+    text = printed(stored(plan))
+    assert cells(text, "emulated:0")[2] == "1,234"
+    assert cells(text, "emulated:1")[1:3] == ["host aggregates", ""]
+    assert "looks 8 steps ahead, and reads rows of the batch before\n" in text
+    assert "predicted of an epoch of the run itself" in text
+
+
+def test_of_very_many_devices_some_are_shown(stored: Callable[..., StoredPlan]) -> None:
+    caches = tuple(cache(device) for device in range(70))
+    plan = CachePlan(
+        planner="any",
+        cliques=tuple((device,) for device in range(70)),
+        devices=caches,
+        alphas=(None,) * 70,
+        predicted=None,
+    )
+    text = printed(stored(plan))
+    assert "emulated:63" in text
+    assert "emulated:64" not in text
+    assert "│ ... " in text
+
+
+def test_a_plan_of_no_cache(stored: Callable[..., StoredPlan]) -> None:
+    none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=None)
+    assert printed(stored(none)).endswith("planned in 1.50 s\n")
+    assert texts(stored(none))[0] == "mine: caches by none"
+
+
+def texts(stored: StoredPlan, graph: str = "mine") -> list[str]:
+    root = ElementTree.fromstring(draw(stored, graph=graph))
+    return [each.text or "" for each in root.iter(f"{SVG}text")]
+
+
+def test_a_picture_shows_where_rows_are_found(stored: Callable[..., StoredPlan]) -> None:
+    found = texts(stored(PLAN), "a <b> & c")
+    assert found[0] == "a <b> & c: caches by legion"
+    assert {"own cache", "peers", "host", "emulated:2", "100 rows", "10 rows"} <= set(found)
+    root = ElementTree.fromstring(draw(stored(PLAN), graph="mine"))
+    bars = [
+        (each.get("class"), float(each.get("width", 0)))
+        for each in root.iter(f"{SVG}rect")
+        if each.find(f"{SVG}title") is not None
+    ]
+    widths = [("own", 180), ("peers", 90), ("host", 90), ("own", 0), ("peers", 0), ("host", 360)]
+    assert bars == widths
+
+
+def test_a_picture_shows_the_cost_model(stored: Callable[..., StoredPlan]) -> None:
+    root = ElementTree.fromstring(draw(stored(PLAN), graph="mine"))
+    lines = [each for each in root.iter(f"{SVG}path") if each.get("data-label")]
+    labels = [each.get("data-label") for each in lines]
+    assert labels == ["N_T, sampling", "N_F, features", "N_total"]
+    paths = [each.get("d", "") for each in lines]
+    assert [path.count("L") + path.count("M") for path in paths] == [3, 3, 3]
+    # All memory of a clique without an alpha counts for nothing.
+    assert len([each for each in root.iter(f"{SVG}path") if each.get("class") == "mark"]) == 1
+
+
+@pytest.mark.parametrize(
+    "planner",
+    [
+        NoCache(),
+        StaticCache(name="pagraph", hotness="out_degree", scope="device"),
+        StaticCache(name="quiver", hotness="presampled", scope="clique", shared=True),
+        Legion(),
+        LookAheadCache(name="belady", window=2, match=True),
+        LookAheadCache(name="belady", predicted_epochs=0),
+    ],
+)
+def test_nothing_leaves_the_picture(
+    stored: Callable[..., StoredPlan],
+    random_graph: Callable[..., Graph],
+    planner: CachePlannerConfig,
+) -> None:
+    task = small_task(
+        random_graph(), [2400, 0, 1600], cliques=[[0, 1], [2]], batch_size=64, samples=True
+    )
+    plan = planner.plan(task)
+    assert printed(stored(plan)).count("emulated:") >= len(plan.devices)
+    root = ElementTree.fromstring(draw(stored(plan), graph="a graph"))
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    for each in root.iter(f"{SVG}rect"):
+        assert 0 <= float(each.get("x", 0)) <= width - float(each.get("width", 0))
+        assert 0 <= float(each.get("y", 0)) <= height - float(each.get("height", 0))
+    for each in root.iter(f"{SVG}text"):
+        size = 6.5 * len(each.text or "") * (each.get("text-anchor") == "start")
+        assert 0 <= float(each.get("x", 0)) <= width - size
+        assert 0 <= float(each.get("y", 0)) <= height

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.backend import Backend
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.runtime.pipeline.look_ahead import look_ahead
+from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.pipeline.stages import Stages
+from gnnscale.sampler import MiniBatch
+
+SHARE = DeviceShare(
+    device=Cpu(), num_seeds=4, threads=Threads(sample=1, load=1, propagate=1), prefetch="none"
+)
+
+
+class Drawing:
+    """A device of which batches are drawn and nothing else; notes the steps."""
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+
+    def sample(self, seeds: Any, step: int) -> MiniBatch:
+        self.drawn.append(step)
+        return MiniBatch(
+            seed=0, step=step, num_seeds=len(seeds), input_vertices=seeds + 10 * step, blocks=()
+        )
+
+
+def slices(sizes: Sequence[int]) -> Iterator[BatchSlice]:
+    for step, size in enumerate(sizes):
+        yield BatchSlice(
+            step=step, plan=DevicePlan(shares=(SHARE,)), counts=(size, 1), seeds=np.arange(size)
+        )
+
+
+def run(sizes: Sequence[int], window: int) -> tuple[Iterator[BatchSlice], Drawing, list[Any]]:
+    device: Any = Drawing()
+    backend: Backend = device
+    told: list[Any] = []
+    found = look_ahead(slices(sizes), Stages(backend), window=window, expect=told.append)
+    return found, device, told
+
+
+def test_each_slice_comes_once_its_window_is_sampled() -> None:
+    found, device, told = run([2, 2, 2, 2, 2], window=2)
+    seen = []
+    for batch in found:
+        seen.append((batch.step, len(device.drawn), len(told)))
+    assert seen == [(0, 3, 3), (1, 4, 4), (2, 5, 5), (3, 5, 5), (4, 5, 5)]
+    # Nothing is drawn twice, nor out of order.
+    assert device.drawn == [0, 1, 2, 3, 4]
+    assert [each.tolist() for each in told] == [[10 * step, 10 * step + 1] for step in range(5)]
+
+
+def test_the_array_that_is_expected_is_the_one_that_is_loaded() -> None:
+    found, _, told = run([2, 3, 1], window=1)
+    for batch, vertices in zip(found, told, strict=True):
+        assert batch.batch is not None
+        assert batch.batch.input_vertices is vertices
+
+
+def test_slices_without_seeds_keep_their_place() -> None:
+    found, device, told = run([2, 0, 0, 1], window=1)
+    steps = [(batch.step, batch.batch is None, len(told)) for batch in found]
+    assert steps == [(0, False, 2), (1, True, 3), (2, True, 4), (3, False, 4)]
+    assert device.drawn == [0, 3]
+    assert [each is None for each in told] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("window", [0, 1, 4, 100])
+def test_every_slice_comes_through(window: int) -> None:
+    found, _, told = run([1] * 4, window=window)
+    assert [batch.step for batch in found] == [0, 1, 2, 3]
+    assert len(told) == 4
+    assert list(run([], window)[0]) == []

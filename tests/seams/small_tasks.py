@@ -1,0 +1,66 @@
+"""What caches are planned for: some devices with a link, on a small graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from gnnscale.cache import CacheDevice, CacheTask, Draws
+from gnnscale.graph import Graph
+from gnnscale.plan.device_plan import apportion
+from gnnscale.sampler import NeighborSampling, Shuffled
+
+__all__ = ["small_task"]
+
+
+def small_task(
+    graph: Graph,
+    budgets: Sequence[int],
+    *,
+    cliques: Sequence[Sequence[int]] | None = None,
+    split: Sequence[int] | None = None,
+    batch_size: int = 2,
+    fanouts: Sequence[int] = (2, 2),
+    num_epochs: int = 1,
+    seed: int = 0,
+    **device: Any,
+) -> CacheTask:
+    """Return a task of devices with ``budgets`` bytes each, all of them alone where not said."""
+    devices = tuple(
+        CacheDevice(
+            position=position,
+            name=f"emulated:{position}",
+            budget_bytes=budget,
+            **{"samples": False, "loads": False, "request_bytes": 64, **device},
+        )
+        for position, budget in enumerate(budgets)
+    )
+    sampler = NeighborSampling(fanouts=list(fanouts))
+    order = Shuffled().order(
+        graph.train_idx, batch_size=batch_size, num_devices=len(devices), seed=seed
+    )
+    draws = Draws(
+        graph,
+        sampler,
+        order,
+        split=partial(apportion, split or [1] * len(devices)),
+        seed=seed,
+        num_threads=1,
+    )
+    return CacheTask(
+        graph=graph,
+        devices=devices,
+        num_devices=len(devices),
+        cliques=tuple((each.position,) for each in devices)
+        if cliques is None
+        else tuple(map(tuple, cliques)),
+        parts=None,
+        draws=draws,
+        num_epochs=num_epochs,
+        batch_size=batch_size,
+        fanouts=tuple(fanouts),
+        aggregated_row_bytes=None,
+        seed=seed,
+        num_threads=1,
+    )
