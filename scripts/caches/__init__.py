@@ -1,0 +1,1 @@
+"""Measurements of caches: hit rates, look-ahead, the cost model, and what planning takes."""

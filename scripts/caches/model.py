@@ -1,0 +1,145 @@
+"""Legion's cost model against counted transactions, and its division of memory against the best."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from benchmarking import show
+
+from caches.runs import CacheTask, cliques_of, draw, graphs, policy, run_of, with_caches
+from gnnscale import ops
+from gnnscale.cache import CachePlan, Draw
+
+#: Divisions of the memory that are predicted and counted, and those that brute force looks at.
+COARSE, FINE = range(0, 101, 10), range(101)
+MAX_ERROR, MAX_EXCESS = 0.05, 0.01
+
+
+@dataclass(kw_only=True)
+class Counted:
+    """What the run's first epoch reads: of each device rows, edges and visits by vertex."""
+
+    rows: dict[int, Any]
+    edges: dict[int, Any]
+    visits: dict[int, Any]
+
+    @classmethod
+    def of(cls, run: CacheTask) -> Counted:
+        """Draw the epoch, and count."""
+        empty = [
+            {each.position: np.zeros(run.graph.num_vertices, np.int32) for each in run.devices}
+            for _ in range(3)
+        ]
+        found = cls(rows=empty[0], edges=empty[1], visits=empty[2])
+
+        def count(draw: Draw) -> None:
+            batch, device = draw.batch, draw.device
+            ops.count_uses(batch.input_vertices, found.rows[device], num_threads=1)
+            for block in batch.blocks:
+                vertices = batch.input_vertices[: block.num_dst]
+                ops.count_reads(block.indptr, vertices, found.edges[device], num_threads=1)
+                ops.count_uses(vertices, found.visits[device], num_threads=1)
+
+        for _ in run.draws.epoch(0, visit=count):
+            pass
+        return found
+
+    def transactions(self, task: CacheTask, made: CachePlan) -> tuple[int, int]:
+        """Return the transactions of sampling and of rows with the caches of a plan."""
+        of_lists = of_rows = 0
+        for device in task.devices:
+            clique = [made.of(each) for each in made.clique_of(device.position)]
+            lists = [each.topology for each in clique]
+            of_lists += missed(self.edges[device.position], lists)
+            of_lists += missed(self.visits[device.position], lists)
+            rows = missed(self.rows[device.position], [each.features for each in clique])
+            of_rows += rows * int(device.row_transactions(task.row_bytes))
+        return of_lists, of_rows
+
+
+def missed(counts: Any, kept: list[Any]) -> int:
+    """Return the sum of ``counts`` of vertices that nobody keeps."""
+    hits = sum(int(counts[vertices].sum(dtype=np.int64)) for vertices in kept)
+    return int(counts.sum(dtype=np.int64)) - hits
+
+
+def model(options: argparse.Namespace) -> dict[str, Any]:
+    """Predict, count and compare; every plan is made by pre-sampling alone."""
+    found, failed = [], []
+    machine = options.machines[0]
+    for graph in graphs(options.store):
+        run = draw(
+            run_of(
+                *(graph, "hierarchical"),
+                machine=machine,
+                num_devices=options.devices,
+                num_threads=options.threads,
+            )
+        )
+        counted = Counted.of(run)
+        for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
+            task = with_caches(run, ratio, cliques_of(machine, options.devices))
+            found.append({"graph": graph.name, "ratio": ratio, **measured(task, counted)})
+            print(f"{graph.name}, {ratio}: {found[-1]['mean_error']:.2%}", flush=True)
+    show_model(f"cost model, {options.devices} GPUs of {machine}", found)
+    errors = [each["mean_error"] for each in found]
+    print(f"mean error over all: {statistics.fmean(errors):.2%}")
+    for each in found:
+        where = f"{each['graph']}, {each['ratio']:.4g}"
+        if each["mean_error"] > MAX_ERROR:
+            failed.append(f"{where}: predictions are off by {each['mean_error']:.2%}")
+        if each["excess"] > MAX_EXCESS:
+            failed.append(f"{where}: {each['excess']:.2%} above the best division")
+    return {"figures": found, "mean_error": statistics.fmean(errors), "missed": failed}
+
+
+def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
+    """Return how predictions over alpha compare with counts."""
+    counts, predicted = {}, {}
+    for step in FINE:
+        made = policy("legion", alpha=step / 100).plan(task)
+        counts[step] = sum(counted.transactions(task, made))
+        predicted[step] = made.curve[step].n_total
+    errors = {step: predicted[step] / counts[step] - 1 for step in COARSE if counts[step]}
+    best = min(FINE, key=lambda step: counts[step])
+    chosen = policy("legion").plan(task)
+    picked = sum(counted.transactions(task, chosen))
+    return {
+        "mean_error": statistics.fmean(map(abs, errors.values())),
+        "max_error": max(map(abs, errors.values())),
+        "errors": errors,
+        "spearman": rank_correlation(
+            [predicted[step] for step in COARSE], [counts[step] for step in COARSE]
+        ),
+        "alpha": chosen.alpha,
+        "best_alpha": best / 100,
+        "excess": picked / counts[best] - 1,
+        "transactions": picked,
+        "rows_alone": counts[0],
+        "counted": counts,
+        "predicted": predicted,
+    }
+
+
+def rank_correlation(first: list[float], second: list[float]) -> float:
+    """Return Spearman's rank correlation; values are distinct, or nearly so."""
+    ranks = [np.argsort(np.argsort(values)) for values in (first, second)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def show_model(title: str, found: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            f"{each['graph']}, {100 * each['ratio']:.4g} %",
+            *(f"{each['mean_error']:.2%}", f"{each['max_error']:.2%}", f"{each['spearman']:.3f}"),
+            *(f"{each['alpha']:.3f}", f"{each['best_alpha']:.2f}", f"{each['excess']:+.2%}"),
+            f"{each['transactions'] / each['rows_alone']:.3f}",
+        ]
+        for each in found
+    ]
+    columns = ["mean error", "max", "Spearman", "alpha", "best", "above best", "/ rows alone"]
+    show(title, ["graph, cache", *columns], rows)
