@@ -16,7 +16,8 @@ from gnnscale.cache.hotness import (
     presample,
     uniform,
 )
-from gnnscale.cache.hotness.metrics import METRICS, measure, train_vertices
+from gnnscale.cache.hotness.metrics import METRICS, measure, smoothed, train_vertices
+from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import UNREACHED, Parts
@@ -109,3 +110,24 @@ def test_a_part_without_training_vertices_helps_the_others(
     assert train_vertices(task, 1).tolist() == [0, 2]
     assert measure(name, task, [1]).shape == (4,)
     assert measure(name, task, [1]).any()
+
+
+def test_chance_is_evened_out_by_what_is_to_be_expected(
+    graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]
+) -> None:
+    # Of two training vertices one is the seed: 0, which reads 1 and 3, or 3, which reads nothing.
+    graph = graph_of([[1, 3], [], [], []], train=[0, 3])
+    counts = np.array([3, 1, 2, 5], np.int32)
+    reads = DeviceReads(rows=counts, edges=np.zeros(4, np.int32), num_batches=10)
+
+    def task_of(fanouts: tuple[int, ...] | None) -> CacheTask:
+        task = replace(make_task(graph, [64], batch_size=1, fanouts=(-1,)), fanouts=fanouts)
+        task.__dict__["presampled"] = Presampled(reads={0: reads}, num_epochs=1)
+        return task
+
+    # 3 is taken to be missed by the seed and by 0 independently.
+    expected = inclusion_probability(graph, np.array([0, 3]), (-1,), batch_size=1, num_threads=1)
+    assert expected.tolist() == pytest.approx([0.5, 0.5, 0, 0.75])
+    assert smoothed(task_of((-1,)), [0]).tolist() == pytest.approx([23, 21, 2, 35])
+    # For samplers of another kind nothing is worked out.
+    assert smoothed(task_of(None), [0]).tolist() == counts.tolist()
