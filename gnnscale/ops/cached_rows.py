@@ -96,7 +96,7 @@ def count_slots(
 def count_uses(vertices: Array, counts: NDArray[np.int32], *, num_threads: int) -> None:
     """Add 1 to ``counts[v]`` for every ``v`` in ``vertices``.
 
-    Several threads may add to the same counts at once. A count stays at 2^31 - 1, once there.
+    Nobody else may add to the same counts meanwhile. A count stays at 2^31 - 1, once there.
 
     Args:
         vertices: ``[n]`` int32 or int64, inside ``[0, num_vertices)``; they may repeat.

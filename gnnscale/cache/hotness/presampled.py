@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,8 +96,8 @@ def presample(
 ) -> Presampled:
     """Draw epochs, and count what the batches of ``devices`` read.
 
-    Several batches are drawn and counted at once; the counts do not depend on their order. Takes 8
-    bytes for each device and vertex.
+    Several batches are drawn at once; the counts do not depend on their order. Takes about 16 bytes
+    for each device and vertex.
 
     Args:
         draws: of the run.
@@ -111,20 +112,46 @@ def presample(
         )
         for device in devices
     }
-
-    def count(draw: Draw) -> None:
-        reads, batch = found[draw.device], draw.batch
-        ops.count_uses(batch.input_vertices, reads.rows, num_threads=1)
-        for block in batch.blocks:
-            vertices = batch.input_vertices[: block.num_dst]
-            ops.count_reads(block.indptr, vertices, reads.edges, num_threads=1)
-
+    waiting = {device: _Uncounted() for device in found}
     for epoch in epochs:
         num_epochs += 1
-        for draw in draws.epoch(epoch, devices=found, visit=count):
+        for draw in draws.epoch(epoch, devices=found):
             drawn(1)
             _add_sizes(found[draw.device], draw)
+            if waiting[draw.device].add(draw) >= num_vertices:
+                waiting[draw.device].count(found[draw.device])
+    for device, reads in found.items():
+        waiting[device].count(reads)
     return Presampled(reads=found, num_epochs=num_epochs)
+
+
+class _Uncounted:
+    """Batches of a device that are to be counted.
+
+    Many are counted at once: each alone would find the counts pushed out of the processor's cache
+    by what was sampled meanwhile, and wait for memory as long as sampling does.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[NDArray[Any]] = []
+        self._lists: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        self._num_rows = 0
+
+    def add(self, draw: Draw) -> int:
+        """Take a batch, without its edges, and return the rows of all that wait."""
+        vertices = draw.batch.input_vertices
+        self._rows.append(vertices)
+        self._lists += [(block.indptr, vertices[: block.num_dst]) for block in draw.batch.blocks]
+        self._num_rows += len(vertices)
+        return self._num_rows
+
+    def count(self, reads: DeviceReads) -> None:
+        """Count what waits."""
+        for vertices in self._rows:
+            ops.count_uses(vertices, reads.rows, num_threads=1)
+        for indptr, vertices in self._lists:
+            ops.count_reads(indptr, vertices, reads.edges, num_threads=1)
+        self._rows, self._lists, self._num_rows = [], [], 0
 
 
 def _add_sizes(reads: DeviceReads, draw: Draw) -> None:

@@ -38,8 +38,8 @@ void count_slots(const Slots& slots, const RowIds& vertices, int64_t size, const
                  int64_t* counts, int num_threads);
 
 // counts[vertices[i]] += weights[i + 1] - weights[i], or 1 where weights is null; a count stays at
-// its type's largest number. Other calls may add to the same counts meanwhile. Throws
-// invalid_argument where a vertex is none; some may have been counted by then.
+// its type's largest number. Calls with more than one thread may add to the same counts at once.
+// Throws invalid_argument where a vertex is none; some may have been counted by then.
 void count_uses(const RowIds& vertices, int64_t size, const int64_t* weights, int32_t* counts,
                 int64_t num_vertices, int num_threads);
 
