@@ -113,7 +113,7 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
         yield (
             f"predicted of {kind}: feature hit rate "
             f"{_rate(total.feature_hit_rate)}, topology hit rate {_rate(total.topology_hit_rate)}, "
-            f"{total.transactions / _MEGA:,.2f} M transactions, "
+            f"{short(total.transactions)} transactions, "
             f"{size(total.link_bytes)} of rows over the links"
         )
     yield from plan.notes

@@ -97,7 +97,7 @@ def test_a_table_has_a_row_for_each_device(stored: Callable[..., StoredPlan]) ->
     assert "one cache of emulated:0, emulated:1; adjacency lists take 25.0 % of it" in lines
     assert (
         "predicted of an epoch of pre-sampling: feature hit rate 0.6818, topology hit "
-        "rate 0.7500, 2.50 M transactions, 2.0 MiB of rows over the links"
+        "rate 0.7500, 2.50M transactions, 2.0 MiB of rows over the links"
     ) in " ".join(text.split())
     assert lines[-2:] == ["a [red]note", "planned in 1.50 s"]
 
