@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gnnscale import ops
 from gnnscale.cache import (
     CacheDevice,
     CachePlan,
@@ -184,8 +185,10 @@ def _use(plan: CachePlan, graph: Graph) -> None:
     for clique in plan.cliques:
         members = [plan.of(each) for each in clique]
         slots = slots_of(graph.num_vertices, [each.features for each in members])
-        if slots.max() >= sum(len(each.features) for each in members):
-            raise WrongResultError("a slot beyond all rows")
+        vertices = np.arange(graph.num_vertices)
+        found = ops.count_slots(slots, vertices, slots.starts, num_threads=1)
+        if found[:-1].sum() > sum(len(each.features) for each in members):
+            raise WrongResultError("more rows are found than are kept")
 
 
 def _same(found: CachePlan, written: CachePlan) -> bool:

@@ -162,7 +162,7 @@ def test_positions_without_a_cache_are_left_out(
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_the_bound_foretells_the_run_and_no_other_is_better(
     tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
 ) -> None:
