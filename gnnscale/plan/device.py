@@ -68,6 +68,11 @@ class Device:
             )
 
     @property
+    def takes_aggregated(self) -> bool:
+        """Whether it gets rows that the host has aggregated; what it loads itself is as stored."""
+        return self.host_aggregates and not self.loads
+
+    @property
     def label(self) -> str:
         """What reports call it."""
         return self.name or self.kind

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,16 @@ from gnnscale.backend import HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
+from gnnscale.model import GNN
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
-from gnnscale.runtime.caching.open import cache_effects, devices_with_caches, open_caches
+from gnnscale.runtime.caching.open import (
+    OpenedCache,
+    cache_effects,
+    devices_with_caches,
+    open_caches,
+)
 from gnnscale.runtime.caching.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import (
     Artefact,
@@ -250,30 +257,15 @@ def _open(
     device = devices[group.rank]
     cache = None if plan is None else open_caches(plan, graph, device, group)
     ready = open_aggregated(made, graph, host)
-    store = (host if ready is None else ready) if cache is None else cache.store
     loader = FeatureLoader(
         graph,
         trained,
         num_threads=config.num_threads,
-        store=store,
-        aggregates=device.host_aggregates,
+        store=(host if ready is None else ready) if cache is None else cache.store,
+        aggregates=device.takes_aggregated,
         compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
-    sampler = config.trained_sampler.sampler(
-        graph, seed=config.seed, num_threads=config.num_threads
-    )
-    backend = open_backend(
-        device,
-        HostParts(
-            graph=graph,
-            model=trained,
-            sampler=sampler,
-            loader=loader,
-            lists=None if cache is None else cache.lists,
-            cache_bytes=0 if cache is None else cache.num_bytes,
-            counters=dict if cache is None else cache.counters,
-        ),
-    )
+    backend = open_backend(device, _host_parts(config, graph, trained, loader, cache))
     exchange = _open_exchange(config, split, loader, graph, group)
     collective = shared_collective(devices)
     synchronizer = Synchronizer(trained, backend, group, own_collective=collective is not None)
@@ -309,6 +301,23 @@ def _open(
             partition=None if order.movable or partition is None else partition.content,
         ),
     )
+
+
+def _host_parts(
+    config: TrainConfig,
+    graph: Graph,
+    model: GNN,
+    loader: FeatureLoader,
+    cache: OpenedCache | None,
+) -> HostParts:
+    """Return what the device is opened with."""
+    sampler = config.trained_sampler.sampler(
+        graph, seed=config.seed, num_threads=config.num_threads
+    )
+    parts = HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+    if cache is None:
+        return parts
+    return replace(parts, lists=cache.lists, cache_bytes=cache.num_bytes, counters=cache.counters)
 
 
 def _open_exchange(

@@ -288,7 +288,7 @@ def _check_preaggregates(config: TrainConfig) -> None:
             "and cache_plan=null do"
         )
     for device in config.device_plan.parsed():
-        if device.loads or not device.host_aggregates:
+        if not device.takes_aggregated:
             raise ConfigError(
                 f"{option}: {device.label} takes rows as they are; devices with "
                 "host_aggregates=true that the host loads for can take part"

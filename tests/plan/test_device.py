@@ -110,3 +110,13 @@ def test_gradients_are_summed_on_devices_that_all_can(
 ) -> None:
     assert shared_collective(devices) == collective
     assert process_group_backend(devices) == backend
+
+
+def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows() -> None:
+    def device(**options: Any) -> Device:
+        (found,) = parse_devices([ACCELERATOR | {"link_bandwidth": 1e9} | options], option="x")
+        return found
+
+    assert device().takes_aggregated
+    assert not device(host_aggregates=False).takes_aggregated
+    assert not device(reads_host_memory=True).takes_aggregated

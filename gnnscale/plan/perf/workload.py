@@ -95,7 +95,7 @@ class Workload:
 
     def on(self, device: Device) -> Workload:
         """Return the workload as ``device`` has it: it may take rows as they are."""
-        return replace(self, host_aggregates=device.host_aggregates and not device.loads)
+        return replace(self, host_aggregates=device.takes_aggregated)
 
     @property
     def widths(self) -> tuple[int, ...]:

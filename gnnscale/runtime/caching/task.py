@@ -107,7 +107,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         seed=config.seed,
         num_threads=config.num_threads,
     )
-    found = _devices(config, graph, unmeasured_workload(graph, model), draws)
+    found = _devices(config, graph, unmeasured_workload(graph, model), task)
     return replace(task, devices=found, cliques=_cliques(config, found))
 
 
@@ -123,19 +123,18 @@ def _aggregated_row_bytes(model: GNN) -> int | None:
 
 
 def _devices(
-    config: BatchesConfig, graph: Graph, workload: Workload, draws: Draws
+    config: BatchesConfig, graph: Graph, workload: Workload, task: CacheTask
 ) -> tuple[CacheDevice, ...]:
     """Return the devices with memory behind a link."""
     runtime = config.runtime
+    first_batches = task.first_batches if config.cache_planner.sizes_itself else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
-    first: dict[int, BatchSize] = {}
     found = []
     for position, device in enumerate(config.device_plan.parsed()):
         if not has_memory(device):
             continue
         assert isinstance(device, Accelerator)
-        if not first and config.cache_planner.sizes_itself:
-            first = _first_batches(draws)
+        first = first_batches.get(position)
         found.append(
             CacheDevice(
                 position=position,
@@ -145,14 +144,14 @@ def _devices(
                     graph,
                     device,
                     workload=replace(workload, host_aggregates=False),
-                    first=first.get(position),
+                    first=None if first is None else BatchSize.of(first),
                     in_flight=in_flight,
                 ),
                 samples=device.samples,
                 loads=device.loads,
                 request_bytes=device.link_request_bytes,
                 overhead_bytes=device.link_overhead_bytes,
-                may_aggregate=device.host_aggregates and not device.loads,
+                may_aggregate=device.takes_aggregated,
             )
         )
     return tuple(found)
@@ -161,11 +160,6 @@ def _devices(
 def has_memory(device: Device) -> bool:
     """Return whether a device has memory behind a link, and so room for a cache."""
     return isinstance(device, Accelerator) and not device.on_host
-
-
-def _first_batches(draws: Draws) -> dict[int, BatchSize]:
-    """Return the size of each device's first mini-batch, of those that have one."""
-    return {draw.device: BatchSize.of(draw.batch) for draw in draws.first_step()}
 
 
 def _cliques(
