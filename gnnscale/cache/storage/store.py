@@ -26,9 +26,8 @@ from gnnscale.cache.cache_plan import (
 from gnnscale.cache.storage.checks import check_plan_figures
 from gnnscale.cache.storage.identity import FORMAT_VERSION, PlanIdentity
 from gnnscale.cache.task import row_bytes
-from gnnscale.dataset.formats.json_file import parse_json
+from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
-from gnnscale.dataset.formats.plain import file_bytes, read_file
 from gnnscale.errors import shown
 from gnnscale.files import write_atomically
 from gnnscale.graph import Graph, GraphError, vertex_dtype
@@ -196,14 +195,7 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
     file = folder / JSON_FILE
     if not file.exists():
         raise GraphError(f"{folder}: not a cache plan, it has no {JSON_FILE}")
-    if file_bytes(file) > _MAX_JSON_BYTES:
-        raise GraphError(f"{file}: more than {_MAX_JSON_BYTES >> 20} MiB, not a cache plan's")
-    entries = parse_json(read_file(file), source=file)
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise GraphError(
-            f"{file}: format version {shown(entries.get('format_version'))}, "
-            f"this release reads {FORMAT_VERSION}; {_AGAIN}"
-        )
+    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=_AGAIN)
     try:
         said = record_from(_Said, entries, where="entry")
         identity = _identity(entries.get("identity"))
@@ -231,7 +223,7 @@ def _identity(values: Any) -> PlanIdentity:
         if not isinstance(values.get(name), kind):
             raise ValueError(f"identity.{name}: {shown(values.get(name))} is no {kind.__name__}")
     free = {name: values[name] for name in wanted}
-    return PlanIdentity(**asdict_of(record_from(_Named, values, where="identity")), **free)
+    return PlanIdentity(**vars(record_from(_Named, values, where="identity")), **free)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,11 +233,6 @@ class _Named:
     row_bytes: int
     partition: str | None
     planner: str
-
-
-def asdict_of(record: Any) -> dict[str, Any]:
-    """Return the fields of a record as they are, records within it included."""
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
 def _check_graph(path: Path, found: PlanIdentity, graph: Graph) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.dataset.formats.plain import file_bytes, read_file
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 
-__all__ = ["parse_json", "vertex_keys"]
+__all__ = ["parse_json", "read_versioned", "vertex_keys"]
 
 _KEY = re.compile(r"[0-9]{1,18}")
 
@@ -34,6 +36,29 @@ def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise GraphError(f"{source}: holds a {type(value).__name__}, not an object")
     return value
+
+
+def read_versioned(file: Path, *, version: int, max_bytes: int, again: str) -> dict[str, Any]:
+    """Return the object in a file that this program wrote.
+
+    Args:
+        file: with the version of its form as ``format_version``.
+        version: the one that this release reads.
+        max_bytes: of the file.
+        again: what makes it anew, for errors.
+
+    Raises:
+        GraphError: it cannot be read, is larger, or of another version; or as ``parse_json``.
+    """
+    if file_bytes(file) > max_bytes:
+        raise GraphError(f"{file}: more than {max_bytes >> 20} MiB; {again}")
+    entries = parse_json(read_file(file), source=file)
+    if entries.get("format_version") != version:
+        raise GraphError(
+            f"{file}: format version {shown(entries.get('format_version'))}, "
+            f"this release reads {version}; {again}"
+        )
+    return entries
 
 
 def vertex_keys(keys: Iterable[str], *, source: object) -> NDArray[np.int64]:

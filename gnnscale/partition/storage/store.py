@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.json_file import parse_json
+from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
-from gnnscale.dataset.formats.plain import file_bytes, read_file
 from gnnscale.errors import shown
 from gnnscale.files import write_atomically
 from gnnscale.graph import Graph, GraphError
@@ -120,14 +119,7 @@ def read_meta(path: Path) -> PartitionMeta:
     file = path / JSON_FILE
     if not file.exists():
         raise GraphError(f"{path}: not a partition, it has no {JSON_FILE}")
-    if file_bytes(file) > _MAX_JSON_BYTES:
-        raise GraphError(f"{file}: more than {_MAX_JSON_BYTES >> 20} MiB, not a partition's")
-    entries = parse_json(read_file(file), source=file)
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise GraphError(
-            f"{file}: format version {shown(entries.get('format_version'))}, "
-            f"this release reads {FORMAT_VERSION}; {_AGAIN}"
-        )
+    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=_AGAIN)
     try:
         said = record_from(_Said, entries, where="entry")
         figures = record_from(PartitionFigures, entries, where="entry")

@@ -134,7 +134,7 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
     """
-    found = next((each for each in artefacts if each.name == PARTITION), None)
+    found = _named(artefacts, PARTITION)
     if found is None:
         return None
     partition = read_partition(found.path, graph)
@@ -149,7 +149,7 @@ def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan |
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
     """
-    found = next((each for each in artefacts if each.name == CACHE_PLAN), None)
+    found = _named(artefacts, CACHE_PLAN)
     if found is None:
         return None
     stored = read_plan(found.path, graph)
@@ -173,13 +173,17 @@ def open_aggregated(
     """
     from gnnscale.feature import PreaggregatedFeatures
 
-    found = next((each for each in artefacts if each.name == PREAGGREGATED), None)
+    found = _named(artefacts, PREAGGREGATED)
     if found is None:
         return None
     opened = open_rows(found.path, graph)
     if opened.content != found.content:
         raise GraphError(f"{found.path}: holds other rows than when the run was launched")
     return PreaggregatedFeatures(opened.rows, host)
+
+
+def _named(artefacts: Sequence[Artefact], name: str) -> Artefact | None:
+    return next((each for each in artefacts if each.name == name), None)
 
 
 def open_graph(artefacts: Sequence[Artefact]) -> Graph:

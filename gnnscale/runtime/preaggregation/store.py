@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.json_file import parse_json
+from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npy import map_npy
-from gnnscale.dataset.formats.plain import file_bytes, read_file
+from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.errors import shown
 from gnnscale.files import write_atomically
 from gnnscale.graph import Graph, GraphError
@@ -138,14 +138,7 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
 def _read_meta(path: Path) -> _Said:
     file = path / JSON_FILE
     again = f"remove {path}, and it is made again"
-    if file_bytes(file) > _MAX_JSON_BYTES:
-        raise GraphError(f"{file}: more than {_MAX_JSON_BYTES >> 20} MiB; {again}")
-    entries = parse_json(read_file(file), source=file)
-    if entries.get("format_version") != FORMAT_VERSION:
-        raise GraphError(
-            f"{file}: format version {shown(entries.get('format_version'))}, "
-            f"this release reads {FORMAT_VERSION}; {again}"
-        )
+    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=again)
     try:
         return record_from(_Said, entries, where="entry")
     except (ValueError, RecursionError) as error:
