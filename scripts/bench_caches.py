@@ -40,7 +40,7 @@ def main() -> None:
     arguments.add_argument("--store", nargs="*", type=Path, default=[], help="graph stores")
     arguments.add_argument("--machines", nargs="*", choices=MACHINES, default=list(MACHINES))
     arguments.add_argument("--devices", type=int, default=8, help="GPUs")
-    arguments.add_argument("--epochs", type=int, default=1, help="epochs of a run")
+    arguments.add_argument("--epochs", type=int, help="epochs of a run")
     arguments.add_argument("--ratios", nargs="*", type=float, help="rows of a cache, of all rows")
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--rounds", type=int, default=5, help="of what is timed")

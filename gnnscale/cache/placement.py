@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.cache_plan import CacheTraffic, DeviceCache
+from gnnscale.cache.hotness.expected import ExpectedReads
 from gnnscale.cache.hotness.presampled import Presampled
-from gnnscale.cache.hotness.slices import sum_at
 from gnnscale.cache.task import CacheDevice, CacheTask
 
 __all__ = ["deal", "feature_cache", "hottest_rows", "predict_traffic", "share_out"]
@@ -90,39 +90,44 @@ def predict_traffic(
     task: CacheTask,
     caches: Sequence[DeviceCache],
     cliques: Sequence[Sequence[int]],
-    counted: Presampled,
+    reads: Presampled | ExpectedReads,
 ) -> tuple[CacheTraffic, ...]:
-    """Return what each device would read where, of the batches that were counted."""
+    """Return where each device finds what it reads."""
     found = []
     for cache in caches:
         clique = next(each for each in cliques if cache.device in each)
         members = {each.device: each for each in caches if each.device in clique}
-        reads, device = counted.of(cache.device), task.device_at[cache.device]
-        at_rows = _by_place(task, reads.rows, {k: v.features for k, v in members.items()})
-        at_lists, sampling = [0] * (task.num_devices + 1), 0.0
+        position, device = cache.device, task.device_at[cache.device]
+        rows = _by_place(
+            task,
+            {each: reads.rows_at(position, kept.features) for each, kept in members.items()},
+            reads.num_rows(position),
+        )
+        lists, sampling = [0] * (task.num_devices + 1), 0.0
         if device.samples:
-            at_lists = _by_place(task, reads.edges, {k: v.topology for k, v in members.items()})
+            lists = _by_place(
+                task,
+                {each: reads.edges_at(position, kept.topology) for each, kept in members.items()},
+                reads.num_edges(position),
+            )
             # The offsets of a list are read once a visit; H_T counts the edges alone.
-            at_host = at_lists[-1] / reads.num_edges if reads.num_edges else 1
-            sampling = counted.transactions_of(cache.device) * at_host
-        rows = at_rows[-1] * device.row_transactions(task.row_bytes)
+            at_host = lists[-1] / sum(lists) if sum(lists) else 1
+            sampling = reads.transactions_of(position) * at_host
         found.append(
             CacheTraffic(
-                rows=tuple(at_rows),
-                lists=tuple(at_lists),
-                transactions=round(rows + sampling),
-                link_bytes=at_rows[-1] * task.row_bytes,
+                rows=tuple(rows),
+                lists=tuple(lists),
+                transactions=round(rows[-1] * device.row_transactions(task.row_bytes) + sampling),
+                link_bytes=rows[-1] * task.row_bytes,
             )
         )
     return tuple(found)
 
 
-def _by_place(
-    task: CacheTask, counts: NDArray[np.int32], kept: dict[int, NDArray[Any]]
-) -> list[int]:
-    """Add up ``counts`` of the vertices that each device of a clique keeps, and of all others."""
+def _by_place(task: CacheTask, kept: Mapping[int, float], total: int) -> list[int]:
+    """Return reads in whole numbers by the device that keeps what is read, last at the host."""
     at = [0] * (task.num_devices + 1)
-    for device, vertices in kept.items():
-        at[device] = sum_at(counts, vertices)
-    at[-1] = int(counts.sum(dtype=np.int64)) - sum(at)
+    for device, reads in kept.items():
+        at[device] = round(reads)
+    at[-1] = max(total - sum(at), 0)
     return at

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache.draws import Draws
+from gnnscale.cache.hotness.expected import ExpectedReads, expect_reads
 from gnnscale.cache.hotness.out_degree import out_degree
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.cache.hotness.slices import slices
@@ -90,6 +91,7 @@ class CacheTask:
         num_epochs: epochs of the run.
         batch_size: seeds of a mini-batch, over all devices.
         fanouts: neighbours a vertex, from the seeds outwards; None for another kind of sampling.
+        replace: whether neighbours are drawn with replacement.
         aggregated_row_bytes: bytes of a row that the host aggregated; None where the model does
             not allow it.
         seed: the run's seed.
@@ -105,6 +107,7 @@ class CacheTask:
     num_epochs: int
     batch_size: int
     fanouts: tuple[int, ...] | None
+    replace: bool = False
     aggregated_row_bytes: int | None
     seed: int
     num_threads: int
@@ -152,9 +155,14 @@ class CacheTask:
     def presampled(self) -> Presampled:
         """What an epoch of sampling reads (GNNLab; Legion, section 4.2, S1), drawn when asked for.
 
-        The epoch comes after the last of the run, so that the hotness is an estimate of it.
+        It is the run's first one: as good an estimate of the others as any, and exact for itself.
         """
-        return self._counted("pre-sampling", range(self.num_epochs, self.num_epochs + 1))
+        return self._counted("pre-sampling", range(1))
+
+    @cached_property
+    def expected(self) -> ExpectedReads:
+        """What an epoch of the run reads on average, estimated when asked for."""
+        return expect_reads(self)
 
     @cached_property
     def counted_run(self) -> Presampled:

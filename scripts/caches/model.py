@@ -21,7 +21,9 @@ MAX_ERROR, MAX_EXCESS = 0.05, 0.01
 
 @dataclass(kw_only=True)
 class Counted:
-    """What the run's first epoch reads: of each device rows, edges and visits by vertex."""
+    """What the epochs of a run read: of each device rows, edges and visits by vertex."""
+
+    num_epochs: int
 
     rows: dict[int, Any]
     edges: dict[int, Any]
@@ -29,12 +31,12 @@ class Counted:
 
     @classmethod
     def of(cls, run: CacheTask) -> Counted:
-        """Draw the epoch, and count."""
+        """Draw the run, and count."""
         empty = [
             {each.position: np.zeros(run.graph.num_vertices, np.int32) for each in run.devices}
             for _ in range(3)
         ]
-        found = cls(rows=empty[0], edges=empty[1], visits=empty[2])
+        found = cls(num_epochs=run.num_epochs, rows=empty[0], edges=empty[1], visits=empty[2])
 
         def count(draw: Draw) -> None:
             batch, device = draw.batch, draw.device
@@ -44,12 +46,13 @@ class Counted:
                 ops.count_reads(block.indptr, vertices, found.edges[device], num_threads=1)
                 ops.count_uses(vertices, found.visits[device], num_threads=1)
 
-        for _ in run.draws.epoch(0, visit=count):
-            pass
+        for epoch in range(run.num_epochs):
+            for _ in run.draws.epoch(epoch, visit=count):
+                pass
         return found
 
-    def transactions(self, task: CacheTask, made: CachePlan) -> tuple[int, int]:
-        """Return the transactions of sampling and of rows with the caches of a plan."""
+    def transactions(self, task: CacheTask, made: CachePlan) -> float:
+        """Return the transactions of an epoch with the caches of a plan."""
         of_lists = of_rows = 0
         for device in task.devices:
             clique = [made.of(each) for each in made.clique_of(device.position)]
@@ -58,7 +61,7 @@ class Counted:
             of_lists += missed(self.visits[device.position], lists)
             rows = missed(self.rows[device.position], [each.features for each in clique])
             of_rows += rows * int(device.row_transactions(task.row_bytes))
-        return of_lists, of_rows
+        return (of_lists + of_rows) / self.num_epochs
 
 
 def missed(counts: Any, kept: list[Any]) -> int:
@@ -68,7 +71,7 @@ def missed(counts: Any, kept: list[Any]) -> int:
 
 
 def model(options: argparse.Namespace) -> dict[str, Any]:
-    """Predict, count and compare; every plan is made by pre-sampling alone."""
+    """Predict, count and compare; a plan knows the first epoch of three, and no other."""
     found, failed = [], []
     machine = options.machines[0]
     for graph in graphs(options.store):
@@ -77,6 +80,7 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
                 *(graph, "hierarchical"),
                 machine=machine,
                 num_devices=options.devices,
+                num_epochs=options.epochs or 3,
                 num_threads=options.threads,
             )
         )
@@ -102,12 +106,12 @@ def measured(task: CacheTask, counted: Counted) -> dict[str, Any]:
     counts, predicted = {}, {}
     for step in FINE:
         made = policy("legion", alpha=step / 100).plan(task)
-        counts[step] = sum(counted.transactions(task, made))
+        counts[step] = counted.transactions(task, made)
         predicted[step] = made.curve[step].n_total
     errors = {step: predicted[step] / counts[step] - 1 for step in COARSE if counts[step]}
     best = min(FINE, key=lambda step: counts[step])
     chosen = policy("legion").plan(task)
-    picked = sum(counted.transactions(task, chosen))
+    picked = counted.transactions(task, chosen)
     return {
         "mean_error": statistics.fmean(map(abs, errors.values())),
         "max_error": max(map(abs, errors.values())),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gnnscale.cache import CacheDevice, CacheTask, Draws
+from gnnscale.cache.hotness.expected import ExpectedReads
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
@@ -112,7 +113,12 @@ def reading() -> Callable[..., CacheTask]:
             for device, (rows, edges) in zip(task.device_at, counts, strict=True)
         }
         changed = replace(task)
-        changed.__dict__["presampled"] = Presampled(reads=reads, num_epochs=1)
+        first = Presampled(reads=reads, num_epochs=1)
+        changed.__dict__["presampled"] = first
+        # All epochs are like the first.
+        changed.__dict__["expected"] = ExpectedReads(
+            first=first, rows={}, edges={}, num_epochs=task.num_epochs
+        )
         return changed
 
     return make

@@ -68,11 +68,11 @@ def test_the_first_batches_tell_sizes(
     assert task.max_batch_rows == max(len(each.batch.input_vertices) for each in first)
 
 
-def test_an_estimate_is_of_an_epoch_that_the_run_does_not_have(
+def test_the_first_epoch_is_an_estimate_of_all(
     random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
 ) -> None:
     task = make_task(random_graph(), [None, 0, 0], batch_size=60, num_epochs=3)
-    for found, epochs in ((task.presampled, [3]), (task.counted_run, [0, 1, 2])):
+    for found, epochs in ((task.presampled, [0]), (task.counted_run, [0, 1, 2])):
         expected = presample(task.draws, epochs, devices=[1, 2])
         assert found.num_epochs == len(epochs)
         assert list(found.reads) == [1, 2]
@@ -81,6 +81,9 @@ def test_an_estimate_is_of_an_epoch_that_the_run_does_not_have(
             assert np.array_equal(found.edges_of(device), expected.edges_of(device))
     assert task.presampled is task.presampled
     assert task.counted_run is task.counted_run
+    assert task.expected is task.expected
+    assert task.expected.first is task.presampled
+    assert task.expected.num_epochs == 3
 
 
 def test_no_vertices_have_the_type_of_vertices(graph_of: Callable[..., Graph]) -> None:

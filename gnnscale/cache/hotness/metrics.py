@@ -12,19 +12,16 @@ from gnnscale.cache.hotness.degree_ratio import degree_ratio
 from gnnscale.cache.hotness.inclusion import inclusion_probability
 from gnnscale.cache.hotness.pagerank import pagerank
 from gnnscale.cache.hotness.random import uniform
+from gnnscale.cache.hotness.training import train_vertices
 from gnnscale.config import ConfigError
 from gnnscale.partition import UNREACHED
-from gnnscale.sampler.seed_order import labelled_vertices
 
 if TYPE_CHECKING:
     from gnnscale.cache.task import CacheTask
 
-__all__ = ["EXACT", "METRICS", "measure", "smoothed"]
+__all__ = ["EXACT", "METRICS", "measure"]
 
 EXACT = "exact"
-
-#: Of what is to be expected, beside what was counted.
-_WEIGHT = 4
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
@@ -67,6 +64,7 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
             seeds,
             task.fanouts,
             batch_size=min(len(seeds), -(-task.batch_size // task.num_devices)),
+            replace=task.replace,
             num_threads=task.num_threads,
         )
     return total.astype(np.float32)
@@ -76,47 +74,16 @@ def _presampled(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return task.presampled.sum_rows(devices)
 
 
+def _expected(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return task.expected.sum_rows(devices)
+
+
 def _exact(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return task.counted_run.sum_rows(devices)
 
 
 def _random(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return uniform(task.graph.num_vertices, task.seed)
-
-
-def smoothed(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    """Return pre-sampled hotness, with what chance gave an epoch evened out.
-
-    A vertex that few batches read may be hot or lucky. So to the batches that read it comes
-    ``_WEIGHT`` times the number to be expected, by the probability that a batch has the vertex.
-    Samplers for which that is not worked out leave the counts as they are.
-    """
-    counts = task.presampled.sum_rows(devices)
-    if task.fanouts is None:
-        return counts
-    seeds = np.unique(np.concatenate([train_vertices(task, device) for device in devices]))
-    expected = inclusion_probability(
-        task.graph,
-        seeds,
-        task.fanouts,
-        batch_size=min(len(seeds), -(-task.batch_size // task.num_devices)),
-        num_threads=task.num_threads,
-    )
-    expected *= _WEIGHT * sum(task.presampled.of(device).num_batches for device in devices)
-    expected += counts
-    return expected
-
-
-def train_vertices(task: CacheTask, device: int) -> NDArray[Any]:
-    """Return the training vertices of a device; those of all where it may train any of them.
-
-    A device whose part has none helps the others (HitGNN, Algorithm 3).
-    """
-    train_idx = labelled_vertices(task.graph, "train")
-    if task.parts is None or task.parts.owner is None:
-        return train_idx
-    own = task.parts.train_vertices(train_idx)[device]
-    return own if len(own) else train_idx
 
 
 def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> NDArray[Any]:
@@ -133,6 +100,7 @@ _METRICS: dict[str, Callable[[Any, Sequence[int]], NDArray[Any]]] = {
     "pagerank": _pagerank,
     "inclusion": _inclusion,
     "presampled": _presampled,
+    "expected": _expected,
     EXACT: _exact,
     "random": _random,
 }

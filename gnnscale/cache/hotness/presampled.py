@@ -11,9 +11,25 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.draws import Draw, Draws
+from gnnscale.cache.hotness.credibility import every_so_many
+from gnnscale.cache.hotness.slices import sum_at
 from gnnscale.config import MAX_COUNT
 
-__all__ = ["Presampled", "presample"]
+__all__ = ["Presampled", "add_counts", "presample"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfReads:
+    """What about the first half of the batches reads, of the vertices of ``every_so_many``.
+
+    Attributes:
+        rows, edges: int32, as in ``DeviceReads``.
+        num_batches: batches that are counted.
+    """
+
+    rows: NDArray[np.int32]
+    edges: NDArray[np.int32]
+    num_batches: int
 
 
 @dataclass(kw_only=True)
@@ -26,8 +42,10 @@ class DeviceReads:
         num_visits: lists that were read.
         num_edges: edges that were traversed.
         num_batches: batches.
+        num_seeds: seeds of these.
         num_aggregated: destinations of first layers, |V^1|, of all batches.
         first_block_bytes: bytes of the first blocks' offsets and indices, of all batches.
+        half: what about half of the batches reads; None where that was not counted.
     """
 
     rows: NDArray[np.int32]
@@ -35,8 +53,17 @@ class DeviceReads:
     num_visits: int = 0
     num_edges: int = 0
     num_batches: int = 0
+    num_seeds: int = 0
     num_aggregated: int = 0
     first_block_bytes: int = 0
+    half: HalfReads | None = None
+
+    def keep_half(self) -> None:
+        """Remember what the batches up to now read."""
+        some = every_so_many(len(self.rows))
+        self.half = HalfReads(
+            rows=self.rows[some].copy(), edges=self.edges[some].copy(), num_batches=self.num_batches
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +92,27 @@ class Presampled:
 
     def sum_rows(self, devices: Sequence[int]) -> NDArray[np.int32]:
         """Return A_F: the sum of H_F over ``devices``."""
-        return _sum([self.rows_of(each) for each in devices])
+        return add_counts([self.rows_of(each) for each in devices])
 
     def sum_edges(self, devices: Sequence[int]) -> NDArray[np.int32]:
         """Return A_T: the sum of H_T over ``devices``."""
-        return _sum([self.edges_of(each) for each in devices])
+        return add_counts([self.edges_of(each) for each in devices])
+
+    def rows_at(self, device: int, vertices: NDArray[Any]) -> int:
+        """Return how many rows of ``vertices`` the device reads."""
+        return int(sum_at(self.rows_of(device), vertices))
+
+    def edges_at(self, device: int, vertices: NDArray[Any]) -> int:
+        """Return how many edges the device traverses from the lists of ``vertices``."""
+        return int(sum_at(self.edges_of(device), vertices))
+
+    def num_rows(self, device: int) -> int:
+        """Return how many rows the device reads."""
+        return int(self.rows_of(device).sum(dtype=np.int64))
+
+    def num_edges(self, device: int) -> int:
+        """Return how many edges the device traverses."""
+        return int(self.edges_of(device).sum(dtype=np.int64))
 
     def transactions_of(self, device: int) -> int:
         """Return N_TSUM of a device: a transaction for every edge, and for every list's offsets."""
@@ -77,7 +120,7 @@ class Presampled:
         return reads.num_edges + reads.num_visits
 
 
-def _sum(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+def add_counts(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     """Add up counts, which stay at 2^31 - 1 as each of them does."""
     if len(rows) == 1:
         return rows[0]
@@ -115,13 +158,19 @@ def presample(
     waiting = {device: _Uncounted() for device in found}
     for epoch in epochs:
         num_epochs += 1
+        middle = epoch * draws.steps_per_epoch + draws.steps_per_epoch // 2
         for draw in draws.epoch(epoch, devices=found):
             drawn(1)
+            if draw.step >= middle and found[draw.device].half is None:
+                waiting[draw.device].count(found[draw.device])
+                found[draw.device].keep_half()
             _add_sizes(found[draw.device], draw)
             if waiting[draw.device].add(draw) >= num_vertices:
                 waiting[draw.device].count(found[draw.device])
     for device, reads in found.items():
         waiting[device].count(reads)
+        if reads.half is None:  # it had no batch in the second half
+            reads.keep_half()
     return Presampled(reads=found, num_epochs=num_epochs)
 
 
@@ -158,6 +207,7 @@ def _add_sizes(reads: DeviceReads, draw: Draw) -> None:
     """Add a batch's sizes; by one thread, unlike the counts."""
     blocks = draw.batch.blocks
     reads.num_batches += 1
+    reads.num_seeds += len(draw.seeds)
     reads.num_edges += draw.batch.num_edges
     reads.num_visits += sum(block.num_dst for block in blocks)
     reads.num_aggregated += blocks[0].num_dst

@@ -27,17 +27,24 @@ def taken(values: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def sum_at(values: NDArray[Any], at: NDArray[Any]) -> int:
-    """Return the sum of ``values[at]``, integers."""
-    return sum(int(values[at[part]].sum(dtype=np.int64)) for part in slices(len(at)))
+def sum_at(values: NDArray[Any], at: NDArray[Any]) -> Any:
+    """Return the sum of ``values[at]``: exact for integers, in 64 bits for others."""
+    return sum(values[at[part]].sum(dtype=_wide(values.dtype)).item() for part in slices(len(at)))
 
 
-def prefix_sums(num_values: int, values: Callable[[slice], NDArray[Any]]) -> NDArray[np.int64]:
+def prefix_sums(
+    num_values: int, values: Callable[[slice], NDArray[Any]], dtype: Any = np.int64
+) -> NDArray[Any]:
     """Return ``[num_values + 1]`` sums of the first 0, 1, ... of ``values``, asked for by slice."""
-    sums = np.empty(num_values + 1, np.int64)
+    sums = np.empty(num_values + 1, _wide(np.dtype(dtype)))
     sums[0] = 0
     for part in slices(num_values):
         found = sums[part.start + 1 : part.stop + 1]
         np.cumsum(values(part), out=found)
         found += sums[part.start]
     return sums
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that sums of ``dtype`` have."""
+    return np.dtype(np.int64 if np.issubdtype(dtype, np.integer) else np.float64)

@@ -22,10 +22,10 @@ class CliqueCost:
     Attributes:
         budget_bytes: B, memory of all caches of the clique.
         list_bytes: ``[m + 1]`` int64, bytes of the first lists of Q_T; begins with 0.
-        list_hotness: ``[m + 1]`` int64, edges traversed from these: sums of a_T.
+        list_hotness: ``[m + 1]`` int64 or float64, edges traversed from these: sums of a_T.
         total_list_hotness: the sum over all vertices.
         row_bytes: bytes of a feature row, D·s of eq. 6.
-        row_hotness: ``[n + 1]`` int64, reads of the first rows of Q_F: sums of a_F.
+        row_hotness: ``[n + 1]`` int64 or float64, reads of the first rows of Q_F: sums of a_F.
         total_row_hotness: the sum over all vertices.
         n_tsum: N_TSUM, transactions of sampling without a cache.
         row_transactions: ⌈D·s / CLS⌉ of eq. 8.
@@ -35,11 +35,11 @@ class CliqueCost:
 
     budget_bytes: int
     list_bytes: NDArray[np.int64]
-    list_hotness: NDArray[np.int64]
-    total_list_hotness: int
+    list_hotness: NDArray[Any]
+    total_list_hotness: float
     row_bytes: int
-    row_hotness: NDArray[np.int64]
-    total_row_hotness: int
+    row_hotness: NDArray[Any]
+    total_row_hotness: float
     n_tsum: float
     row_transactions: float
     list_price: float

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.hotness.metrics import smoothed
+from gnnscale.cache.hotness.expected import ExpectedReads
+from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.hotness.slices import taken
 from gnnscale.cache.placement import share_out, split_by_owner
 from gnnscale.cache.task import BYTES_PER_LIST, CacheTask, no_vertices
@@ -26,18 +27,17 @@ class Candidates:
         lists: ``[m]`` Q_T, vertices in descending order of edges traversed from them, A_T.
         list_hotness: ``[m]`` A_T of these.
         total_list_hotness: the sum of A_T over all vertices.
-        rows: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F, or of
-            these smoothed.
+        rows: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F.
         row_hotness: ``[n]`` A_F of these.
         total_row_hotness: the sum of A_F over all vertices.
     """
 
     lists: NDArray[Any]
-    list_hotness: NDArray[np.int32]
-    total_list_hotness: int
+    list_hotness: NDArray[Any]
+    total_list_hotness: float
     rows: NDArray[Any]
-    row_hotness: NDArray[np.int32]
-    total_row_hotness: int
+    row_hotness: NDArray[Any]
+    total_row_hotness: float
 
     def share_lists(
         self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: NDArray[np.int64]
@@ -53,7 +53,7 @@ class Candidates:
         order = self.lists[:num_lists]
         owner = ops.share_out(
             order,
-            [_edges_read(task, [each]) for each in clique],
+            [_edges_read(task, [each], task.presampled) for each in clique],
             capacities=rooms,
             bytes_per_vertex=BYTES_PER_LIST,
             offsets=task.graph.indptr,
@@ -75,15 +75,19 @@ class Candidates:
         )
 
 
-def _edges_read(task: CacheTask, devices: Sequence[int]) -> NDArray[np.int32]:
+def _edges_read(
+    task: CacheTask, devices: Sequence[int], reads: Presampled | ExpectedReads
+) -> NDArray[Any]:
     """Return A_T of ``devices``; one for which the host samples reads no list over its link."""
     samplers = [each for each in devices if task.device_at[each].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
-    return task.presampled.sum_edges(samplers)
+    return reads.sum_edges(samplers)
 
 
-def candidates(task: CacheTask, clique: Sequence[int], *, smooth_rows: bool = False) -> Candidates:
+def candidates(
+    task: CacheTask, clique: Sequence[int], reads: Presampled | ExpectedReads
+) -> Candidates:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
     Lists count as far as they are read over a link, by devices that sample. Equally hot vertices
@@ -92,11 +96,11 @@ def candidates(task: CacheTask, clique: Sequence[int], *, smooth_rows: bool = Fa
     Args:
         task: what is planned for.
         clique: positions of the devices.
-        smooth_rows: whether rows are sorted by smoothed hotness.
+        reads: what an epoch reads, H_T and H_F.
     """
     members = [task.device_at[each] for each in clique]
     budget = sum(member.budget_bytes for member in members)
-    edges = _edges_read(task, clique)
+    edges = _edges_read(task, clique, reads)
     lists = no_vertices(task.graph)
     if edges.any():
         lists = ops.hottest(
@@ -108,9 +112,9 @@ def candidates(task: CacheTask, clique: Sequence[int], *, smooth_rows: bool = Fa
             bytes_per_entry=task.graph.indices.itemsize,
             num_threads=task.num_threads,
         )
-    rows_hotness = task.presampled.sum_rows(clique)
+    rows_hotness = reads.sum_rows(clique)
     rows = ops.hottest(
-        smoothed(task, clique) if smooth_rows else rows_hotness,
+        rows_hotness,
         task.out_degrees,
         capacity=budget,
         bytes_per_vertex=task.row_bytes,
@@ -119,8 +123,8 @@ def candidates(task: CacheTask, clique: Sequence[int], *, smooth_rows: bool = Fa
     return Candidates(
         lists=lists,
         list_hotness=taken(edges, lists),
-        total_list_hotness=int(edges.sum(dtype=np.int64)),
+        total_list_hotness=edges.sum(dtype=np.float64).item(),
         rows=rows,
         row_hotness=taken(rows_hotness, rows),
-        total_row_hotness=int(rows_hotness.sum(dtype=np.int64)),
+        total_row_hotness=rows_hotness.sum(dtype=np.float64).item(),
     )

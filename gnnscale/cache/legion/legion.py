@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnnscale.cache.cache_plan import CachePlan, CurvePoint, DeviceCache
 from gnnscale.cache.hotness.slices import prefix_sums
@@ -15,9 +17,11 @@ from gnnscale.cache.legion.search import best_num_lists, curve
 from gnnscale.cache.placement import feature_cache, predict_traffic
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheTask
-from gnnscale.config import check_range
+from gnnscale.config import check_choice, check_range
 
 __all__ = ["Legion"]
+
+_HOTNESS = ("expected", "presampled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +34,16 @@ class Legion(CachePlannerConfig):
 
     Attributes:
         alpha: the part of the memory that adjacency lists get; None for the best.
-        smooth: whether rows are chosen by counts of pre-sampling that are evened out by what is to
-            be expected of the graph; the paper chooses them by the counts.
+        hotness: ``expected``, what the run's epochs are expected to read; or ``presampled``, what
+            one epoch did, as in the paper.
     """
 
     alpha: float | None = None
-    smooth: bool = False
+    hotness: str = "expected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice("cache_planner.hotness", self.hotness, _HOTNESS)
         if self.alpha is not None:
             check_range("cache_planner.alpha", self.alpha, 0, 1)
 
@@ -61,12 +66,14 @@ class Legion(CachePlannerConfig):
             cliques=task.cliques,
             devices=tuple(caches),
             alphas=tuple(each.alpha for each in planned),
-            predicted=predict_traffic(task, caches, task.cliques, task.presampled),
+            predicted=predict_traffic(task, caches, task.cliques, task.expected),
+            exact=task.num_epochs == 1,
             curve=_added([each.curve for each in planned]),
         )
 
     def _plan_clique(self, task: CacheTask, clique: Sequence[int]) -> _Planned:
-        found = candidates(task, clique, smooth_rows=self.smooth)
+        reads = task.expected if self.hotness == "expected" else task.presampled
+        found = candidates(task, clique, reads)
         cost = clique_cost(task, clique, found)
         if self.alpha is None:
             num_lists = best_num_lists(cost)
@@ -95,16 +102,20 @@ def clique_cost(task: CacheTask, clique: Sequence[int], found: Candidates) -> Cl
         list_bytes=prefix_sums(
             len(found.lists), lambda part: task.sizes_of_lists(found.lists[part])
         ),
-        list_hotness=prefix_sums(len(found.lists), lambda part: found.list_hotness[part]),
+        list_hotness=_sums(found.list_hotness),
         total_list_hotness=found.total_list_hotness,
         row_bytes=task.row_bytes,
-        row_hotness=prefix_sums(len(found.rows), lambda part: found.row_hotness[part]),
+        row_hotness=_sums(found.row_hotness),
         total_row_hotness=found.total_row_hotness,
         n_tsum=sum(task.presampled.transactions_of(m.position) for m in members if m.samples),
         row_transactions=first.row_transactions(task.row_bytes),
         list_price=first.list_price,
         row_price=first.row_price(task.row_bytes),
     )
+
+
+def _sums(hotness: NDArray[Any]) -> NDArray[Any]:
+    return prefix_sums(len(hotness), lambda part: hotness[part], hotness.dtype)
 
 
 def _fill(

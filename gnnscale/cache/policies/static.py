@@ -72,15 +72,15 @@ class StaticCache(CachePlannerConfig):
         cliques = task.cliques if self.shared else tuple((each,) for each in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
         caches.sort(key=lambda cache: cache.device)
-        counted = task.counted_run if exact else task.presampled
+        reads = task.counted_run if exact else task.expected
         return CachePlan(
             planner=self.policy,
             cliques=cliques,
             devices=tuple(caches),
             alphas=(None,) * len(cliques),
-            predicted=predict_traffic(task, caches, cliques, counted),
-            num_epochs=counted.num_epochs,
-            exact=exact,
+            predicted=predict_traffic(task, caches, cliques, reads),
+            num_epochs=task.num_epochs if exact else 1,
+            exact=exact or task.num_epochs == 1,
         )
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:

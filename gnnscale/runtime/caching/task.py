@@ -103,6 +103,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         num_epochs=config.epochs,
         batch_size=config.batch_size,
         fanouts=_fanouts(config),
+        replace=bool(getattr(config.sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
         num_threads=config.num_threads,

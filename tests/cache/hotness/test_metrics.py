@@ -16,8 +16,8 @@ from gnnscale.cache.hotness import (
     presample,
     uniform,
 )
-from gnnscale.cache.hotness.metrics import METRICS, measure, smoothed, train_vertices
-from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
+from gnnscale.cache.hotness.metrics import METRICS, measure
+from gnnscale.cache.hotness.training import train_vertices
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import UNREACHED, Parts
@@ -68,12 +68,14 @@ def test_inclusion_needs_fanouts(parted: CacheTask) -> None:
 
 
 def test_reads_are_added_up(parted: CacheTask) -> None:
-    estimate = presample(parted.draws, [2], devices=[0, 1])  # the epoch after the run's two
+    first = presample(parted.draws, [0], devices=[0, 1])
     run = presample(parted.draws, [0, 1], devices=[0, 1])
     for devices in ([0], [1], [0, 1]):
-        assert np.array_equal(measure("presampled", parted, devices), estimate.sum_rows(devices))
+        assert np.array_equal(measure("presampled", parted, devices), first.sum_rows(devices))
+        expected = parted.expected.sum_rows(devices)
+        assert np.array_equal(measure("expected", parted, devices), expected)
         assert np.array_equal(measure("exact", parted, devices), run.sum_rows(devices))
-    assert not np.array_equal(run.sum_rows([0]), estimate.sum_rows([0]))
+    assert not np.array_equal(run.sum_rows([0]), first.sum_rows([0]))
 
 
 def test_what_parts_do_not_have_is_cold(
@@ -92,14 +94,6 @@ def test_what_parts_do_not_have_is_cold(
     assert measure("degree_ratio", task, [1]).tolist() == [0, 0, 2, 2]
 
 
-def test_who_trains_what(parted: CacheTask) -> None:
-    assert np.array_equal(train_vertices(parted, 0), np.arange(0, 100, 3))
-    everywhere = Parts(num_parts=2, owner=None)
-    for parts in (None, everywhere):
-        found = train_vertices(replace(parted, parts=parts), 1)
-        assert np.array_equal(found, parted.graph.train_idx)
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_a_part_without_training_vertices_helps_the_others(
     graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask], name: str
@@ -110,24 +104,3 @@ def test_a_part_without_training_vertices_helps_the_others(
     assert train_vertices(task, 1).tolist() == [0, 2]
     assert measure(name, task, [1]).shape == (4,)
     assert measure(name, task, [1]).any()
-
-
-def test_chance_is_evened_out_by_what_is_to_be_expected(
-    graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
-    # Of two training vertices one is the seed: 0, which reads 1 and 3, or 3, which reads nothing.
-    graph = graph_of([[1, 3], [], [], []], train=[0, 3])
-    counts = np.array([3, 1, 2, 5], np.int32)
-    reads = DeviceReads(rows=counts, edges=np.zeros(4, np.int32), num_batches=10)
-
-    def task_of(fanouts: tuple[int, ...] | None) -> CacheTask:
-        task = replace(make_task(graph, [64], batch_size=1, fanouts=(-1,)), fanouts=fanouts)
-        task.__dict__["presampled"] = Presampled(reads={0: reads}, num_epochs=1)
-        return task
-
-    # 3 is taken to be missed by the seed and by 0 independently.
-    expected = inclusion_probability(graph, np.array([0, 3]), (-1,), batch_size=1, num_threads=1)
-    assert expected.tolist() == pytest.approx([0.5, 0.5, 0, 0.75])
-    assert smoothed(task_of((-1,)), [0]).tolist() == pytest.approx([23, 21, 2, 35])
-    # For samplers of another kind nothing is worked out.
-    assert smoothed(task_of(None), [0]).tolist() == counts.tolist()

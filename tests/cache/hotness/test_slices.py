@@ -34,3 +34,11 @@ def test_values_are_those_of_whole_arrays(numbers: list[int], data: st.DataObjec
     assert sum_at(values, at) == sum(numbers[place] for place in at)
     sums = prefix_sums(len(values), lambda part: values[part])
     assert sums.tolist() == [sum(numbers[:count]) for count in range(len(numbers) + 1)]
+
+
+def test_sums_of_others_than_integers_have_64_bits() -> None:
+    values = np.array([2**24, 1, 1, 1, 0.5], np.float32)
+    assert sum_at(values, np.arange(5)) == 2**24 + 3.5
+    assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0
+    sums = prefix_sums(5, lambda part: values[part], values.dtype)
+    assert sums.tolist() == [0, 2**24, 2**24 + 1, 2**24 + 2, 2**24 + 3, 2**24 + 3.5]

@@ -26,13 +26,13 @@ def two(graph_of: Callable[..., Graph], make_task: Make, reading: Make) -> Cache
 
 
 def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
-    found = candidates(two, [0, 1])
+    found = candidates(two, [0, 1], two.presampled)
     assert found.rows.tolist() == [0, 2, 3, 1]  # 10, 8, 6, 3
     assert found.row_hotness.tolist() == [10, 8, 6, 3]
     assert found.lists.tolist() == [3, 0, 1, 2]  # 11, 10, 3, 0
     assert found.list_hotness.tolist() == [11, 10, 3, 0]
     assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
-    alone = candidates(two, [1])
+    alone = candidates(two, [1], two.presampled)
     assert alone.rows.tolist() == [3, 0, 1, 2]
     assert (alone.total_row_hotness, alone.total_list_hotness) == (14, 8)
 
@@ -41,7 +41,8 @@ def test_equally_hot_ones_come_by_out_degree(
     graph_of: Callable[..., Graph], make_task: Make, reading: Make
 ) -> None:
     task = make_task(graph_of(LISTS), [200])  # out-degrees are 1, 2, 3 and 0
-    found = candidates(reading(task, ([1, 1, 1, 1], [2, 2, 2, 2])), [0])
+    task = reading(task, ([1, 1, 1, 1], [2, 2, 2, 2]))
+    found = candidates(task, [0], task.presampled)
     assert found.rows.tolist() == found.lists.tolist() == [2, 1, 0, 3]
 
 
@@ -49,7 +50,7 @@ def test_totals_are_of_all_vertices(two: CacheTask) -> None:
     small = replace(two.devices[0], budget_bytes=8), replace(two.devices[1], budget_bytes=0)
     task = replace(two, devices=small)
     task.__dict__["presampled"] = two.presampled
-    found = candidates(task, [0, 1])
+    found = candidates(task, [0, 1], task.presampled)
     assert found.rows.tolist() == [0]
     assert found.lists.tolist() == [3]  # it does not fit, which the cost model sees
     assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
@@ -57,7 +58,7 @@ def test_totals_are_of_all_vertices(two: CacheTask) -> None:
 
 def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:
     """With room for everything it is the paper's Algorithm 1."""
-    found, rooms = candidates(two, [0, 1]), np.array([200, 200])
+    found, rooms = candidates(two, [0, 1], two.presampled), np.array([200, 200])
     assert [each.tolist() for each in found.share_rows(two, [0, 1], rooms)] == [[0, 2], [3, 1]]
     # Nobody reads list 2: it goes to where most bytes are left.
     shared = found.share_lists(two, [0, 1], 4, rooms)
@@ -66,7 +67,7 @@ def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:
 
 
 def test_a_full_device_leaves_it_to_others(two: CacheTask) -> None:
-    found = candidates(two, [0, 1])
+    found = candidates(two, [0, 1], two.presampled)
     # Both read row 0 as often: it goes to where most bytes are left.
     shared = found.share_rows(two, [0, 1], np.array([8, 17]))
     assert [each.tolist() for each in shared] == [[2], [0, 3]]
@@ -80,13 +81,13 @@ def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     host = replace(two.devices[0], samples=False)
     task = replace(two, devices=(host, two.devices[1]))
     task.__dict__["presampled"] = two.presampled
-    found = candidates(task, [0, 1])
+    found = candidates(task, [0, 1], task.presampled)
     assert found.lists.tolist() == [0, 3, 2, 1]  # 6, 2, and by out-degree 0 and 0
     assert found.total_list_hotness == 8
     shared = found.share_lists(task, [0, 1], 2, np.array([40, 20]))
     assert [each.tolist() for each in shared] == [[3], [0]]
     assert found.rows.tolist() == [0, 2, 3, 1]
-    nobody = candidates(task, [0])
+    nobody = candidates(task, [0], task.presampled)
     assert (len(nobody.lists), nobody.total_list_hotness) == (0, 0)
 
 
@@ -96,7 +97,7 @@ def test_capacities_hold_and_nothing_is_kept_twice(
 ) -> None:
     task = data.draw(tasks())
     clique = data.draw(st.sampled_from(task.cliques))
-    found = candidates(task, clique)
+    found = candidates(task, clique, task.presampled)
     rooms = np.array([task.device_at[each].budget_bytes for each in clique], np.int64)
     rows = found.share_rows(task, clique, rooms)
     lists = found.share_lists(task, clique, len(found.lists), rooms)
@@ -124,7 +125,7 @@ def test_with_room_for_everything_it_is_algorithm_1(
     everything = tuple(replace(each, budget_bytes=10_000) for each in task.devices)
     task = replace(task, devices=everything)
     clique = data.draw(st.sampled_from(task.cliques))
-    found, rooms = candidates(task, clique), np.full(len(clique), 10_000)
+    found, rooms = candidates(task, clique, task.presampled), np.full(len(clique), 10_000)
     for kept, local in (
         (found.share_rows(task, clique, rooms), task.presampled.rows_of),
         (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.edges_of),

@@ -53,7 +53,7 @@ def link_price(task: CacheTask, plan: CachePlan) -> float:
 
 def test_the_model_of_a_clique(two: Callable[..., CacheTask]) -> None:
     task = two(60, 40, request_bytes=4, overhead_bytes=1)
-    cost = clique_cost(task, [0, 1], candidates(task, [0, 1]))
+    cost = clique_cost(task, [0, 1], candidates(task, [0, 1], task.presampled))
     assert cost.budget_bytes == 100
     assert cost.list_bytes.tolist() == [0, 20, 36, 48, 56]
     assert cost.list_hotness.tolist() == [0, 11, 21, 24, 24]
@@ -123,7 +123,10 @@ def test_where_the_host_samples_there_are_no_lists(two: Callable[..., CacheTask]
 def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None:
     task = two(40, 60, cliques=((0,), (1,)))
     plan = Legion().plan(task)
-    curves = [curve(clique_cost(task, each, candidates(task, each))) for each in ([0], [1])]
+    curves = [
+        curve(clique_cost(task, each, candidates(task, each, task.presampled)))
+        for each in ([0], [1])
+    ]
     for found, first, second in zip(plan.curve, *curves, strict=True):
         assert found.alpha == first.alpha
         assert found.n_t == first.n_t + second.n_t
@@ -151,12 +154,13 @@ def test_it_is_never_dearer_than_rows_alone(
     """Of one device, where the model is what the links carry, nor than any alpha of the grid."""
     task = data.draw(tasks(max_devices=1, max_budget=400))
     overhead = data.draw(st.sampled_from([0, 40]))
-    task = replace(task, devices=(replace(task.devices[0], overhead_bytes=overhead),))
+    device = replace(task.devices[0], overhead_bytes=overhead)
+    task = replace(task, devices=(device,), num_epochs=1)
     best = link_price(task, Legion().plan(task))
     for alpha in (0.0, data.draw(st.integers(0, 100)) / 100, 1.0):
         plan = Legion(alpha=alpha).plan(task)
         assert best <= link_price(task, plan) * (1 + 1e-12) + 1e-9
-        cost = clique_cost(task, [0], candidates(task, [0]))
+        cost = clique_cost(task, [0], candidates(task, [0], task.presampled))
         num_lists = len(plan.devices[0].topology)
         num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes[num_lists])
         assert link_price(task, plan) == pytest.approx(float(cost.price(num_lists, num_rows)))
