@@ -26,15 +26,24 @@ from gnnscale.report.page.bars import Bar, bar_chart
 
 __all__ = ["SweepReport", "collect", "over_seeds"]
 
-_COLUMNS = (
-    *("status", "epochs", "best_epoch", "valid_metric", "test_metric"),
-    *("epoch_time_s", "mteps", "speed_up"),
-    *("edge_cut_fraction", "replication_factor", "step_mb"),
-    *("feature_hit_rate", "topology_hit_rate", "link_mb"),
-)
-#: Columns that only sweeps over partitions, or over caches, show.
-_OF_PARTS = ("edge_cut_fraction", "replication_factor", "step_mb")
-_OF_CACHES = ("feature_hit_rate", "topology_hit_rate", "link_mb")
+#: Figures of a job, and the headings that the table has for them.
+_COLUMNS = {
+    **{"status": "status", "epochs": "epochs", "best_epoch": "best epoch"},
+    **{"valid_metric": "valid", "test_metric": "test"},
+    **{"epoch_time_s": "s/epoch", "mteps": "MTEPS", "speed_up": "speed-up"},
+    **{"edge_cut_fraction": "cut", "replication_factor": "replication", "step_mb": "MB/step"},
+    **{"feature_hit_rate": "rows hit", "topology_hit_rate": "lists hit"},
+    "link_mb": "link MB/step",
+}
+#: Told once, below the table, where they are the same in all jobs: caches and device plans change
+#: no accuracy.
+_ALIKE = ("status", "epochs", "best_epoch", "valid_metric", "test_metric")
+#: Columns that only sweeps over executions, partitions or caches show, and which of them tells.
+_OF_SOME = {
+    "speed_up": ("speed_up",),
+    "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
+    "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
+}
 _FILE_WIDTH = 160
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options that change how a run is executed: sweeping them compares times. A name before a dot
@@ -152,7 +161,7 @@ def _summary(file: Path) -> dict[str, Any]:
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         mean = (summary.get("epoch_time_s") or {}).get("median")
-        figures = [summary.get(name) for name in (*_COLUMNS[1:5], "mteps")]
+        figures = [summary.get(name) for name in (*_ALIKE[1:], "mteps")]
         figures += [*_of_parts(summary).values(), *_of_caches(summary).values()]
         plain = all(type(each) in (int, float, type(None)) for each in (*figures, mean))
         if plain and isinstance(summary.get("figures"), (str, type(None))):
@@ -231,26 +240,20 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
         # A file has no edge at which lines must break.
         console = Console(width=_FILE_WIDTH)
     metric = next((job["metric"] for job in jobs if job["metric"]), "metric")
+    shown, alike = _shown(jobs, metric)
     table = Table(title="Results of the sweep")
-    options = list(jobs[0]["options"])
-    compared = any(job["speed_up"] is not None for job in jobs)
-    figures = [*("status", "epochs", "best epoch"), f"valid {metric}", f"test {metric}"]
-    figures += ["s/epoch", "MTEPS", *(["speed-up"] if compared else [])]
-    divided = any(job["replication_factor"] is not None for job in jobs)
-    figures += ["cut", "replication", "MB/step"] if divided else []
-    cached = any(job["feature_hit_rate"] is not None for job in jobs)
-    figures += ["rows hit", "lists hit", "link MB/step"] if cached else []
-    hidden = {
-        *(() if compared else ["speed_up"]),
-        *(() if divided else _OF_PARTS),
-        *(() if cached else _OF_CACHES),
-    }
-    for heading in ("job", *options, *figures):
+    # A group and its option on a line each: names of options are longer than their values.
+    options = [name.replace(".", "\n.") for name in jobs[0]["options"]]
+    for heading in ("job", *options, *shown.values()):
         table.add_column(escape(heading), justify="left" if heading == "status" else "right")
     for job in jobs:
-        values = [job[name] for name in _COLUMNS if name not in hidden]
+        values = [job[name] for name in shown]
         table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
     console.print(table)
+    if alike:
+        told = zip(alike.values(), _cells(jobs[0][name] for name in alike), strict=True)
+        line = ", ".join(f"{escape(heading)} {value}" for heading, value in told)
+        console.print(f"the same in all jobs: {line}", highlight=False)
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):
             numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
@@ -265,6 +268,22 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
             highlight=False,
             markup=False,
         )
+
+
+def _shown(jobs: Sequence[dict[str, Any]], metric: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headings of the table's columns, and of what is told once below it."""
+    headings = _COLUMNS | {
+        name: f"{_COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
+    }
+    for told_by, group in _OF_SOME.items():
+        if all(job[told_by] is None for job in jobs):
+            headings = {name: each for name, each in headings.items() if name not in group}
+    alike = {
+        name: headings.pop(name)
+        for name in _ALIKE
+        if len(jobs) > 1 and all(job[name] == jobs[0][name] for job in jobs)
+    }
+    return headings, alike
 
 
 def _cells(values: Iterable[Any]) -> list[str]:

@@ -121,6 +121,52 @@ def test_an_ablation_tells_speed_up_against_its_first_job(
     assert "2.0000" in row
 
 
+def test_a_sweep_over_caches_tells_hits_and_bytes_and_once_what_they_leave_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, (ratio, hits, link, seconds) in enumerate(
+        [(0.05, None, 2e6, 3.0), (0.05, 0.25, 1.5e6, 2.0), (0.1, 0.5, 1e6, 1.5)]
+    ):
+        overrides = [
+            f"cache_planner={'legion' if hits else 'none'}",
+            f"cache_planner.ratio={ratio}",
+        ]
+        moved = {"host": 0.0, "link": link, "peers": 0.0}
+        cache = hits and {"measured": {"feature_hit_rate": hits, "topology_hit_rate": 0.0}}
+        job(tmp_path, number, overrides, **completed(0.5, seconds), step_bytes=moved, cache=cache)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    SweepReport().on_multirun_end(config)
+    shown = capsys.readouterr().out
+    rows = [line.replace("│", " ").split() for line in shown.splitlines() if line[:1] == "│"]
+    assert rows == [
+        ["0", "none", "0.05", "3.0000", "6.5000", "1.0000", "-", "-", "2.0000"],
+        ["1", "legion", "0.05", "2.0000", "6.5000", "1.5000", "0.2500", "0.0000", "1.5000"],
+        ["2", "legion", "0.1", "1.5000", "6.5000", "2.0000", "0.5000", "0.0000", "1.0000"],
+    ]
+    headings = [line for line in shown.splitlines() if line[:1] == "┃"]
+    assert "cache_planner ┃" in headings[0]
+    assert all(name in headings[1] for name in (".ratio", "rows hit", "link MB/step", "s/epoch"))
+    told = "status completed, epochs 2, best epoch 1, valid accuracy 0.5000, test accuracy 0.5000"
+    assert f"the same in all jobs: {told}\n" in shown
+
+
+def test_what_differs_or_is_of_a_single_job_stays_in_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    job(tmp_path, 0, ["seed=0"], **completed(0.25))
+    SweepReport().on_multirun_end(config)
+    shown = capsys.readouterr().out
+    assert "test accuracy" in shown
+    assert "the same in all jobs" not in shown
+    job(tmp_path, 1, ["seed=1"], **completed(0.75))
+    SweepReport().on_multirun_end(config)
+    shown = capsys.readouterr().out
+    assert "0.2500" in shown
+    assert "0.7500" in shown
+    assert "all jobs: status completed, epochs 2, best epoch 1, valid accuracy 0.5000\n" in shown
+
+
 @pytest.mark.parametrize(
     ("option", "compared"),
     [
