@@ -13,7 +13,7 @@ from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.dataset.storage.space import size
 from gnnscale.errors import shown
 from gnnscale.report.figures import ABSENT, short
-from gnnscale.report.page.svg import Axis, Plot, number, path, text
+from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 __all__ = ["draw", "print_plan"]
 
@@ -22,15 +22,10 @@ _FILE_WIDTH = 140
 _MAX_ROWS = 64
 _MEGA = 1e6
 _STYLE = (
-    "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
-    ".soft{fill:#5b6470}.head{font-weight:600}"
-    ".grid{stroke:#e3e6ea;fill:none}.axis{stroke:#5b6470;fill:none}.sensor{fill:none}"
-    ".line{fill:none;stroke-width:2}.lists{stroke:#1b9e77}.rows{stroke:#2a78d6}"
+    f"{PLOT_STYLE}.lists{{stroke:#1b9e77}}.rows{{stroke:#2a78d6}}"
     ".both{stroke:#24292f}.mark{stroke:#c4560a;stroke-dasharray:4 3;fill:none}"
     ".own{fill:#2a78d6}.peers{fill:#8fbcf0}.host{fill:#d9dde3}"
-    "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
-    ".soft{fill:#9aa3ae}.grid{stroke:#2a2f36}.axis{stroke:#9aa3ae}.both{stroke:#e3e6ea}"
-    ".host{fill:#3a4048}}"
+    "@media(prefers-color-scheme:dark){.both{stroke:#e3e6ea}.host{fill:#3a4048}}"
 )
 _CHART_WIDTH, _CHART_HEIGHT = 560.0, 280.0
 _BAR_WIDTH, _BAR_HEIGHT = 360.0, 22.0
@@ -178,10 +173,7 @@ def _curve(plan: CachePlan) -> str:
         legend.append(f'<path class="line {css}" d="M{left:g} 16h18"/>')
         legend.append(text(left + 24, 20, label))
         left += 40 + 7 * len(label)
-    body = plot.svg(drawn, behind=legend, stacked=False)
-    # Inside of another picture it would be stretched to that one's size.
-    size_of = f'width="{_CHART_WIDTH:g}" height="{_CHART_HEIGHT:g}"'
-    return body.replace("<svg ", f"<svg {size_of} ", 1)
+    return plot.svg(drawn, behind=legend, stacked=False, sized=True)
 
 
 def _bars(plan: CachePlan, top: float) -> list[str]:

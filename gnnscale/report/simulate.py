@@ -10,17 +10,13 @@ from rich.table import Table
 
 from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.report.figures import milliseconds
-from gnnscale.report.page.svg import Axis, Plot, number, path, text
+from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 __all__ = ["describe", "draw", "print_scaling"]
 
 _STYLE = (
-    "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
-    ".grid{stroke:#e3e6ea;fill:none}.axis{stroke:#5b6470;fill:none}.sensor{fill:none}"
-    ".line{fill:none;stroke:#2a78d6;stroke-width:2}.ideal{fill:none;stroke:#7a8290;"
-    "stroke-dasharray:5 4}.dot{fill:#2a78d6}"
-    "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
-    ".grid{stroke:#2a2f36}.axis{stroke:#9aa3ae}}"
+    f"{PLOT_STYLE}.line{{stroke:#2a78d6}}.dot{{fill:#2a78d6}}"
+    ".ideal{fill:none;stroke:#7a8290;stroke-dasharray:5 4}"
 )
 
 
@@ -107,6 +103,6 @@ def draw(scaling: Scaling) -> str:
     lines = (("ideal", ideal), ("line", points))
     drawn = [*(f'<path class="{css}" d="{path(placed(v))}"/>' for css, v in lines), *dots]
     title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {scaling.platform}")
-    body = plot.svg(drawn, behind=[f"<style>{_STYLE}</style>", title], stacked=False)
-    size = f'width="{plot.width:g}" height="{plot.height:g}"'
-    return body.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1) + "\n"
+    behind = [f"<style>{_STYLE}</style>", title]
+    body = plot.svg(drawn, behind=behind, stacked=False, sized=True)
+    return body.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"

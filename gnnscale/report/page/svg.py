@@ -10,7 +10,17 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis", "Plot", "bins", "number", "path", "text", "ticks"]
+__all__ = ["PLOT_STYLE", "Axis", "Plot", "bins", "number", "path", "text", "ticks"]
+
+#: How axes look in a file of its own, in light and in dark.
+PLOT_STYLE = (
+    "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
+    ".soft{fill:#5b6470}.head{font-weight:600}"
+    ".grid{stroke:#e3e6ea;fill:none}.axis{stroke:#5b6470;fill:none}.sensor{fill:none}"
+    ".line{fill:none;stroke-width:2}"
+    "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
+    ".soft{fill:#9aa3ae}.grid{stroke:#2a2f36}.axis{stroke:#9aa3ae}}"
+)
 
 #: A curve has at most so many points: three for each bin, its min, median and max.
 MAX_POINTS = 1000
@@ -84,7 +94,14 @@ class Plot:
     def _inner_width(self) -> float:
         return self.width - self.right - self.left
 
-    def svg(self, drawn: Sequence[str], *, behind: Sequence[str] = (), stacked: bool) -> str:
+    def svg(
+        self,
+        drawn: Sequence[str],
+        *,
+        behind: Sequence[str] = (),
+        stacked: bool,
+        sized: bool = False,
+    ) -> str:
         """Return the picture, cut off at the axes.
 
         Args:
@@ -92,6 +109,8 @@ class Plot:
                 ``data-label`` among them, to tell the values under the pointer.
             behind: elements under them, not cut off.
             stacked: whether each line's value counts from the line before it.
+            sized: whether it says its size; it takes that of the page, or of the picture that it
+                is a part of, otherwise.
         """
         box = (
             f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
@@ -104,8 +123,10 @@ class Plot:
             f'data-x="{self.x.low:.9g} {self.x.high:.9g} {self.left:g} {right:g}" '
             f'data-y="{self.y.low:.9g} {self.y.high:.9g} {floor:g} {self.top:g}"'
         )
+        size = f' width="{self.width:g}" height="{self.height:g}"' if sized else ""
         return (
-            f'<svg class="chart" viewBox="0 0 {self.width:g} {self.height:g}" role="img" {scales} '
+            f'<svg class="chart"{size} viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
+            f"{scales} "
             f'data-title="{escape(self.x.title)}"{" data-stacked" if stacked else ""}>'
             f"{''.join(self._axes())}{''.join(behind)}"
             f'<svg {area} viewBox="{box}">{"".join(drawn)}</svg>'
