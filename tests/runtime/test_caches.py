@@ -65,7 +65,7 @@ def runs_of(size: int, folder: Path) -> dict[str, list[str]]:
     for name in SHARED:
         runs[name].append(f"cache_planner.nvlink={folder / 'links.txt'}")
     runs["belady_match"] = [
-        *(*fixed, "cache_planner=belady", "cache_planner.match=true", "cache_planner.window=3"),
+        *(*fixed, "cache_planner=belady_match", "cache_planner.window=3"),
         *("cache_planner.ratio=0.1", "runtime.prefetch=none", _store(folder, "belady_match")),
     ]
     # Work may move between devices, and batches are prepared ahead.
