@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import draw_caches
 import make_docs
 import pytest
 from hydra import compose, initialize_config_module
@@ -178,6 +179,14 @@ def test_every_benchmark_says_what_it_is() -> None:
         assert row["kind"] in ("measured", "emulated")
         assert row["machine"] in content["machines"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"])
+
+
+def test_the_picture_and_the_table_of_caches_show_what_a_sweep_found() -> None:
+    figures = json.loads((ROOT / "docs" / "caches.json").read_text())
+    assert (ROOT / "docs" / "caches.svg").read_text() == draw_caches.draw(figures)
+    page = (ROOT / "docs" / "caches.md").read_text()
+    assert f"\n{draw_caches.table(figures)}" in page
+    assert f"\n{figures['command']}\n" in page
 
 
 def test_every_field_of_a_run_is_described() -> None:

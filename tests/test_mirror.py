@@ -93,6 +93,7 @@ WHOLE = {
     "test_compare_accuracy.py": "scripts/compare_accuracy.py",
     "test_configs.py": "gnnscale/configs",
     "test_docs.py": "README.md and docs",
+    "test_draw_caches.py": "scripts/draw_caches.py",
     "test_examples.py": "examples",
     "test_install.py": "the wheel",
     "test_layers.py": "imports",
