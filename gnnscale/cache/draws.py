@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
 from gnnscale.prefetch import Pipeline
-from gnnscale.sampler import MiniBatch, SamplerConfig, SeedOrder, StepSeeds
+from gnnscale.sampler import MiniBatch, Reach, SamplerConfig, SeedOrder, StepSeeds
 
-__all__ = ["Draw", "Draws"]
+__all__ = ["Draw", "Draws", "Reached"]
+
+_Kind = TypeVar("_Kind")
 
 #: Batches on their way for each thread.
 _AHEAD = 2
@@ -38,6 +40,21 @@ class Draw:
     device: int
     seeds: NDArray[Any]
     batch: MiniBatch = field(init=False)
+
+
+@dataclass(kw_only=True)
+class Reached:
+    """What one device's mini-batch of one step reads.
+
+    Attributes:
+        step, device, seeds: as in ``Draw``.
+        reach: what it reads.
+    """
+
+    step: int
+    device: int
+    seeds: NDArray[Any]
+    reach: Reach = field(init=False)
 
 
 class Draws:
@@ -98,8 +115,47 @@ class Draws:
             if visit is not None:
                 visit(draw)
 
+        yield from self._drawn(Draw, sample, epoch, devices)
+
+    def reaches(self, epoch: int, *, devices: Container[int] | None = None) -> Iterator[Reached]:
+        """Yield what the batches of ``epoch`` read, in the order of steps and devices.
+
+        It takes less time than drawing them where the sampler knows how.
+        """
+        reach = getattr(self._sampler, "reach", None)
+
+        def sample(reached: Reached) -> None:
+            if reach is None:
+                batch = self._sampler.sample(reached.seeds, reached.step)
+                reached.reach = Reach.of(batch)
+            else:
+                reached.reach = reach(reached.seeds, reached.step)
+
+        yield from self._drawn(Reached, sample, epoch, devices)
+
+    def first_step(self) -> Iterator[Draw]:
+        """Yield the batches of the run's first step."""
+        for step, device, seeds in self._slices(0):
+            if step:
+                return
+            draw = Draw(step=step, device=device, seeds=seeds)
+            draw.batch = self._sampler.sample(draw.seeds, draw.step)
+            yield draw
+
+    def _drawn(
+        self,
+        kind: Callable[..., _Kind],
+        sample: Callable[[_Kind], None],
+        epoch: int,
+        devices: Container[int] | None,
+    ) -> Iterator[_Kind]:
+        """Yield ``epoch`` in order, each after ``sample``, of which several run at once."""
         with Pipeline(
-            (each for each in self._slices(epoch) if devices is None or each.device in devices),
+            (
+                kind(step=step, device=device, seeds=seeds)
+                for step, device, seeds in self._slices(epoch)
+                if devices is None or device in devices
+            ),
             [[sample]],
             limit=_AHEAD * self.num_threads,
             num_threads=self.num_threads,
@@ -107,21 +163,14 @@ class Draws:
         ) as batches:
             yield from batches
 
-    def first_step(self) -> Iterator[Draw]:
-        """Yield the batches of the run's first step."""
-        for draw in self._slices(0):
-            if draw.step:
-                return
-            draw.batch = self._sampler.sample(draw.seeds, draw.step)
-            yield draw
-
-    def _slices(self, epoch: int) -> Iterator[Draw]:
+    def _slices(self, epoch: int) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Yield step, device and seeds of the batches of ``epoch``."""
         first = epoch * self._order.steps_per_epoch
         for step, each in enumerate(self._order.epoch(epoch), first):
             counts = self._counts(each)
             for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
                 if count:
-                    yield Draw(step=step, device=device, seeds=each.seeds[end - count : end])
+                    yield step, device, each.seeds[end - count : end]
 
     def _counts(self, step: StepSeeds) -> Sequence[int]:
         return self._split(len(step.seeds)) if step.counts is None else step.counts

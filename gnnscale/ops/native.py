@@ -86,7 +86,8 @@ def naming_graph(graph: object) -> Iterator[None]:
 class NativeSampler:
     """Samples the in-neighbours of seeds; safe to call from several threads at once.
 
-    Each concurrent call holds scratch space of four bytes a vertex, kept for the next call.
+    Each concurrent call holds scratch space of four bytes and a bit a vertex, kept for the next
+    call.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -144,6 +145,31 @@ class NativeSampler:
                 contiguous(seeds), fanouts, replace, seed, step, num_threads, only_new
             )
         return result
+
+    def reach_neighbors(
+        self,
+        seeds: Array,
+        fanouts: list[int] | tuple[int, ...],
+        *,
+        replace: bool,
+        seed: int,
+        step: int,
+        num_threads: int,
+    ) -> tuple[Array, list[NDArray[np.int64]]]:
+        """Sample as ``sample_neighbors`` does, for those who need no edges.
+
+        Returns:
+            Its ``input_vertices``, and the ``indptr`` of each hop, from the seeds outwards.
+
+        Raises:
+            ValueError: as ``sample_neighbors``.
+            GraphError: likewise.
+        """
+        with naming_graph(self._graph):
+            vertices, indptrs = self._sampler.reach_neighbors(
+                contiguous(seeds), fanouts, replace, seed, step, num_threads
+            )
+        return vertices, indptrs
 
     def sample_layers(
         self, seeds: Array, layer_sizes: list[int] | tuple[int, ...], *, seed: int, step: int

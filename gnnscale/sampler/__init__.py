@@ -3,7 +3,7 @@
 from gnnscale.sampler.base import Sampler, SamplerConfig
 from gnnscale.sampler.last_hop import LeavingOutLastHop, WithoutLastHop, without_last_hop
 from gnnscale.sampler.layerwise import LayerSampler, LayerSampling
-from gnnscale.sampler.minibatch import Block, MiniBatch
+from gnnscale.sampler.minibatch import Block, MiniBatch, Reach
 from gnnscale.sampler.neighbor import NeighborSampler, NeighborSampling
 from gnnscale.sampler.seed_order import (
     SeedOrder,
@@ -22,6 +22,7 @@ __all__ = [
     "MiniBatch",
     "NeighborSampler",
     "NeighborSampling",
+    "Reach",
     "Sampler",
     "SamplerConfig",
     "SeedOrder",

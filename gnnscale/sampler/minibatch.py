@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "MiniBatch"]
+__all__ = ["Block", "MiniBatch", "Reach"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +91,33 @@ class MiniBatch:
     def num_vertices(self) -> int:
         """Vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
         return self.num_seeds + sum(block.num_src for block in self.blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What a mini-batch reads of the graph: all but its edges.
+
+    Attributes:
+        input_vertices: as in ``MiniBatch``.
+        indptrs: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the
+            first ``len(indptrs[h]) - 1`` input vertices.
+    """
+
+    input_vertices: NDArray[np.integer]
+    indptrs: tuple[NDArray[np.int64], ...]
+
+    @classmethod
+    def of(cls, batch: MiniBatch) -> Reach:
+        """Return what ``batch`` reads."""
+        indptrs = tuple(block.indptr for block in reversed(batch.blocks))
+        return cls(input_vertices=batch.input_vertices, indptrs=indptrs)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges over all hops."""
+        return sum(int(indptr[-1]) for indptr in self.indptrs)
+
+    @property
+    def num_lists(self) -> int:
+        """Lists that are read, over all hops."""
+        return sum(len(indptr) - 1 for indptr in self.indptrs)

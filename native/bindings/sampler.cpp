@@ -52,6 +52,25 @@ class BoundSampler {
     }());
   }
 
+  py::tuple reach_neighbors(const py::object& seeds, const py::object& fanouts,
+                            const py::object& replace, const py::object& seed,
+                            const py::object& step, const py::object& num_threads) {
+    const Seeds from = seeds_of(seeds);
+    const bool replaces = flag(replace, "replace");
+    const auto counts = integers(fanouts, "fanouts", -1, replaces ? kMaxReplaced : kMaxFanout);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const int threads = thread_count(num_threads);
+    ReachedBatch<Vertex> batch = [&] {
+      NoGil released;
+      return pool_.with_sampler([&](Sampler<Vertex>& sampler) {
+        return sampler.reach_neighbors(from, counts, replaces, run_seed, at, threads);
+      });
+    }();
+    py::list indptrs;
+    for (Array<int64_t>& each : batch.indptrs) indptrs.append(to_numpy(std::move(each)));
+    return py::make_tuple(to_numpy(std::move(batch.vertices)), indptrs);
+  }
+
   py::tuple sample_layers(const py::object& seeds, const py::object& layer_sizes,
                           const py::object& seed, const py::object& step) {
     const Seeds from = seeds_of(seeds);
@@ -76,6 +95,7 @@ void bind_class(py::module_& m, const char* name) {
   py::class_<Bound>(m, name, py::module_local())
       .def(py::init<const py::object&, const py::object&>())
       .def("sample_neighbors", &Bound::sample_neighbors)
+      .def("reach_neighbors", &Bound::reach_neighbors)
       .def("sample_layers", &Bound::sample_layers);
 }
 

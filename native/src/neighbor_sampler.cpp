@@ -81,17 +81,15 @@ void Sampler<Vertex>::grow(int64_t num_more) {
 }
 
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool replace,
-                                        uint64_t key, int num_threads,
-                                        Array<Vertex>& edge_vertices) {
+typename Sampler<Vertex>::Hop Sampler<Vertex>::plan_hop(int64_t first_dst, int64_t fanout,
+                                                        bool replace) {
   const int64_t num_dst = map_.size() - first_dst;
-  BlockArrays block;
-  block.indptr = Array<int64_t>(num_dst + 1);
-  int64_t* indptr = block.indptr.data.get();
+  Hop hop;
+  hop.indptr = Array<int64_t>(num_dst + 1);
+  int64_t* indptr = hop.indptr.data.get();
   int64_t* begins = begins_.reserve(2 * num_dst);
   int64_t* degrees = begins + num_dst;
   const Vertex* vertices = vertices_.data() + first_dst;
-  std::vector<int64_t> chunks{0};  // first destination of each chunk
   indptr[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {
     __builtin_prefetch(&graph_.indptr[vertices[std::min(dst + kPrefetchDistance, num_dst - 1)]]);
@@ -102,71 +100,125 @@ BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool 
                           : degrees[dst] == 0                                ? 0
                                                                              : fanout;
     indptr[dst + 1] = indptr[dst] + count;
-    if (indptr[dst + 1] - indptr[chunks.back()] >= kChunkEdges) {
-      chunks.push_back(dst + 1);
+    if (indptr[dst + 1] - indptr[hop.chunks.back()] >= kChunkEdges) {
+      hop.chunks.push_back(dst + 1);
       if (indptr[dst + 1] > kMaxLocal) refuse_size();
     }
   }
-  if (chunks.back() != num_dst) chunks.push_back(num_dst);
-  const int64_t num_edges = indptr[num_dst];
+  if (hop.chunks.back() != num_dst) hop.chunks.push_back(num_dst);
+  hop.num_edges = indptr[num_dst];
+  grow(hop.num_edges);
+  return hop;
+}
+
+template <typename Vertex>
+template <typename Use>
+void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads,
+                               Use&& use) {
+  const int64_t* indptr = hop.indptr.data.get();
+  const std::vector<int64_t>& chunks = hop.chunks;
   const auto num_chunks = static_cast<int64_t>(chunks.size()) - 1;
-
-  grow(num_edges);
-  block.indices = Array<int32_t>(num_edges);
-  int32_t* local = block.indices.data.get();
-  edge_vertices = Array<Vertex>(num_edges);
-  Vertex* picked = edge_vertices.data.get();
-  const auto threads = static_cast<int>(std::min<int64_t>(num_threads, num_chunks));
-  const Pick<Vertex> hop{graph_.indices,
-                         graph_.num_vertices,
-                         vertices_.data() + first_dst,
-                         begins,
-                         degrees,
-                         indptr,
-                         picked,
-                         key,
-                         replace && fanout >= 0,
-                         threads > 1 ? nullptr : map_.stamps()};
-  const auto relabel_chunk = [&](int64_t chunk) {
-    const int64_t first = indptr[chunks[chunk]], last = indptr[chunks[chunk + 1]];
-    for (int64_t edge = first; edge < last; ++edge) {
-      if (threads > 1) map_.prefetch(picked[std::min(edge + kPrefetchDistance, last - 1)]);
-      local[edge] = map_.insert(picked[edge], vertices_.data());
-    }
+  const auto use_chunk = [&](int64_t chunk) {
+    use(indptr[chunks[chunk]], indptr[chunks[chunk + 1]]);
   };
-
-  // Chunks are picked in any order by any thread, but relabelled in order, by whichever thread
-  // holds `relabelling`, so that local ids do not depend on the number of threads. Nothing is
-  // relabelled from a damaged chunk on.
+  // Chunks are picked in any order by any thread, but used in order, by whichever thread holds
+  // `using_chunks`, so that local ids do not depend on the number of threads. Nothing is used from
+  // a damaged chunk on.
   std::vector<std::atomic<Chunk>> states(num_chunks);
   std::atomic<int64_t> next_pick{0};
-  std::atomic_flag relabelling;
-  int64_t next_relabel = 0;
+  std::atomic_flag using_chunks;
+  int64_t next_use = 0;
   run_threads(threads, [&] {
     thread_local Scratch<int64_t> positions;
     for (;;) {
-      if (!relabelling.test_and_set(std::memory_order_acquire)) {
-        while (next_relabel < num_chunks &&
-               states[next_relabel].load(std::memory_order_acquire) == Chunk::picked)
-          relabel_chunk(next_relabel++);
-        relabelling.clear(std::memory_order_release);
+      if (!using_chunks.test_and_set(std::memory_order_acquire)) {
+        while (next_use < num_chunks &&
+               states[next_use].load(std::memory_order_acquire) == Chunk::picked)
+          use_chunk(next_use++);
+        using_chunks.clear(std::memory_order_release);
       }
       const int64_t chunk = next_pick.fetch_add(1, std::memory_order_relaxed);
       if (chunk >= num_chunks) break;
       const int64_t first = chunks[chunk], last = chunks[chunk + 1];
-      const bool good =
-          pick(hop, first, last, positions.reserve(indptr[last] - indptr[first] + kPickSlack));
+      const bool good = pick(pick_from, first, last,
+                             positions.reserve(indptr[last] - indptr[first] + kPickSlack));
       states[chunk].store(good ? Chunk::picked : Chunk::damaged, std::memory_order_release);
     }
   });
-  for (; next_relabel < num_chunks; relabel_chunk(next_relabel++)) {
-    if (states[next_relabel] == Chunk::damaged) {
-      const int64_t first = indptr[chunks[next_relabel]];
-      refuse_picked(picked + first, indptr[chunks[next_relabel + 1]] - first, graph_.num_vertices);
+  for (; next_use < num_chunks; use_chunk(next_use++)) {
+    if (states[next_use] == Chunk::damaged) {
+      const int64_t first = indptr[chunks[next_use]];
+      refuse_picked(pick_from.picked + first, indptr[chunks[next_use + 1]] - first,
+                    graph_.num_vertices);
     }
   }
+}
+
+template <typename Vertex>
+Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, int64_t first_dst, Vertex* picked,
+                                      uint64_t key, bool replace, const uint32_t* stamps) const {
+  const int64_t num_dst = hop.indptr.size - 1;
+  return {graph_.indices,
+          graph_.num_vertices,
+          vertices_.data() + first_dst,
+          begins_.data(),
+          begins_.data() + num_dst,
+          hop.indptr.data.get(),
+          picked,
+          key,
+          replace,
+          stamps};
+}
+
+template <typename Vertex>
+BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool replace,
+                                        uint64_t key, int num_threads,
+                                        Array<Vertex>& edge_vertices) {
+  Hop hop = plan_hop(first_dst, fanout, replace);
+  BlockArrays block;
+  block.indices = Array<int32_t>(hop.num_edges);
+  int32_t* local = block.indices.data.get();
+  edge_vertices = Array<Vertex>(hop.num_edges);
+  Vertex* picked = edge_vertices.data.get();
+  const int threads = hop.threads(num_threads);
+  pick_hop(hop,
+           pick_of(hop, first_dst, picked, key, replace && fanout >= 0,
+                   threads > 1 ? nullptr : map_.stamps()),
+           threads, [&](int64_t first, int64_t last) {
+             for (int64_t edge = first; edge < last; ++edge) {
+               if (threads > 1) map_.prefetch(picked[std::min(edge + kPrefetchDistance, last - 1)]);
+               local[edge] = map_.insert(picked[edge], vertices_.data());
+             }
+           });
+  block.indptr = std::move(hop.indptr);
   block.num_src = map_.size();
   return block;
+}
+
+template <typename Vertex>
+Array<int64_t> Sampler<Vertex>::reach_hop(int64_t fanout, bool replace, uint64_t key,
+                                          int num_threads, int64_t& num_reached) {
+  Hop hop = plan_hop(0, fanout, replace);
+  Vertex* picked = picked_.reserve(hop.num_edges);
+  Vertex* vertices = vertices_.data();
+  num_reached = map_.size();
+  for (int64_t i = 0; i < num_reached; ++i) seen_.insert(vertices[i]);
+  // Whatever happens, all vertices are unseen for the next batch.
+  struct Forget {
+    VertexBits& seen;
+    const Vertex* vertices;
+    const int64_t& size;
+    ~Forget() { seen.erase_around(vertices, size); }
+  } forget{seen_, vertices, num_reached};
+  pick_hop(hop, pick_of(hop, 0, picked, key, replace && fanout >= 0, nullptr),
+           hop.threads(num_threads), [&](int64_t first, int64_t last) {
+             for (int64_t edge = first; edge < last; ++edge) {
+               // Whether a vertex is new is a coin flip: no branch.
+               vertices[num_reached] = picked[edge];
+               num_reached += seen_.insert(picked[edge]);
+             }
+           });
+  return std::move(hop.indptr);
 }
 
 template <typename Vertex>
@@ -186,6 +238,29 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
   }
   batch.input_vertices = Array<Vertex>(map_.size());
   std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
+  return batch;
+}
+
+template <typename Vertex>
+ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
+                                                      const std::vector<int64_t>& fanouts,
+                                                      bool replace, uint64_t seed, uint64_t step,
+                                                      int num_threads) {
+  start(seeds);
+  ReachedBatch<Vertex> batch;
+  int64_t num_reached = map_.size();
+  for (size_t hop = 0; hop < fanouts.size(); ++hop) {
+    const uint64_t key = stream_key(Stream::neighbors, seed, step, hop);
+    if (hop + 1 == fanouts.size()) {
+      batch.indptrs.push_back(reach_hop(fanouts[hop], replace, key, num_threads, num_reached));
+    } else {
+      Array<Vertex> edge_vertices;
+      BlockArrays block = sample_hop(0, fanouts[hop], replace, key, num_threads, edge_vertices);
+      batch.indptrs.push_back(std::move(block.indptr));
+    }
+  }
+  batch.vertices = Array<Vertex>(num_reached);
+  std::copy_n(vertices_.data(), num_reached, batch.vertices.data.get());
   return batch;
 }
 

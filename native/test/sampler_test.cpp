@@ -316,6 +316,8 @@ void test_damaged_topology() {
                    TopologyError);
       CHECK_THROWS(sampler.sample_neighbors(of(seeds), {-1}, true, 0, 0, threads, true),
                    TopologyError);
+      CHECK_THROWS(sampler.reach_neighbors(of(seeds), {-1, 5}, false, 0, 0, threads),
+                   TopologyError);
     }
     CHECK_THROWS(sampler.sample_layers(of(seeds), {100, 100}, 0, 0), TopologyError);
   };
@@ -346,9 +348,39 @@ void test_sizes_have_limits() {
   for (int32_t v = 0; v < 40; ++v) seeds.push_back(v);
   const int64_t huge = std::numeric_limits<int32_t>::max();
   CHECK_THROWS(sampler.sample_neighbors(of(seeds), {huge, 5}, true, 0, 0, 1), std::length_error);
+  CHECK_THROWS(sampler.reach_neighbors(of(seeds), {5, huge}, true, 0, 0, 1), std::length_error);
   // What was interrupted leaves nothing behind.
+  CHECK(sampler.reach_neighbors(of(seeds), {huge}, false, 0, 0, 1).vertices.size == 40);
   const auto batch = sampler.sample_neighbors(of(seeds), {huge}, false, 0, 0, 1);
   CHECK(batch.blocks[0].indices.size == 120 && batch.input_vertices.size == 40);
+}
+
+// Hops, fan-outs and batches before it, refused ones too, make no difference.
+template <typename Vertex>
+void test_what_is_reached_is_what_is_sampled() {
+  const auto graph = random_graph<Vertex>(5000);
+  Sampler<Vertex> sampler(graph.topology());
+  std::vector<Vertex> seeds;
+  for (Vertex v = 0; v < 100; ++v) seeds.push_back(7 * v);
+  uint64_t step = 0;
+  for (const std::vector<int64_t>& fanouts :
+       std::vector<std::vector<int64_t>>{{5}, {-1}, {3, 4}, {10, 5, 2}, {-1, -1}, {2, 70}}) {
+    for (const bool replace : {false, true}) {
+      for (const int threads : {1, 3}) {
+        const auto sampled =
+            sampler.sample_neighbors(of(seeds), fanouts, replace, 4, ++step, threads);
+        const auto reached = sampler.reach_neighbors(of(seeds), fanouts, replace, 4, step, threads);
+        CHECK(values(reached.vertices) == values(sampled.input_vertices));
+        CHECK(reached.indptrs.size() == fanouts.size());
+        for (size_t hop = 0; hop < fanouts.size(); ++hop) {
+          CHECK(values(reached.indptrs[hop]) == values(sampled.blocks[hop].indptr));
+        }
+        const std::vector<Vertex> twice{1, 1};
+        CHECK_THROWS(sampler.reach_neighbors(of(twice), fanouts, replace, 4, step, threads),
+                     std::invalid_argument);
+      }
+    }
+  }
 }
 
 // Threads, id width and how many others sample at once make no difference.
@@ -452,6 +484,8 @@ int main() {
   test_damaged_topology<int32_t>();
   test_damaged_topology<int64_t>();
   test_sizes_have_limits();
+  test_what_is_reached_is_what_is_sampled<int32_t>();
+  test_what_is_reached_is_what_is_sampled<int64_t>();
   test_same_answer_everywhere();
   test_layers();
   return check_result();

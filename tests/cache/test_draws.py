@@ -14,6 +14,7 @@ from gnnscale.sampler import (
     MiniBatch,
     NeighborSampler,
     NeighborSampling,
+    Reach,
     SeedOrder,
     ShuffledOrder,
     TwoStageOrder,
@@ -76,6 +77,27 @@ def test_an_epoch_is_what_the_run_samples(random_graph: Callable[..., Graph], ki
         expected = sampled_in_the_run(graph, order, epoch)
         for num_threads in (1, 3):
             assert drawn(draws_of(graph, order, num_threads).epoch(epoch)) == expected
+
+
+@pytest.mark.parametrize("knows_reach", [True, False])
+def test_what_is_reached_is_what_is_sampled(
+    random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch, knows_reach: bool
+) -> None:
+    if not knows_reach:  # as layer-wise samplers, and those of users
+        monkeypatch.delattr(NeighborSampler, "reach")
+    graph = random_graph()
+    draws = draws_of(graph, orders(graph)["movable"], num_threads=3)
+    batches, reaches = list(draws.epoch(2)), list(draws.reaches(2, devices=[0, 1, 2]))
+    assert len(batches) == len(reaches)
+    for batch, found in zip(batches, reaches, strict=True):
+        assert (found.step, found.device) == (batch.step, batch.device)
+        assert found.seeds.tolist() == batch.seeds.tolist()
+        expected = Reach.of(batch.batch)
+        assert found.reach.input_vertices.tolist() == expected.input_vertices.tolist()
+        for mine, its in zip(found.reach.indptrs, expected.indptrs, strict=True):
+            assert mine.tolist() == its.tolist()
+    (only,) = {each.device for each in draws.reaches(2, devices=[1])}
+    assert only == 1
 
 
 def test_a_device_without_seeds_has_no_batch(random_graph: Callable[..., Graph]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnscale.sampler.minibatch import Block, MiniBatch
+from gnnscale.sampler.minibatch import Block, MiniBatch, Reach
 
 
 def test_counts_by_hand() -> None:
@@ -16,3 +16,7 @@ def test_counts_by_hand() -> None:
     assert batch.seeds.tolist() == [7]
     assert batch.num_edges == 4
     assert batch.num_vertices == 1 + 3 + 4
+    reach = Reach.of(batch)
+    assert reach.input_vertices is vertices
+    assert [indptr.tolist() for indptr in reach.indptrs] == [[0, 2], [0, 1, 2, 2]]
+    assert (reach.num_edges, reach.num_lists) == (4, 1 + 3)

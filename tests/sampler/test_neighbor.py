@@ -102,6 +102,12 @@ def test_what_every_sample_keeps_to(
     )
     batch = sampler.sample(np.array(seeds), 3)
 
+    reach = sampler.reach(np.array(seeds), 3)
+    assert reach.input_vertices.tolist() == batch.input_vertices.tolist()
+    assert reach.input_vertices.dtype == batch.input_vertices.dtype
+    for indptr, block in zip(reach.indptrs, reversed(batch.blocks), strict=True):
+        assert indptr.tolist() == block.indptr.tolist()
+
     ids = batch.input_vertices
     assert ids.dtype == graph.indices.dtype
     assert batch.seeds.tolist() == seeds

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.draws import Draw, Draws
+from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.credibility import every_so_many
 from gnnscale.cache.hotness.slices import sum_at
 from gnnscale.config import MAX_COUNT
@@ -43,8 +43,6 @@ class DeviceReads:
         num_edges: edges that were traversed.
         num_batches: batches.
         num_seeds: seeds of these.
-        num_aggregated: destinations of first layers, |V^1|, of all batches.
-        first_block_bytes: bytes of the first blocks' offsets and indices, of all batches.
         half: what about half of the batches reads; None where that was not counted.
     """
 
@@ -54,8 +52,6 @@ class DeviceReads:
     num_edges: int = 0
     num_batches: int = 0
     num_seeds: int = 0
-    num_aggregated: int = 0
-    first_block_bytes: int = 0
     half: HalfReads | None = None
 
     def keep_half(self) -> None:
@@ -159,7 +155,7 @@ def presample(
     for epoch in epochs:
         num_epochs += 1
         middle = epoch * draws.steps_per_epoch + draws.steps_per_epoch // 2
-        for draw in draws.epoch(epoch, devices=found):
+        for draw in draws.reaches(epoch, devices=found):
             drawn(1)
             if draw.step >= middle and found[draw.device].half is None:
                 waiting[draw.device].count(found[draw.device])
@@ -186,11 +182,11 @@ class _Uncounted:
         self._lists: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
         self._num_rows = 0
 
-    def add(self, draw: Draw) -> int:
-        """Take a batch, without its edges, and return the rows of all that wait."""
-        vertices = draw.batch.input_vertices
+    def add(self, reached: Reached) -> int:
+        """Take what a batch reads, and return the rows of all that wait."""
+        vertices = reached.reach.input_vertices
         self._rows.append(vertices)
-        self._lists += [(block.indptr, vertices[: block.num_dst]) for block in draw.batch.blocks]
+        self._lists += [(indptr, vertices[: len(indptr) - 1]) for indptr in reached.reach.indptrs]
         self._num_rows += len(vertices)
         return self._num_rows
 
@@ -203,12 +199,9 @@ class _Uncounted:
         self._rows, self._lists, self._num_rows = [], [], 0
 
 
-def _add_sizes(reads: DeviceReads, draw: Draw) -> None:
+def _add_sizes(reads: DeviceReads, reached: Reached) -> None:
     """Add a batch's sizes; by one thread, unlike the counts."""
-    blocks = draw.batch.blocks
     reads.num_batches += 1
-    reads.num_seeds += len(draw.seeds)
-    reads.num_edges += draw.batch.num_edges
-    reads.num_visits += sum(block.num_dst for block in blocks)
-    reads.num_aggregated += blocks[0].num_dst
-    reads.first_block_bytes += blocks[0].indptr.nbytes + blocks[0].indices.nbytes
+    reads.num_seeds += len(reached.seeds)
+    reads.num_edges += reached.reach.num_edges
+    reads.num_visits += reached.reach.num_lists

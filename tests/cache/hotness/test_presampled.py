@@ -61,8 +61,7 @@ def test_counts_by_hand(
     assert found.edges_of(0).tolist() == [4, 1, 0, 0]
     reads = found.of(0)
     assert (reads.num_edges, reads.num_visits, reads.num_batches) == (5, 4, 1)
-    assert reads.num_aggregated == 3
-    assert reads.first_block_bytes == 4 * 8 + 3 * 4
+    assert reads.num_seeds == 1
     assert found.transactions_of(0) == 9  # 5 edges, and the offsets of 1 and of 3 lists
     assert told == [1]
     assert presample(task.draws, [], devices=[0]).rows_of(0).tolist() == [0] * 4
