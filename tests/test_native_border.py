@@ -132,6 +132,13 @@ SHARE: dict[str, Any] = {
     "capacities": np.array([40, 50]),
     **{"bytes_per_vertex": 8, "offsets": INDPTR, "bytes_per_entry": 4},
 }
+ALONG: dict[str, Any] = {
+    **{"order": np.array([2, 0, 1]), "values": np.array([3, 0, 5], np.int32), "every": 2},
+    **{"bytes_per_vertex": 8, "offsets": INDPTR, "bytes_per_entry": 4},
+}
+SPLIT: dict[str, Any] = {
+    **{"order": np.array([2, 0, 1]), "member": np.array([1, 0, -1], np.int16), "num_members": 2}
+}
 SCATTER: dict[str, Any] = {**WHOLE, "values": np.ones(3), "out": np.zeros(3)}
 
 # What is called, its valid arguments, which one is replaced, and by what.
@@ -401,7 +408,9 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     ),
     *(
         (function, arguments, name, bad)
-        for function, arguments in ((ops.hottest, HOTTEST), (ops.share_out, SHARE))
+        for function, arguments in (
+            *((ops.hottest, HOTTEST), (ops.share_out, SHARE), (ops.running_sums, ALONG)),
+        )
         for name, bad in (
             *(("bytes_per_vertex", bad) for bad in (-1, 2**31, 1.5, None)),
             *(("bytes_per_entry", bad) for bad in (-1, 2**31, "4")),
@@ -420,6 +429,17 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.hottest, HOTTEST, "tie_break", np.empty(0, np.int64)),
     (ops.hottest, HOTTEST, "tie_break", np.array([0, -1, 1])),
     *((ops.hottest, HOTTEST, "capacity", bad) for bad in (-1, 2**63, 1.0)),
+    *((ops.hottest, HOTTEST, "max_bytes", bad) for bad in (-1, 2**63, 1.0)),
+    *((ops.hottest, HOTTEST, "only_hot", bad) for bad in (2, None, "no")),
+    *((ops.running_sums, ALONG, "order", np.array([0, bad])) for bad in (-1, 3, 2**62)),
+    *((ops.running_sums, ALONG, "order", bad) for bad in (np.zeros(2), [0, 1], None)),
+    *((ops.running_sums, ALONG, "values", np.zeros(3, kind)) for kind in ("f8", "i8", "i2")),
+    *((ops.running_sums, ALONG, "every", bad) for bad in (0, -1, 2**63, 1.5)),
+    (ops.running_sums, ALONG, "falling", None),
+    *((ops.split_by_member, SPLIT, "order", bad) for bad in (np.zeros(3), [0, 1, 2], None)),
+    *((ops.split_by_member, SPLIT, "member", np.zeros(3, kind)) for kind in ("i4", "u2", "f2")),
+    *((ops.split_by_member, SPLIT, "member", np.int16([0, 1, bad])) for bad in (2, -2)),
+    *((ops.split_by_member, SPLIT, "num_members", bad) for bad in (-1, 1025, None)),
     *((ops.share_out, SHARE, "order", np.array([0, bad])) for bad in (-1, 3, 2**62, -(2**63))),
     *((ops.share_out, SHARE, "order", bad) for bad in (np.zeros(2), [0, 1], None)),
     *((ops.share_out, SHARE, "capacities", np.array(bad)) for bad in ([1], [1, -1], [1.0, 2.0])),
@@ -445,6 +465,7 @@ THREADED = {
     ops.hops_from, ops.pagraph_stream, ops.gather_cached, ops.count_slots, ops.count_uses,
     ops.count_reads, ops.copy_rows,
     ops.hops_from, ops.pagraph_stream, ops.hottest, ops.share_out, ops.scatter_to_neighbors,
+    ops.running_sums, ops.split_by_member,
 }  # fmt: skip
 
 

@@ -14,7 +14,15 @@ from gnnscale.cache.hotness.expected import ExpectedReads
 from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.task import CacheDevice, CacheTask
 
-__all__ = ["deal", "feature_cache", "hottest_rows", "predict_traffic", "share_out"]
+__all__ = [
+    "deal",
+    "feature_cache",
+    "hottest_rows",
+    "predict_traffic",
+    "share_out",
+    "split_by_owner",
+    "traffic",
+]
 
 
 def hottest_rows(task: CacheTask, hotness: NDArray[Any], num_rows: int) -> NDArray[Any]:
@@ -38,14 +46,14 @@ def share_out(
     capacities: Sequence[int] | NDArray[np.int64],
 ) -> list[NDArray[Any]]:
     """Share rows out by local preference (Legion, Algorithm 1); see ``ops.share_out``."""
-    owner = ops.share_out(
+    shared = ops.share_out(
         order,
         local,
         capacities=np.array(capacities, np.int64),
         bytes_per_vertex=task.row_bytes,
         num_threads=task.num_threads,
     )
-    return split_by_owner(order, owner, len(capacities))
+    return split_by_owner(order, shared.member, len(capacities), num_threads=task.num_threads)
 
 
 def deal(order: NDArray[Any], capacities: Sequence[int]) -> list[NDArray[Any]]:
@@ -66,9 +74,12 @@ def deal(order: NDArray[Any], capacities: Sequence[int]) -> list[NDArray[Any]]:
     return split_by_owner(order[: len(seats)], seats, len(capacities))
 
 
-def split_by_owner(order: NDArray[Any], owner: NDArray[Any], num: int) -> list[NDArray[Any]]:
+def split_by_owner(
+    order: NDArray[Any], owner: NDArray[Any], num: int, *, num_threads: int = 1
+) -> list[NDArray[Any]]:
     """Return the vertices of each of ``num`` owners in the order of ``order``; -1 owns none."""
-    return [order[owner == each] for each in range(num)]
+    member = owner.astype(np.int16, copy=False)
+    return ops.split_by_member(order, member, num_members=num, num_threads=num_threads)
 
 
 def feature_cache(
@@ -97,31 +108,46 @@ def predict_traffic(
     for cache in caches:
         clique = next(each for each in cliques if cache.device in each)
         members = {each.device: each for each in caches if each.device in clique}
-        position, device = cache.device, task.device_at[cache.device]
-        rows = _by_place(
-            task,
-            {each: reads.rows_at(position, kept.features) for each, kept in members.items()},
-            reads.num_rows(position),
-        )
-        lists, sampling = [0] * (task.num_devices + 1), 0.0
-        if device.samples:
-            lists = _by_place(
-                task,
-                {each: reads.edges_at(position, kept.topology) for each, kept in members.items()},
-                reads.num_edges(position),
-            )
-            # The offsets of a list are read once a visit; H_T counts the edges alone.
-            at_host = lists[-1] / sum(lists) if sum(lists) else 1
-            sampling = reads.transactions_of(position) * at_host
-        found.append(
-            CacheTraffic(
-                rows=tuple(rows),
-                lists=tuple(lists),
-                transactions=round(rows[-1] * device.row_transactions(task.row_bytes) + sampling),
-                link_bytes=rows[-1] * task.row_bytes,
-            )
-        )
+        reader = cache.device
+        rows = {each: reads.rows_at(reader, kept.features) for each, kept in members.items()}
+        edges: dict[int, float] = {}
+        if task.device_at[reader].samples:
+            edges = {each: reads.edges_at(reader, kept.topology) for each, kept in members.items()}
+        found.append(traffic(task, reader, reads, rows, edges))
     return tuple(found)
+
+
+def traffic(
+    task: CacheTask,
+    reader: int,
+    reads: Presampled | ExpectedReads,
+    rows: Mapping[int, float],
+    edges: Mapping[int, float],
+) -> CacheTraffic:
+    """Return what a device reads, as ``CacheTraffic`` says it.
+
+    Args:
+        task: what is planned for.
+        reader: the device's position.
+        reads: what all devices read.
+        rows: of these, the rows that it reads at each device.
+        edges: the neighbours that it reads in lists at each device; not looked at where the host
+            samples.
+    """
+    device = task.device_at[reader]
+    at_rows = _by_place(task, rows, reads.num_rows(reader))
+    at_lists, sampling = [0] * (task.num_devices + 1), 0.0
+    if device.samples:
+        at_lists = _by_place(task, edges, reads.num_edges(reader))
+        # The offsets of a list are read once a visit; H_T counts the edges alone.
+        at_host = at_lists[-1] / sum(at_lists) if sum(at_lists) else 1
+        sampling = reads.transactions_of(reader) * at_host
+    return CacheTraffic(
+        rows=tuple(at_rows),
+        lists=tuple(at_lists),
+        transactions=round(at_rows[-1] * device.row_transactions(task.row_bytes) + sampling),
+        link_bytes=at_rows[-1] * task.row_bytes,
+    )
 
 
 def _by_place(task: CacheTask, kept: Mapping[int, float], total: int) -> list[int]:

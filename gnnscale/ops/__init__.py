@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gnnscale.ops.along import running_sums, split_by_member
 from gnnscale.ops.cached_rows import (
     copy_rows,
     count_reads,
@@ -21,7 +22,7 @@ from gnnscale.ops.edge_cut import (
     refine,
     write_metis,
 )
-from gnnscale.ops.hotness import hottest, scatter_to_neighbors, share_out
+from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_out
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
@@ -62,6 +63,7 @@ __all__ = [
     "Replacing",
     "Rows",
     "Sampled",
+    "Shared",
     "UndirectedLists",
     "aggregate",
     "contract",
@@ -92,9 +94,11 @@ __all__ = [
     "relu_dropout",
     "relu_dropout_backward",
     "rmat_edges",
+    "running_sums",
     "scatter_to_neighbors",
     "share_out",
     "simd_level",
+    "split_by_member",
     "transpose_block",
     "write_metis",
 ]

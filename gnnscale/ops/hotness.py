@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from gnnscale import _native
 from gnnscale.ops.native import Array, contiguous, naming
 
-__all__ = ["hottest", "scatter_to_neighbors", "share_out"]
+__all__ = ["Shared", "hottest", "scatter_to_neighbors", "share_out"]
 
 
 def hottest(
@@ -21,6 +22,8 @@ def hottest(
     bytes_per_vertex: int,
     offsets: NDArray[np.int64] | None = None,
     bytes_per_entry: int = 0,
+    max_bytes: int | None = None,
+    only_hot: bool = False,
     num_threads: int,
 ) -> Array:
     """Return the hottest vertices that fit into ``capacity`` bytes, and one more at most.
@@ -37,6 +40,8 @@ def hottest(
         bytes_per_vertex: 0 to 2^31 - 1.
         offsets: ``[num_vertices + 1]`` of the vertices' lists, from 0.
         bytes_per_entry: of these; 0 to 2^31 - 1.
+        max_bytes: a vertex that takes more is left out, as if it were none; None for no limit.
+        only_hot: whether vertices of hotness 0 are left out.
         num_threads: threads to use; the result does not depend on it.
 
     Returns:
@@ -53,9 +58,25 @@ def hottest(
     with naming("hotness", getattr(hotness, "shape", hotness)):
         vertices = _native.hottest(
             *(contiguous(hotness), contiguous(tie_break), capacity, bytes_per_vertex),
-            *(contiguous(offsets), bytes_per_entry, num_threads),
+            *(contiguous(offsets), bytes_per_entry, max_bytes, only_hot, num_threads),
         )
     return vertices
+
+
+class Shared(NamedTuple):
+    """Who takes what, and what that comes to.
+
+    Attributes:
+        member: ``[n]`` int16, the member of each vertex of the order; -1 where none has room. A
+            smaller vertex after it may still find some.
+        bytes: ``[K]`` int64, what each member's vertices take.
+        reads: ``[K, K]`` int64, at ``[j, k]`` the hotness to member ``j`` of what member ``k``
+            takes; None unless hotness is int32.
+    """
+
+    member: NDArray[np.int16]
+    bytes: NDArray[np.int64]
+    reads: NDArray[np.int64] | None
 
 
 def share_out(
@@ -67,7 +88,7 @@ def share_out(
     offsets: NDArray[np.int64] | None = None,
     bytes_per_entry: int = 0,
     num_threads: int,
-) -> NDArray[np.int16]:
+) -> Shared:
     """Share vertices out among the members of a clique (Legion, Algorithm 1).
 
     In the order given, a vertex goes to the member to which it is hottest of those with room for
@@ -84,19 +105,16 @@ def share_out(
         bytes_per_entry: likewise.
         num_threads: threads that read; the result does not depend on it.
 
-    Returns:
-        ``[n]`` int16, the member of each vertex of the order; -1 where none has room. A smaller
-        vertex after it may still find some.
-
     Raises:
         ValueError: the order holds what is no vertex, a hotness is negative or NaN, or the list of
             a vertex of the order is none.
     """
-    member: NDArray[np.int16] = _native.share_out(
-        *(contiguous(order), local, contiguous(capacities), bytes_per_vertex),
-        *(contiguous(offsets), bytes_per_entry, num_threads),
+    return Shared(
+        *_native.share_out(
+            *(contiguous(order), local, contiguous(capacities), bytes_per_vertex),
+            *(contiguous(offsets), bytes_per_entry, num_threads),
+        )
     )
-    return member
 
 
 def scatter_to_neighbors(

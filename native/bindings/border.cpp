@@ -368,6 +368,7 @@ template Vector<const double> vector(py::handle, const char*, int64_t);
 template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int32_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int64_t> mutable_vector(py::handle, const char*, int64_t);
+template Vector<const int32_t> optional_vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> optional_vector(py::handle, const char*, int64_t);
 template Vector<float> mutable_vector(py::handle, const char*, int64_t);
 template Vector<double> mutable_vector(py::handle, const char*, int64_t);

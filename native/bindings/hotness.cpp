@@ -1,11 +1,11 @@
 #include "gnnscale/hotness.hpp"
 
 #include "border.hpp"
+#include "cache_bytes.hpp"
 
 namespace gnnscale {
 namespace {
 
-constexpr int64_t kMaxMembers = 1024;
 // Native code numbers the destinations of a slice in 32 bits.
 constexpr int64_t kMaxScattered = int64_t{1} << 32;
 
@@ -66,39 +66,20 @@ std::vector<Keys> local_of(py::handle value, int64_t* size) {
   return found;
 }
 
-CacheBytes bytes_of(py::handle per_vertex, py::handle offsets, py::handle per_entry,
-                    int64_t num_vertices) {
-  CacheBytes bytes;
-  bytes.per_vertex = integer(per_vertex, "bytes_per_vertex", 0, kMaxLocal);
-  bytes.per_entry = integer(per_entry, "bytes_per_entry", 0, kMaxLocal);
-  if (offsets.is_none()) {
-    if (bytes.per_entry != 0) refuse_type("offsets", "None", "int64 where entries take bytes");
-  } else {
-    bytes.offsets = vector<int64_t>(offsets, "offsets", num_vertices + 1).data;
-    bytes.num_entries = bytes.offsets[num_vertices];
-    if (bytes.offsets[0] != 0 || bytes.num_entries < 0) {
-      refuse_value("offsets",
-                   std::to_string(bytes.offsets[0]) + " to " + std::to_string(bytes.num_entries),
-                   "such that rise from 0");
-    }
-  }
-  const auto all = static_cast<__int128>(bytes.per_vertex) * num_vertices +
-                   static_cast<__int128>(bytes.per_entry) * bytes.num_entries;
-  if (all > INT64_MAX) {
-    refuse_value(bytes.per_entry == 0 ? "bytes_per_vertex" : "offsets", "2^63 bytes or more in all",
-                 "fewer");
-  }
-  return bytes;
-}
-
 py::object find_hottest(const py::object& hotness, const py::object& tie_break,
                         const py::object& capacity, const py::object& bytes_per_vertex,
                         const py::object& offsets, const py::object& bytes_per_entry,
+                        const py::object& max_bytes, const py::object& only_hot,
                         const py::object& num_threads) {
   const auto [keys, size] = hotness_of(hotness);
-  const HotVertices task{keys, tie_break_of(tie_break, size), size,
-                         bytes_of(bytes_per_vertex, offsets, bytes_per_entry, size),
-                         integer(capacity, "capacity", 0, INT64_MAX)};
+  const HotVertices task{
+      keys,
+      tie_break_of(tie_break, size),
+      size,
+      cache_bytes(bytes_per_vertex, offsets, bytes_per_entry, size),
+      integer(capacity, "capacity", 0, INT64_MAX),
+      max_bytes.is_none() ? INT64_MAX : integer(max_bytes, "max_bytes", 0, INT64_MAX),
+      flag(only_hot, "only_hot")};
   const int threads = thread_count(num_threads);
   const auto run = [&]<typename Vertex>() -> py::object {
     Array<Vertex> vertices;
@@ -111,10 +92,9 @@ py::object find_hottest(const py::object& hotness, const py::object& tie_break,
   return size > kMaxLocal ? run.template operator()<int64_t>() : run.template operator()<int32_t>();
 }
 
-py::array_t<int16_t> share(const py::object& order, const py::object& local,
-                           const py::object& capacities, const py::object& bytes_per_vertex,
-                           const py::object& offsets, const py::object& bytes_per_entry,
-                           const py::object& num_threads) {
+py::tuple share(const py::object& order, const py::object& local, const py::object& capacities,
+                const py::object& bytes_per_vertex, const py::object& offsets,
+                const py::object& bytes_per_entry, const py::object& num_threads) {
   const Ids ordered = ids(order, "order");
   int64_t num_vertices = 0;
   const std::vector<Keys> keys = local_of(local, &num_vertices);
@@ -123,18 +103,26 @@ py::array_t<int16_t> share(const py::object& order, const py::object& local,
                       ordered.size,
                       keys,
                       num_vertices,
-                      bytes_of(bytes_per_vertex, offsets, bytes_per_entry, num_vertices),
+                      cache_bytes(bytes_per_vertex, offsets, bytes_per_entry, num_vertices),
                       {room.data, room.data + room.size}};
   for (const int64_t bytes : task.capacities) {
     if (bytes < 0) refuse_value("capacities", std::to_string(bytes), "0 or more bytes");
   }
   const int threads = thread_count(num_threads);
+  const auto num_members = static_cast<int64_t>(keys.size());
+  const bool counts = keys[0].type == Keys::Type::int32;
   Array<int16_t> member(ordered.size);
+  prefer_large_pages(member.data.get(), ordered.size * sizeof(int16_t));
+  py::array_t<int64_t> bytes(num_members);
+  py::array_t<int64_t> reads({num_members, num_members});
+  const Shared shared{member.data.get(), bytes.mutable_data(),
+                      counts ? reads.mutable_data() : nullptr};
   {
     NoGil released;
-    share_out(task, member.data.get(), threads, Signals());
+    share_out(task, shared, threads, Signals());
   }
-  return to_numpy(std::move(member));
+  return py::make_tuple(to_numpy(std::move(member)), bytes,
+                        counts ? py::object(reads) : py::none());
 }
 
 void scatter(const py::object& indptr, const py::object& indices, const py::object& values,

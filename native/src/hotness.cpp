@@ -21,13 +21,14 @@ constexpr int64_t kMinRange = 1 << 20, kMaxRange = 1 << 24;
 constexpr int64_t kGrain = 1 << 16;
 
 using CountBuckets = Buckets<10>;
-// Of float32, sign, exponent and 7 bits: no bucket is sure to hold one value alone.
+// Of float32, sign, exponent and 7 bits. The lowest bucket has 0 alone, of the others none is sure
+// to hold one value alone.
 constexpr int kFloatShift = 16;
 
 template <typename Value>
 int64_t bucket_of(Value hotness) {
   if constexpr (std::is_floating_point_v<Value>) {
-    return static_cast<int64_t>(key_of(hotness) >> kFloatShift);
+    return static_cast<int64_t>((key_of(hotness) + (1 << kFloatShift) - 1) >> kFloatShift);
   } else {
     return CountBuckets::of(key_of(hotness));
   }
@@ -37,10 +38,10 @@ int64_t bucket_of(Value hotness) {
 template <typename Value>
 constexpr int64_t kNumBuckets = CountBuckets::of(~uint64_t{0} >> (64 - 8 * sizeof(Value))) + 1;
 template <>
-constexpr int64_t kNumBuckets<float> = int64_t{1} << (32 - kFloatShift);
+constexpr int64_t kNumBuckets<float> = (int64_t{1} << (32 - kFloatShift)) + 1;
 
 template <typename Value>
-constexpr int64_t kNumExact = std::is_floating_point_v<Value> ? 0 : CountBuckets::kNumExact;
+constexpr int64_t kNumExact = std::is_floating_point_v<Value> ? 1 : CountBuckets::kNumExact;
 
 // What is in the buckets, the hottest first, by ranges of vertices.
 struct Census {
@@ -54,6 +55,7 @@ struct Census {
   int64_t range, num_ranges, num_buckets;
   std::vector<int64_t> counts;  // [num_ranges, num_buckets]
   std::vector<uint64_t> bytes;  // the same, or empty where each vertex takes as many
+  bool all_fit = true;          // whether no vertex takes too many bytes to be counted
 };
 
 template <typename Value>
@@ -69,24 +71,31 @@ template <typename Value>
 Census census_of(const Value* hotness, const HotVertices& task, int num_threads, const Poll& poll) {
   constexpr int64_t kBuckets = kNumBuckets<Value>;
   Census census(task.num_vertices, kBuckets, task.bytes.offsets != nullptr, num_threads);
-  std::atomic<bool> good{true};
+  std::atomic<bool> good{true}, all_fit{true};
   parallel_for(census.num_ranges, 1, num_threads, poll, [&](int64_t first, int64_t last) {
     for (int64_t range = first; range < last; ++range) {
       int64_t* const counts = census.counts.data() + range * kBuckets;
       uint64_t* const bytes =
           census.bytes.empty() ? nullptr : census.bytes.data() + range * kBuckets;
       const int64_t end = std::min(task.num_vertices, (range + 1) * census.range);
-      bool legal = true;
+      bool legal = true, fit = true;
       for (int64_t v = range * census.range; v < end; ++v) {
         const Value value = hotness[v];
         legal &= value >= Value{0};
+        const uint64_t size = task.bytes.of(v);
+        if (size > static_cast<uint64_t>(task.max_bytes)) [[unlikely]] {
+          fit = false;
+          continue;
+        }
         const int64_t place = kBuckets - 1 - bucket_of(value);
         ++counts[place];
-        if (bytes != nullptr) bytes[place] += task.bytes.of(v);
+        if (bytes != nullptr) bytes[place] += size;
       }
       if (!legal) good.store(false, std::memory_order_relaxed);
+      if (!fit) all_fit.store(false, std::memory_order_relaxed);
     }
   });
+  census.all_fit = all_fit.load();
   if (!good.load()) refuse_hotness(hotness, task.num_vertices);
   return census;
 }
@@ -102,8 +111,8 @@ struct Candidates {
 Candidates candidates_of(const Census& census, const HotVertices& task) {
   Candidates found;
   const auto capacity = static_cast<uint64_t>(task.capacity);
-  for (; found.num_buckets < census.num_buckets && found.num_bytes < capacity;
-       ++found.num_buckets) {
+  const int64_t num_buckets = census.num_buckets - (task.only_hot ? 1 : 0);  // the last one has 0
+  for (; found.num_buckets < num_buckets && found.num_bytes < capacity; ++found.num_buckets) {
     found.last_begin = found.num_vertices;
     found.last_bytes = found.num_bytes;
     for (int64_t range = 0; range < census.num_ranges; ++range) {
@@ -136,16 +145,17 @@ std::vector<Segment> start_buckets(Census& census, const Candidates& candidates)
 
 // Writes the candidates, bucket by bucket, those of one in the order of their ids.
 template <typename Value, typename Vertex>
-void collect(const Value* hotness, Census& census, const Candidates& candidates, Vertex* order,
-             int64_t num_vertices, int num_threads, const Poll& poll) {
+void collect(const Value* hotness, const HotVertices& task, Census& census,
+             const Candidates& candidates, Vertex* order, int num_threads, const Poll& poll) {
   const std::vector<int64_t> starts = census.counts;
   parallel_for(census.num_ranges, 1, num_threads, poll, [&](int64_t first, int64_t last) {
     for (int64_t range = first; range < last; ++range) {
       int64_t* const places = census.counts.data() + range * census.num_buckets;
-      const int64_t end = std::min(num_vertices, (range + 1) * census.range);
+      const int64_t end = std::min(task.num_vertices, (range + 1) * census.range);
       for (int64_t v = range * census.range; v < end; ++v) {
         const int64_t bucket = census.num_buckets - 1 - bucket_of(hotness[v]);
         if (bucket >= candidates.num_buckets) continue;
+        if (!census.all_fit && task.bytes.of(v) > static_cast<uint64_t>(task.max_bytes)) continue;
         if (places[bucket] >= candidates.num_vertices) [[unlikely]]
           refuse_changed();
         order[places[bucket]++] = static_cast<Vertex>(v);
@@ -181,9 +191,13 @@ int64_t count_fitting(const Vertex* vertices, int64_t size, const CacheBytes& ea
   return std::min(i, size);
 }
 
+// The first vertices; in memory of their own where they are less than half of all.
 template <typename Vertex>
 Array<Vertex> prefix_of(Array<Vertex>&& order, int64_t size, int num_threads) {
-  if (size == order.size) return std::move(order);
+  if (2 * size >= order.size) {
+    order.size = size;
+    return std::move(order);
+  }
   Array<Vertex> prefix(size);
   const Vertex* const from = order.data.get();
   parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
@@ -204,7 +218,7 @@ Array<Vertex> hottest_by(const Value* hotness, const HotVertices& task, int num_
     segments = start_buckets<Value>(census, candidates);
     order = Array<Vertex>(candidates.num_vertices);
     prefer_large_pages(order.data.get(), order.size * sizeof(Vertex));  // thousands of places
-    collect(hotness, census, candidates, order.data.get(), task.num_vertices, num_threads, poll);
+    collect(hotness, task, census, candidates, order.data.get(), num_threads, poll);
   }
   sort_segments(order.data.get(), std::move(segments), {task.hotness, task.tie_break}, num_threads,
                 poll);

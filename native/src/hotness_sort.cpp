@@ -10,6 +10,7 @@ namespace gnnscale {
 namespace {
 
 using SplitBuckets = Buckets<8>;
+static_assert(SplitBuckets::of(~uint64_t{0}) < 1 << 16);  // buckets are kept in 16 bits
 
 // Longer segments are split by all threads together, shorter ones sorted by one of them: their
 // items stay in its cache.
@@ -40,6 +41,7 @@ Bounds bounds_of(const Key* keys, const Vertex* ids, int64_t size, int num_threa
   parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
     Bounds found;
     for (int64_t i = begin; i < end; ++i) {
+      if (i + kAhead < end) __builtin_prefetch(keys + ids[i + kAhead]);
       const uint64_t key = key_of(keys[ids[i]]);
       found.add({key, key});
     }
@@ -65,24 +67,15 @@ class Split {
         num_ranges_((size + range_ - 1) / range_),
         counts_(num_ranges_ * num_buckets_) {}
 
-  void run(Vertex* moved, int num_threads, const Poll& poll) {
+  // Needs as much memory as the segment in `moved`, and as many numbers in `bucket_of`.
+  void run(Vertex* moved, uint16_t* bucket_of, int num_threads, const Poll& poll) {
     parallel_for(num_ranges_, 1, num_threads, poll, [&](int64_t first, int64_t last) {
-      for (int64_t range = first; range < last; ++range) {
-        each(range, [&](Vertex, int64_t& count) { ++count; });
-      }
+      for (int64_t range = first; range < last; ++range) count(range, bucket_of);
     });
     start_buckets();
-    const std::vector<int64_t> starts = counts_;
     parallel_for(num_ranges_, 1, num_threads, poll, [&](int64_t first, int64_t last) {
-      for (int64_t range = first; range < last; ++range) {
-        each(range, [&](Vertex id, int64_t& place) {
-          if (place >= size_) [[unlikely]]
-            refuse_changed();
-          moved[place++] = id;
-        });
-      }
+      for (int64_t range = first; range < last; ++range) move(range, bucket_of, moved);
     });
-    check_filled(starts);
     parallel_for(size_, kGrain, num_threads, [&](int64_t begin, int64_t end) {
       std::copy(moved + begin, moved + end, ids_ + begin);
     });
@@ -99,15 +92,23 @@ class Split {
   }
 
  private:
-  template <typename Use>
-  void each(int64_t range, Use&& use) {
+  void count(int64_t range, uint16_t* bucket_of) {
     int64_t* const counts = counts_.data() + range * num_buckets_;
     const int64_t end = std::min(size_, (range + 1) * range_);
     for (int64_t i = range * range_; i < end; ++i) {
+      if (i + kAhead < end) __builtin_prefetch(keys_ + ids_[i + kAhead]);
       // A key that changed may lie outside of the bounds by now.
       const uint64_t key = std::clamp(key_of(keys_[ids_[i]]), bounds_.min, bounds_.max);
-      use(ids_[i], counts[num_buckets_ - 1 - SplitBuckets::of(key - bounds_.min)]);
+      const int64_t bucket = num_buckets_ - 1 - SplitBuckets::of(key - bounds_.min);
+      bucket_of[i] = static_cast<uint16_t>(bucket);
+      ++counts[bucket];
     }
+  }
+
+  void move(int64_t range, const uint16_t* bucket_of, Vertex* moved) {
+    int64_t* const places = counts_.data() + range * num_buckets_;
+    const int64_t end = std::min(size_, (range + 1) * range_);
+    for (int64_t i = range * range_; i < end; ++i) moved[places[bucket_of[i]]++] = ids_[i];
   }
 
   // Turns counts into the places where the vertices of each range and bucket begin.
@@ -116,19 +117,6 @@ class Split {
     for (int64_t place = 0; place < num_buckets_; ++place) {
       for (int64_t range = 0; range < num_ranges_; ++range) {
         next += std::exchange(counts_[range * num_buckets_ + place], next);
-      }
-    }
-  }
-
-  // Every place was written once if each range ended where the next one began.
-  void check_filled(const std::vector<int64_t>& starts) const {
-    for (int64_t place = 0; place < num_buckets_; ++place) {
-      for (int64_t range = 0; range < num_ranges_; ++range) {
-        const bool last = range == num_ranges_ - 1;
-        const int64_t end = !last                      ? starts[(range + 1) * num_buckets_ + place]
-                            : place + 1 < num_buckets_ ? starts[place + 1]
-                                                       : size_;
-        if (counts_[range * num_buckets_ + place] != end) refuse_changed();
       }
     }
   }
@@ -260,7 +248,9 @@ void sort_segments(Vertex* order, std::vector<Segment> segments, const std::arra
     longest = std::max(longest, segment.size);
   }
   std::vector<Segment>().swap(segments);
-  const HugeArray<Vertex> moved(pending.empty() ? 0 : longest);
+  if (pending.empty()) longest = 0;
+  const HugeArray<Vertex> moved(longest);
+  const HugeArray<uint16_t> bucket_of(longest);
   while (!pending.empty()) {
     const Segment segment = pending.back();
     pending.pop_back();
@@ -269,7 +259,7 @@ void sort_segments(Vertex* order, std::vector<Segment> segments, const std::arra
       const Bounds bounds = bounds_of(values, ids, segment.size, num_threads);
       if (bounds.min == bounds.max) return add({segment.begin, segment.size, segment.key + 1});
       Split split(values, ids, segment.size, bounds, num_threads);
-      split.run(moved.data(), num_threads, poll);
+      split.run(moved.data(), bucket_of.data(), num_threads, poll);
       split.buckets([&](int64_t begin, int64_t size, bool equal) {
         add({segment.begin + begin, size, segment.key + (equal ? 1 : 0)});
       });

@@ -16,8 +16,8 @@ struct Segment {
   int key;
 };
 
-// Sorts each segment by falling keys; those alike stay in the order of their ids. Needs as much
-// memory again as the largest segment takes. What `order` holds must be vertices.
+// Sorts each segment by falling keys; those alike stay in the order of their ids. Needs half
+// as much memory again as the largest segment takes, twice. What `order` holds must be vertices.
 template <typename Vertex>
 void sort_segments(Vertex* order, std::vector<Segment> segments, const std::array<Keys, 2>& keys,
                    int num_threads, const Poll& poll);

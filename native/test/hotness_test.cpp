@@ -62,6 +62,22 @@ void test_bytes_of_lists() {
   }
 }
 
+void test_cold_and_large_ones_are_left_out() {
+  const std::vector<int32_t> hotness{1, 0, 9, 4};
+  const std::vector<float> as_floats{1, 0, 9, 1e-45F};
+  const std::vector<int64_t> offsets{0, 3, 3, 10, 12};
+  const CacheBytes bytes{8, 4, offsets.data(), 12};  // 20, 8, 36 and 16 bytes
+  for (const int threads : {1, 4}) {
+    const auto of = [&](Keys values, int64_t max_bytes, bool only_hot) {
+      return found<int32_t>({values, {}, 4, bytes, 99, max_bytes, only_hot}, threads);
+    };
+    CHECK((of(keys(hotness), 36, false) == std::vector<int32_t>{2, 3, 0, 1}));
+    CHECK((of(keys(hotness), 35, true) == std::vector<int32_t>{3, 0}));
+    CHECK((of(keys(as_floats), INT64_MAX, true) == std::vector<int32_t>{2, 0, 3}));
+    CHECK(of(keys(hotness), 7, false).empty());
+  }
+}
+
 // More vertices than one range and one short segment have, many of them alike.
 template <typename Value>
 void test_hottest_of_many(int64_t num_vertices, int64_t num_values, int64_t num_degrees) {
@@ -113,11 +129,12 @@ void test_share_out_by_hand() {
   const std::vector<int32_t> order{3, 0, 2, 1};
   const std::vector<int64_t> offsets{0, 1, 1, 3, 3};
   const std::vector<int32_t> first{5, 1, 2, 0}, second{4, 1, 2, 0};
+  std::vector<int64_t> taken(2), reads(4);
   const auto of = [&](std::vector<int64_t> capacities, CacheBytes bytes, int threads) {
     std::vector<int16_t> member(4);
     const ShareOut task{
         {order.data(), false}, 4, {keys(first), keys(second)}, 4, bytes, capacities};
-    share_out(task, member.data(), threads);
+    share_out(task, {member.data(), taken.data(), reads.data()}, threads);
     return member;
   };
   for (const int threads : {1, 3}) {
@@ -127,15 +144,18 @@ void test_share_out_by_hand() {
     CHECK((of({1, 0}, {1}, threads) == std::vector<int16_t>{0, -1, -1, -1}));
     // Of 4, 8, 12 and 4 bytes: 2 finds no room, but 1, which is smaller, does.
     CHECK((of({12, 4}, {4, 4, offsets.data(), 3}, threads) == std::vector<int16_t>{0, 0, -1, 1}));
+    // The first takes 3 and 0, the second 1.
+    CHECK((taken == std::vector<int64_t>{12, 4} && reads == std::vector<int64_t>{5, 1, 4, 1}));
   }
 }
 
 void test_bad_orders() {
   const std::vector<int32_t> local{1, -1};
   std::vector<int16_t> member(2);
+  int64_t taken;
   for (const auto& order : {std::vector<int64_t>{0, 2}, {-1, 0}, {0, 1}, {int64_t{1} << 40, 0}}) {
     const ShareOut task{{order.data(), true}, 2, {keys(local)}, 2, {1}, {9}};
-    CHECK_THROWS(share_out(task, member.data(), 1), std::invalid_argument);
+    CHECK_THROWS(share_out(task, {member.data(), &taken, nullptr}, 1), std::invalid_argument);
   }
 }
 
@@ -187,6 +207,7 @@ int main() {
   test_hottest_by_hand<int64_t, int64_t>();
   test_hottest_by_hand<float, int32_t>();
   test_bytes_of_lists();
+  test_cold_and_large_ones_are_left_out();
   test_hottest_of_many<int32_t>(3'000'000, 3, 4);
   test_hottest_of_many<int32_t>(300'000, 1'000'000'000, 10);
   test_hottest_of_many<int64_t>(300'000, int64_t{1} << 60, 1 << 20);

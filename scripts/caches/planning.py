@@ -31,7 +31,7 @@ MAX_SECONDS, MAX_BYTES = 10, 80
 def planning(options: argparse.Namespace) -> dict[str, Any]:
     """Plan in processes of their own, so that their peak memory is that of the plan."""
     found, missed = [], []
-    for ratio in options.ratios or [0.05, 0.25, 0.5]:
+    for ratio in options.ratios or [0.05, 0.1, 0.25, 0.5, 1]:
         rounds = [measured(ratio, options) for _ in range(options.rounds)]
         best = sorted(rounds, key=lambda each: each["seconds"])[len(rounds) // 2]
         found.append({"ratio": ratio, **best, "rounds": rounds})
@@ -102,8 +102,7 @@ def in_steps(task: CacheTask) -> dict[str, float]:
     lap()
     rooms = np.array([device.budget_bytes for device in task.devices], np.int64)
     lists = found.share_lists(task, _CLIQUE, num_lists, rooms)
-    used = np.array([task.list_bytes(each) for each in lists], np.int64)
-    found.share_rows(task, _CLIQUE, rooms - used)
+    found.share_rows(task, _CLIQUE, rooms - lists.bytes)
     lap()
     names = ("s_candidates", "s_cost", "s_search", "s_share")
     return dict(zip(names, np.diff(times).tolist(), strict=True))

@@ -22,7 +22,7 @@ from gnnscale.dataset import Dataset
 #: Datasets that are made, not read.
 GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
-RECORDS = {"Contracted", "Refined", "Replacing", "Rows", "Sampled", "UndirectedLists"}
+RECORDS = {"Contracted", "Refined", "Replacing", "Rows", "Sampled", "Shared", "UndirectedLists"}
 
 
 def test_every_function_of_ops_is_called() -> None:

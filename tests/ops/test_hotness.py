@@ -14,11 +14,12 @@ from gnnscale.ops.native import naming_graph
 
 
 def slow_hottest(
-    hotness: Any, tie_break: Any, capacity: int, sizes: NDArray[np.int64]
+    hotness: Any, tie_break: Any, capacity: int, sizes: NDArray[np.int64], left_out: NDArray[Any]
 ) -> list[int]:
     """Return the hottest vertices by sorting all of them."""
     ties = np.zeros(len(hotness)) if tie_break is None else -tie_break.astype(object)
     order = np.lexsort((np.arange(len(hotness)), ties, -hotness.astype(object)))
+    order = order[~left_out[order]]
     begin = np.cumsum(sizes[order]) - sizes[order]
     return [int(v) for v in order[begin < capacity]]
 
@@ -52,9 +53,19 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
         tie_break = np.array(data.draw(st.lists(ties, min_size=n, max_size=n)), tie_type)
     sizes, of_vertex = data.draw(byte_sizes(n))
     capacity = data.draw(st.integers(0, int(of_vertex.sum()) + 5))
-    expected = slow_hottest(hotness, tie_break, capacity, of_vertex)
+    max_bytes = data.draw(st.none() | st.integers(0, int(of_vertex.max(initial=0))))
+    only_hot = data.draw(st.booleans())
+    left_out = (only_hot & (hotness == 0)) | (
+        of_vertex > (2**62 if max_bytes is None else max_bytes)
+    )
+    expected = slow_hottest(hotness, tie_break, capacity, of_vertex, left_out)
     for threads in (1, 3):
-        found = ops.hottest(hotness, tie_break, capacity=capacity, num_threads=threads, **sizes)
+        found = ops.hottest(
+            *(hotness, tie_break),
+            **{"capacity": capacity, "max_bytes": max_bytes, "only_hot": only_hot},
+            num_threads=threads,
+            **sizes,
+        )
         assert found.dtype == np.int32
         assert found.tolist() == expected
 
@@ -86,6 +97,26 @@ def test_a_hotness_that_is_none(bad: float) -> None:
             ops.hottest(np.array([0, -7], dtype), **sizes)
         with pytest.raises(ValueError, match=r"^tie_break: -7 at place 1, allowed are 0 to "):
             ops.hottest(np.zeros(2, np.int32), np.array([0, -7], dtype), **sizes)
+
+
+def test_what_is_cold_or_too_large_is_left_out() -> None:
+    offsets = np.array([0, 3, 3, 10, 12])  # of 20, 8, 36 and 16 bytes
+    sizes = {"bytes_per_vertex": 8, "offsets": offsets, "bytes_per_entry": 4, "num_threads": 1}
+    for dtype in (np.int32, np.int64, np.float32):
+        hotness = np.array([1, 0, 9, 4], dtype)
+        for limit, only_hot, expected in (
+            *((None, False, [2, 3, 0, 1]), (36, False, [2, 3, 0, 1]), (35, False, [3, 0, 1])),
+            *((35, True, [3, 0]), (15, False, [1]), (7, False, []), (None, True, [2, 3, 0])),
+        ):
+            found = ops.hottest(hotness, capacity=99, max_bytes=limit, only_hot=only_hot, **sizes)
+            assert found.tolist() == expected
+        # What is too large takes no room: 3 takes 16 bytes, and 0 begins below 17.
+        found = ops.hottest(hotness, capacity=17, max_bytes=35, **sizes)
+        assert found.tolist() == [3, 0]
+    tiny = np.array([0, 1e-45, 0], np.float32)  # as little as a float can be
+    some = {"capacity": 9, "bytes_per_vertex": 1, "num_threads": 1}
+    assert ops.hottest(tiny, only_hot=True, **some).tolist() == [1]
+    assert ops.hottest(tiny, max_bytes=0, **some).tolist() == []
 
 
 def test_infinity_is_hottest_and_minus_zero_is_zero() -> None:
@@ -140,8 +171,14 @@ def test_sharing_out_is_algorithm_1_with_room(data: st.DataObject) -> None:
             num_threads=threads,
             **sizes,
         )
-        assert found.dtype == np.int16
-        assert found.tolist() == expected
+        assert found.member.dtype == np.int16
+        assert found.member.tolist() == expected
+        for k in range(num_members):
+            taken = [v for v, member in zip(order, expected, strict=True) if member == k]
+            assert found.bytes[k] == of_vertex[taken].sum()
+            if found.reads is not None:
+                assert found.reads[:, k].tolist() == [each[taken].sum() for each in local]
+        assert (found.reads is None) == (dtype == np.float32)
 
 
 def test_sharing_out_many() -> None:
@@ -159,7 +196,7 @@ def test_sharing_out_many() -> None:
             bytes_per_vertex=1,
             num_threads=threads,
         )
-        assert found.tolist() == expected
+        assert found.member.tolist() == expected
 
 
 def test_what_is_given_away_is_checked() -> None:
@@ -173,7 +210,7 @@ def test_what_is_given_away_is_checked() -> None:
     ):
         with pytest.raises(ValueError, match=f"^{said}"):
             ops.share_out(np.array(order), local, **fine)
-    assert ops.share_out(np.array([0]), local, **fine).tolist() == [0]
+    assert ops.share_out(np.array([0]), local, **fine).member.tolist() == [0]
 
 
 @settings(max_examples=200, deadline=None)

@@ -77,13 +77,26 @@ class ExpectedReads:
     edges: Mapping[int, LaterEpochs] = field(repr=False)
     num_epochs: int
 
-    def rows_at(self, device: int, vertices: NDArray[Any]) -> float:
-        """Return how many rows of ``vertices`` the device reads."""
-        return self._at(self.first.rows_at(device, vertices), self.rows, device, vertices)
+    def rows_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
+        """Return how many rows of ``vertices`` the device reads.
 
-    def edges_at(self, device: int, vertices: NDArray[Any]) -> float:
-        """Return how many edges the device traverses from the lists of ``vertices``."""
-        return self._at(self.first.edges_at(device, vertices), self.edges, device, vertices)
+        Args:
+            device: who reads.
+            vertices: what is read.
+            counted: how many it read in the first epoch; None where that is not known.
+        """
+        if counted is None:
+            counted = self.first.rows_at(device, vertices)
+        return self._at(counted, self.rows, device, vertices)
+
+    def edges_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
+        """Return how many edges the device traverses from the lists of ``vertices``.
+
+        Takes the arguments of ``rows_at``.
+        """
+        if counted is None:
+            counted = self.first.edges_at(device, vertices)
+        return self._at(counted, self.edges, device, vertices)
 
     def num_rows(self, device: int) -> int:
         """Return how many rows the device reads."""

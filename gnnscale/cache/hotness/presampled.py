@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.credibility import every_so_many
-from gnnscale.cache.hotness.slices import sum_at
+from gnnscale.cache.hotness.slices import slices, sum_at
 from gnnscale.config import MAX_COUNT
 
 __all__ = ["Presampled", "add_counts", "presample"]
@@ -121,8 +121,9 @@ def add_counts(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     if len(rows) == 1:
         return rows[0]
     total: NDArray[np.int32] = rows[0].copy()
-    for row in rows[1:]:
-        total += np.minimum(row, MAX_COUNT - total)
+    for part in slices(len(total)):
+        for row in rows[1:]:
+            total[part] += np.minimum(row[part], MAX_COUNT - total[part])
     return total
 
 

@@ -12,11 +12,30 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.cache.hotness.expected import ExpectedReads
 from gnnscale.cache.hotness.presampled import Presampled
-from gnnscale.cache.hotness.slices import taken
-from gnnscale.cache.placement import share_out, split_by_owner
-from gnnscale.cache.task import BYTES_PER_LIST, CacheTask, no_vertices
+from gnnscale.cache.legion.prefix_sums import PrefixSums
+from gnnscale.cache.placement import split_by_owner
+from gnnscale.cache.task import BYTES_PER_LIST, CacheTask
 
-__all__ = ["Candidates", "candidates"]
+__all__ = ["Candidates", "Kept", "candidates"]
+
+#: Vertices from one sum of hotness or bytes that is kept to the next.
+_EVERY = 1 << 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the K devices of a clique keep.
+
+    Attributes:
+        vertices: of each device, hottest first.
+        bytes: ``[K]`` int64, the memory that these take.
+        reads: ``[K, K]`` int64, at ``[j, k]`` what the ``j``-th device reads of the ``k``-th one's,
+            in the epoch of pre-sampling.
+    """
+
+    vertices: list[NDArray[Any]]
+    bytes: NDArray[np.int64]
+    reads: NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,24 +43,27 @@ class Candidates:
     """Vertices of a clique by their hotness, as many as its memory could hold.
 
     Attributes:
-        lists: ``[m]`` Q_T, vertices in descending order of edges traversed from them, A_T.
-        list_hotness: ``[m]`` A_T of these.
+        lists: ``[m]`` Q_T, vertices in descending order of edges traversed from them, A_T. Lists
+            that are never read, or larger than each device's memory, are none of them.
+        list_bytes: sums of the bytes of these.
+        list_hotness: sums of A_T of these.
         total_list_hotness: the sum of A_T over all vertices.
         rows: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F.
-        row_hotness: ``[n]`` A_F of these.
+        row_hotness: sums of A_F of these.
         total_row_hotness: the sum of A_F over all vertices.
     """
 
     lists: NDArray[Any]
-    list_hotness: NDArray[Any]
+    list_bytes: PrefixSums
+    list_hotness: PrefixSums
     total_list_hotness: float
     rows: NDArray[Any]
-    row_hotness: NDArray[Any]
+    row_hotness: PrefixSums
     total_row_hotness: float
 
     def share_lists(
         self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: NDArray[np.int64]
-    ) -> list[NDArray[Any]]:
+    ) -> Kept:
         """Return the lists G_T of each device: the first ``num_lists``, as far as they fit.
 
         Args:
@@ -50,29 +72,40 @@ class Candidates:
             num_lists: lists of Q_T that are to be kept.
             rooms: bytes of each device.
         """
-        order = self.lists[:num_lists]
-        owner = ops.share_out(
-            order,
-            [_edges_read(task, [each], task.presampled) for each in clique],
-            capacities=rooms,
-            bytes_per_vertex=BYTES_PER_LIST,
-            offsets=task.graph.indptr,
-            bytes_per_entry=task.graph.indices.itemsize,
-            num_threads=task.num_threads,
-        )
-        return split_by_owner(order, owner, len(clique))
+        local = [_edges_read(task, [each], task.presampled) for each in clique]
+        return _share(task, self.lists[:num_lists], local, rooms, **_list_bytes(task))
 
-    def share_rows(
-        self, task: CacheTask, clique: Sequence[int], rooms: NDArray[np.int64]
-    ) -> list[NDArray[Any]]:
+    def share_rows(self, task: CacheTask, clique: Sequence[int], rooms: NDArray[np.int64]) -> Kept:
         """Return the rows G_F of each device, as many as fit into ``rooms`` bytes of each."""
         num_rows = sum(int(room) // task.row_bytes for room in rooms)
-        return share_out(
-            task,
-            self.rows[:num_rows],
-            [task.presampled.rows_of(each) for each in clique],
-            rooms,
-        )
+        local = [task.presampled.rows_of(each) for each in clique]
+        return _share(task, self.rows[:num_rows], local, rooms, bytes_per_vertex=task.row_bytes)
+
+
+def _share(
+    task: CacheTask,
+    order: NDArray[Any],
+    local: Sequence[NDArray[np.int32]],
+    rooms: NDArray[np.int64],
+    **sizes: Any,
+) -> Kept:
+    """Share vertices out by local preference (Algorithm 1, step 3)."""
+    shared = ops.share_out(order, local, capacities=rooms, num_threads=task.num_threads, **sizes)
+    assert shared.reads is not None
+    return Kept(
+        vertices=split_by_owner(order, shared.member, len(rooms), num_threads=task.num_threads),
+        bytes=shared.bytes,
+        reads=shared.reads,
+    )
+
+
+def _list_bytes(task: CacheTask) -> dict[str, Any]:
+    """Return what a list takes in a cache (eq. 3), as the native operations are told."""
+    return {
+        "bytes_per_vertex": BYTES_PER_LIST,
+        "offsets": task.graph.indptr,
+        "bytes_per_entry": task.graph.indices.itemsize,
+    }
 
 
 def _edges_read(
@@ -98,33 +131,59 @@ def candidates(
         clique: positions of the devices.
         reads: what an epoch reads, H_T and H_F.
     """
-    members = [task.device_at[each] for each in clique]
-    budget = sum(member.budget_bytes for member in members)
-    edges = _edges_read(task, clique, reads)
-    lists = no_vertices(task.graph)
-    if edges.any():
-        lists = ops.hottest(
-            edges,
-            task.out_degrees,
-            capacity=budget,
-            bytes_per_vertex=BYTES_PER_LIST,
-            offsets=task.graph.indptr,
-            bytes_per_entry=task.graph.indices.itemsize,
-            num_threads=task.num_threads,
-        )
-    rows_hotness = reads.sum_rows(clique)
-    rows = ops.hottest(
-        rows_hotness,
+    budgets = [task.device_at[each].budget_bytes for each in clique]
+    edges, appearances = _edges_read(task, clique, reads), reads.sum_rows(clique)
+    lists = ops.hottest(
+        edges,
         task.out_degrees,
-        capacity=budget,
+        capacity=sum(budgets),
+        max_bytes=max(budgets),
+        only_hot=True,
+        num_threads=task.num_threads,
+        **_list_bytes(task),
+    )
+    rows = ops.hottest(
+        appearances,
+        task.out_degrees,
+        capacity=sum(budgets),
         bytes_per_vertex=task.row_bytes,
         num_threads=task.num_threads,
     )
     return Candidates(
         lists=lists,
-        list_hotness=taken(edges, lists),
-        total_list_hotness=edges.sum(dtype=np.float64).item(),
+        list_bytes=_byte_sums(task, lists),
+        list_hotness=_hotness_sums(task, lists, edges),
+        total_list_hotness=_total(edges),
         rows=rows,
-        row_hotness=taken(rows_hotness, rows),
-        total_row_hotness=rows_hotness.sum(dtype=np.float64).item(),
+        row_hotness=_hotness_sums(task, rows, appearances),
+        total_row_hotness=_total(appearances),
     )
+
+
+def _byte_sums(task: CacheTask, lists: NDArray[Any]) -> PrefixSums:
+    return PrefixSums(
+        kept=ops.running_sums(
+            lists, every=_EVERY, num_threads=task.num_threads, **_list_bytes(task)
+        ),
+        every=_EVERY,
+        num_numbers=len(lists),
+        numbers=lambda part: task.sizes_of_lists(lists[part]),
+    )
+
+
+def _hotness_sums(task: CacheTask, order: NDArray[Any], hotness: NDArray[Any]) -> PrefixSums:
+    return PrefixSums(
+        kept=ops.running_sums(
+            order, hotness, every=_EVERY, falling=True, num_threads=task.num_threads
+        ),
+        every=_EVERY,
+        num_numbers=len(order),
+        numbers=lambda part: hotness[order[part]],
+    )
+
+
+def _total(hotness: NDArray[Any]) -> float:
+    """Return the sum of counts, exactly, or of what is expected."""
+    whole = np.issubdtype(hotness.dtype, np.integer)
+    total: float = hotness.sum(dtype=np.int64 if whole else np.float64).item()
+    return total

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.cache.cache_plan import CachePlan, CurvePoint, DeviceCache
-from gnnscale.cache.hotness.slices import prefix_sums
+from gnnscale.cache.cache_plan import CachePlan, CacheTraffic, CurvePoint, DeviceCache
 from gnnscale.cache.legion.cost_model import CliqueCost
-from gnnscale.cache.legion.cslp import Candidates, candidates
+from gnnscale.cache.legion.cslp import Candidates, Kept, candidates
 from gnnscale.cache.legion.search import best_num_lists, curve
-from gnnscale.cache.placement import feature_cache, predict_traffic
+from gnnscale.cache.placement import feature_cache, traffic
 from gnnscale.cache.planner import CachePlannerConfig
-from gnnscale.cache.task import CacheTask
+from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
 from gnnscale.config import check_choice, check_range
 
 __all__ = ["Legion"]
@@ -60,13 +58,14 @@ class Legion(CachePlannerConfig):
     def plan(self, task: CacheTask) -> CachePlan:
         """Plan each clique for itself."""
         planned = [self._plan_clique(task, clique) for clique in task.cliques]
-        caches = sorted((c for each in planned for c in each.caches), key=lambda c: c.device)
+        devices = [pair for each in planned for pair in zip(each.caches, each.traffic, strict=True)]
+        devices.sort(key=lambda pair: pair[0].device)
         return CachePlan(
             planner=self.policy,
             cliques=task.cliques,
-            devices=tuple(caches),
+            devices=tuple(cache for cache, _ in devices),
             alphas=tuple(each.alpha for each in planned),
-            predicted=predict_traffic(task, caches, task.cliques, task.expected),
+            predicted=tuple(traffic for _, traffic in devices),
             exact=task.num_epochs == 1,
             curve=_added([each.curve for each in planned]),
         )
@@ -78,10 +77,12 @@ class Legion(CachePlannerConfig):
         if self.alpha is None:
             num_lists = best_num_lists(cost)
         else:
-            num_lists = int(cost.num_lists(cost.topology_bytes(self.alpha)))
+            num_lists = cost.num_lists(cost.topology_bytes(self.alpha))
+        lists, rows = _fill(task, clique, found, cost, num_lists)
         return _Planned(
-            caches=_fill(task, clique, found, cost, num_lists),
-            alpha=float(cost.list_bytes[num_lists] / max(cost.budget_bytes, 1)),
+            caches=_caches(task, clique, lists, rows),
+            traffic=_predict(task, clique, lists, rows),
+            alpha=float(cost.list_bytes.at(num_lists) / max(cost.budget_bytes, 1)),
             curve=curve(cost),
         )
 
@@ -89,6 +90,7 @@ class Legion(CachePlannerConfig):
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
     caches: list[DeviceCache]
+    traffic: list[CacheTraffic]
     alpha: float
     curve: tuple[CurvePoint, ...]
 
@@ -96,26 +98,43 @@ class _Planned:
 def clique_cost(task: CacheTask, clique: Sequence[int], found: Candidates) -> CliqueCost:
     """Return the cost model of a clique whose candidates are ``found``."""
     members = [task.device_at[each] for each in clique]
-    first = members[0]
+    reads = task.presampled
+
+    def sampled(member: CacheDevice) -> int:
+        return reads.transactions_of(member.position) if member.samples else 0
+
+    def rows_read(member: CacheDevice) -> int:
+        return reads.num_rows(member.position)
+
     return CliqueCost(
         budget_bytes=sum(member.budget_bytes for member in members),
-        list_bytes=prefix_sums(
-            len(found.lists), lambda part: task.sizes_of_lists(found.lists[part])
-        ),
-        list_hotness=_sums(found.list_hotness),
+        list_bytes=found.list_bytes,
+        list_hotness=found.list_hotness,
         total_list_hotness=found.total_list_hotness,
         row_bytes=task.row_bytes,
-        row_hotness=_sums(found.row_hotness),
+        row_hotness=found.row_hotness,
         total_row_hotness=found.total_row_hotness,
-        n_tsum=sum(task.presampled.transactions_of(m.position) for m in members if m.samples),
-        row_transactions=first.row_transactions(task.row_bytes),
-        list_price=first.list_price,
-        row_price=first.row_price(task.row_bytes),
+        n_tsum=sum(map(sampled, members)),
+        row_transactions=_mean(members, lambda m: m.row_transactions(task.row_bytes), rows_read),
+        list_price=_mean(members, lambda m: m.list_price, sampled),
+        row_price=_mean(members, lambda m: m.row_price(task.row_bytes), rows_read),
     )
 
 
-def _sums(hotness: NDArray[Any]) -> NDArray[Any]:
-    return prefix_sums(len(hotness), lambda part: hotness[part], hotness.dtype)
+def _mean(
+    members: Sequence[CacheDevice],
+    price: Callable[[CacheDevice], float],
+    weight: Callable[[CacheDevice], int],
+) -> float:
+    """Return the mean price of what the members of a clique read, whose links may differ."""
+    prices = [price(member) for member in members]
+    if len(set(prices)) == 1:
+        return prices[0]
+    weights = [weight(member) for member in members]
+    total = sum(weights)
+    if total == 0:
+        return prices[0]  # of nothing
+    return sum(each * part for each, part in zip(prices, weights, strict=True)) / total
 
 
 def _fill(
@@ -124,21 +143,40 @@ def _fill(
     found: Candidates,
     cost: CliqueCost,
     num_lists: int,
-) -> list[DeviceCache]:
+) -> tuple[Kept, Kept]:
     """Fill the caches in the order of hotness: lists first, then rows into what they leave."""
-    members = [task.device_at[each] for each in clique]
-    budgets = [member.budget_bytes for member in members]
+    budgets = [task.device_at[each].budget_bytes for each in clique]
     # Each device keeps the same part of its memory for the rows that fit beside the lists.
-    num_rows = int(cost.num_rows(cost.budget_bytes - cost.list_bytes[num_lists]))
+    num_rows = int(cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists)))
     for_rows = num_rows * cost.row_bytes
     rooms = [budget - budget * for_rows // max(cost.budget_bytes, 1) for budget in budgets]
     lists = found.share_lists(task, clique, num_lists, np.array(rooms, np.int64))
-    used = np.array([task.list_bytes(each) for each in lists], np.int64)
-    rows = found.share_rows(task, clique, np.array(budgets, np.int64) - used)
-    return [
-        feature_cache(task, member, features, topology)
-        for member, features, topology in zip(members, rows, lists, strict=True)
-    ]
+    return lists, found.share_rows(task, clique, np.array(budgets, np.int64) - lists.bytes)
+
+
+def _caches(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> list[DeviceCache]:
+    caches = []
+    for k, each in enumerate(clique):
+        cache = feature_cache(task, task.device_at[each], rows.vertices[k], no_vertices(task.graph))
+        caches.append(
+            replace(cache, topology=lists.vertices[k], topology_bytes=int(lists.bytes[k]))
+        )
+    return caches
+
+
+def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> list[CacheTraffic]:
+    """Return what each device is expected to read where."""
+    reads, found = task.expected, []
+    for j, reader in enumerate(clique):
+        at_rows, at_lists = {}, {}
+        for k, each in enumerate(clique):
+            counted = int(rows.reads[j, k])
+            at_rows[each] = reads.rows_at(reader, rows.vertices[k], counted)
+            if task.device_at[reader].samples:
+                counted = int(lists.reads[j, k])
+                at_lists[each] = reads.edges_at(reader, lists.vertices[k], counted)
+        found.append(traffic(task, reader, reads, at_rows, at_lists))
+    return found
 
 
 def _added(curves: Sequence[tuple[CurvePoint, ...]]) -> tuple[CurvePoint, ...]:

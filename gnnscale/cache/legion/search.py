@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from gnnscale.cache.cache_plan import CurvePoint
-from gnnscale.cache.hotness.slices import slices
 from gnnscale.cache.legion.cost_model import CliqueCost
 
 __all__ = ["best_num_lists", "curve", "grid_alpha"]
@@ -32,12 +32,30 @@ def best_num_lists(cost: CliqueCost) -> int:
     The price falls only where one more list fits, and rises in between as rows give way. So the
     best division is one that ends with a list, and each of these is looked at.
     """
-    last = int(cost.num_lists(cost.budget_bytes))
+    last = cost.num_lists(cost.budget_bytes)
     best, lowest = 0, math.inf
-    for part in slices(last + 1):
-        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes[part])
-        prices = cost.price(np.arange(part.start, part.stop), num_rows)
+    for first, end in _promising(cost, last):
+        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.between(first, end))
+        fewest, most = int(num_rows[-1]), int(num_rows[0])
+        row_hotness = cost.row_hotness.between(fewest, most)[num_rows - fewest]
+        prices = cost.price(cost.list_hotness.between(first, end), row_hotness)
         at = int(np.argmin(prices))
         if prices[at] < lowest:
-            best, lowest = part.start + at, prices[at]
+            best, lowest = first + at, prices[at]
     return best
+
+
+def _promising(cost: CliqueCost, last: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of numbers of lists, ends included, outside of which none is the cheapest.
+
+    Within a range the price is at least that of the last one's lists and the first one's rows. A
+    range is left out where some other division is sure to be cheaper than that.
+    """
+    every = cost.list_bytes.every
+    firsts = np.arange(0, last + 1, every)
+    most_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.at_least(firsts))
+    reached = cost.price(cost.list_hotness.at_least(firsts), cost.row_hotness.at_least(most_rows))
+    lists = cost.list_hotness.at_most(np.minimum(firsts + every, last))
+    bounds = cost.price(lists, cost.row_hotness.at_most(most_rows))
+    for first in firsts[bounds <= reached.min()].tolist():
+        yield first, min(first + every, last)

@@ -182,14 +182,14 @@ class CacheReplanner:
             bytes_per_vertex=1,
             num_threads=1,
         )[:num_rows]
-        owner = ops.share_out(
+        shared = ops.share_out(
             order,
             [hotness[each] for each in clique],
             capacities=rooms,
             bytes_per_vertex=1,
             num_threads=1,
         )
-        return dict(zip(clique, split_by_owner(order, owner, len(clique)), strict=True))
+        return dict(zip(clique, split_by_owner(order, shared.member, len(clique)), strict=True))
 
     def _found(self, features: dict[int, NDArray[Any]], uses: NDArray[np.int32]) -> list[int]:
         """Return where this worker's reads will be found, device by device and last at the host."""

@@ -45,6 +45,13 @@ struct CacheBytes {
     return static_cast<uint64_t>(per_vertex) + static_cast<uint64_t>(per_entry) * (end - begin);
   }
   [[noreturn]] void refuse(int64_t v, int64_t begin, int64_t end) const;
+
+  // Fetches the cache lines that `of` reads.
+  void fetch(int64_t v) const {
+    if (offsets == nullptr) return;
+    __builtin_prefetch(offsets + v);
+    __builtin_prefetch(offsets + v + 1);  // on the next line, of one vertex in eight
+  }
 };
 
 struct HotVertices {
@@ -52,6 +59,8 @@ struct HotVertices {
   int64_t num_vertices;
   CacheBytes bytes;
   int64_t capacity;
+  int64_t max_bytes = INT64_MAX;  // a vertex that takes more is left out
+  bool only_hot = false;          // whether a vertex of hotness 0 is
 };
 
 // The vertices by falling hotness, those alike by falling tie_break, then by rising id; as many as
@@ -72,9 +81,15 @@ struct ShareOut {
   std::vector<int64_t> capacities;  // not negative
 };
 
-// Writes the member of each vertex of the order, -1 where none has room. Throws as `hottest`, and
-// invalid_argument where the order holds no vertex.
-void share_out(const ShareOut& task, int16_t* member, int num_threads, const Poll& poll = {});
+// Where it is written who takes what, and what that comes to.
+struct Shared {
+  int16_t* member;  // [num_ordered], who takes each vertex; -1 where none has room
+  int64_t* bytes;   // [K], what each member's vertices take
+  int64_t* reads;   // [K, K], [j, k]: the hotness to j of what k takes; none unless it is int32
+};
+
+// Throws as `hottest`, and invalid_argument where the order holds no vertex.
+void share_out(const ShareOut& task, const Shared& shared, int num_threads, const Poll& poll = {});
 
 // out[u] += values[v] for every in-neighbour u of every vertex v. Each out[u] is summed in the
 // order of the edges, so that the result is that of one thread to the last bit. Lists of vertices

@@ -201,6 +201,7 @@ def hottest(draw: Draw) -> Args:
         "tie_break": draw.maybe(draw.ids(n, 3)),
         "capacity": draw.size(0, 99),
         **_sizes(draw, n),
+        **{"max_bytes": draw.maybe(draw.size(0, 30)), "only_hot": draw.rng.random() < 0.5},
         "num_threads": draw.threads(),
     }
 
@@ -215,6 +216,24 @@ def share_out(draw: Draw) -> Args:
         "capacities": draw.ids(num_members, 50, np.int64),
         **_sizes(draw, n),
         "num_threads": draw.threads(),
+    }
+
+
+def running_sums(draw: Draw) -> Args:
+    n, kind = draw.size(1, 12), draw.rng.choice((np.int32, np.float32))
+    return {
+        **{"order": draw.ids(draw.size(0, 20), n), "values": draw.ids(n, 9).astype(kind)},
+        **{"every": draw.size(1, 20), **_sizes(draw, n)},
+        "num_threads": draw.threads(),
+    }
+
+
+def split_by_member(draw: Draw) -> Args:
+    n, num_members = draw.size(0, 12), draw.size(1, 4)
+    return {
+        "order": draw.ids(n, 99),
+        "member": draw.ids(n, num_members + 1, np.int16) - np.int16(1),
+        **{"num_members": num_members, "num_threads": draw.threads()},
     }
 
 
@@ -560,6 +579,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"rmat_edges": rmat_edges, "planted_partition_edges": planted_partition_edges},
     **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
     **{"hottest": hottest, "share_out": share_out, "scatter_to_neighbors": scatter_to_neighbors},
+    **{"running_sums": running_sums, "split_by_member": split_by_member},
     **{"make_undirected": make_undirected, "write_metis": write_metis, "refine": refine},
     **{"find_clusters": find_clusters, "contract": contract},
     "NativeReplacement": native_replacement,

@@ -194,8 +194,12 @@ def _bytes(args: dict[str, Any], num_vertices: int) -> Any:
 def hottest(args: dict[str, Any]) -> Any:
     hotness = _ints(args["hotness"])
     ties = np.zeros_like(hotness) if args["tie_break"] is None else _ints(args["tie_break"])
-    order = np.lexsort((-ties, -hotness))
-    sizes = _bytes(args, len(hotness))[order]
+    order, sizes = np.lexsort((-ties, -hotness)), _bytes(args, len(hotness))
+    if args["max_bytes"] is not None:
+        order = order[sizes[order] <= int(args["max_bytes"])]
+    if args["only_hot"]:
+        order = order[hotness[order] > 0]
+    sizes = sizes[order]
     return order[np.cumsum(sizes) - sizes < int(args["capacity"])]
 
 
@@ -208,6 +212,17 @@ def share_out(args: dict[str, Any]) -> Any:
         if given[-1] >= 0:
             left[given[-1]] -= sizes[v]
     return np.array(given, np.int64)
+
+
+def running_sums(args: dict[str, Any]) -> Any:
+    order, values = _ints(args["order"]), _ints(args["values"])
+    sums = np.cumsum([0, *(values + _bytes(args, len(values)))[order]])
+    return sums[[*range(0, len(order), int(args["every"])), len(order)]]
+
+
+def split_by_member(args: dict[str, Any]) -> Any:
+    order, member = _ints(args["order"]), _ints(args["member"])
+    return np.concatenate([order[member == k] for k in range(int(args["num_members"]))])
 
 
 def scatter_to_neighbors(args: dict[str, Any]) -> Any:
@@ -252,7 +267,9 @@ REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "csc_sort": (csc_sort, _sorted_lists),
     "count_cut": (count_cut, lambda _, answer: answer),
     "hottest": (hottest, lambda _, answer: answer),
-    "share_out": (share_out, lambda _, answer: answer),
+    "share_out": (share_out, lambda _, answer: answer.member),
+    "running_sums": (running_sums, lambda _, answer: answer),
+    "split_by_member": (split_by_member, lambda _, answer: np.concatenate(answer)),
     "scatter_to_neighbors": (scatter_to_neighbors, _out),
     "hops_from": (hops_from, lambda args, _: np.asarray(args["hops"])),
     "NativeReplacement.advance": (cached_after_one, _slots),

@@ -1,26 +1,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate, pairwise
-from typing import Any
+from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache import CurvePoint
 from gnnscale.cache.legion.cost_model import CliqueCost
+from gnnscale.cache.legion.prefix_sums import PrefixSums
 
 #: Lists of 16, 12 and 20 bytes, from which 10, 6 and 4 of 25 edges are traversed; rows of 20 bytes,
 #: read 9, 5 and 2 of 18 times; 50 transactions of sampling, 2 for each row.
 BY_HAND = CliqueCost(
     budget_bytes=100,
-    list_bytes=np.array([0, 16, 28, 48]),
-    list_hotness=np.array([0, 10, 16, 20]),
+    list_bytes=PrefixSums.of([16, 12, 20], every=2),
+    list_hotness=PrefixSums.of([10, 6, 4], every=2),
     total_list_hotness=25,
     row_bytes=20,
-    row_hotness=np.array([0, 9, 14, 16]),
+    row_hotness=PrefixSums.of([9, 5, 2], every=2),
     total_row_hotness=18,
     n_tsum=50,
     row_transactions=2,
@@ -42,12 +41,13 @@ def test_rows_that_fit(num_bytes: int, num_rows: int) -> None:
 
 
 def test_transactions_by_hand() -> None:
-    assert [float(BY_HAND.n_t(each)) for each in range(4)] == [
+    assert [float(BY_HAND.n_t(BY_HAND.list_hotness.at(each))) for each in range(4)] == [
         pytest.approx(50 * (1 - cached / 25))
         for cached in (0, 10, 16, 20)  # equations 4 and 5
     ]
-    assert [int(BY_HAND.rows_missed(each)) for each in range(4)] == [18, 9, 4, 2]  # equation 7
-    assert BY_HAND.price(2, 1) == pytest.approx(64 * 18 + 128 * 9)
+    missed = [int(BY_HAND.rows_missed(BY_HAND.row_hotness.at(each))) for each in range(4)]
+    assert missed == [18, 9, 4, 2]  # equation 7
+    assert BY_HAND.price(16, 9) == pytest.approx(64 * 18 + 128 * 9)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_points_of_the_curve_by_hand(alpha: float, n_t: float, n_f: float) -> No
 def test_nothing_is_read() -> None:
     idle = replace(
         BY_HAND,
-        list_bytes=np.array([0]),
-        list_hotness=np.array([0]),
+        list_bytes=PrefixSums.of([], every=2),
+        list_hotness=PrefixSums.of([], every=2),
         total_list_hotness=0,
         n_tsum=0,
-        row_hotness=np.array([0, 0]),
+        row_hotness=PrefixSums.of([0], every=2),
         total_row_hotness=0,
     )
     assert [idle.point(alpha).n_total for alpha in (0, 0.5, 1)] == [0, 0, 0]
@@ -97,16 +97,13 @@ def costs(draw: st.DrawFn) -> CliqueCost:
     lists, rows = (sorted(draw(hotness), reverse=True) for _ in range(2))
     sizes = [8 + 4 * draw(st.integers(0, 20)) for _ in lists]
 
-    def sums(values: list[int]) -> Any:
-        return np.array([*accumulate(values, initial=0)])
-
     return CliqueCost(
         budget_bytes=draw(st.integers(0, 1000)),
-        list_bytes=sums(sizes),
-        list_hotness=sums(lists),
+        list_bytes=PrefixSums.of(sizes, every=2),
+        list_hotness=PrefixSums.of(lists, every=2),
         total_list_hotness=sum(lists) + draw(st.integers(0, 30)),
         row_bytes=draw(st.integers(1, 100)),
-        row_hotness=sums(rows),
+        row_hotness=PrefixSums.of(rows, every=2),
         total_row_hotness=sum(rows) + draw(st.integers(0, 30)),
         n_tsum=draw(st.integers(0, 1000)),
         row_transactions=draw(st.integers(1, 4)),
@@ -123,5 +120,6 @@ def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[f
         assert after.n_f >= before.n_f
         assert after.n_total == after.n_t + after.n_f
     assert points[0].n_t == cost.n_tsum
-    left = cost.budget_bytes - cost.list_bytes[cost.num_lists(cost.budget_bytes)]
-    assert points[-1].n_f == cost.row_transactions * cost.rows_missed(cost.num_rows(left))
+    left = cost.budget_bytes - cost.list_bytes.at(cost.num_lists(cost.budget_bytes))
+    kept = cost.row_hotness.at(cost.num_rows(left))
+    assert points[-1].n_f == cost.row_transactions * cost.rows_missed(kept)

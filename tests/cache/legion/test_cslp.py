@@ -28,9 +28,10 @@ def two(graph_of: Callable[..., Graph], make_task: Make, reading: Make) -> Cache
 def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
     found = candidates(two, [0, 1], two.presampled)
     assert found.rows.tolist() == [0, 2, 3, 1]  # 10, 8, 6, 3
-    assert found.row_hotness.tolist() == [10, 8, 6, 3]
-    assert found.lists.tolist() == [3, 0, 1, 2]  # 11, 10, 3, 0
-    assert found.list_hotness.tolist() == [11, 10, 3, 0]
+    assert found.row_hotness.between(0, 4).tolist() == [0, 10, 18, 24, 27]
+    assert found.lists.tolist() == [3, 0, 1]  # 11, 10, 3; nobody reads list 2
+    assert found.list_hotness.between(0, 3).tolist() == [0, 11, 21, 24]
+    assert found.list_bytes.between(0, 3).tolist() == [0, 20, 36, 48]
     assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
     alone = candidates(two, [1], two.presampled)
     assert alone.rows.tolist() == [3, 0, 1, 2]
@@ -46,34 +47,72 @@ def test_equally_hot_ones_come_by_out_degree(
     assert found.rows.tolist() == found.lists.tolist() == [2, 1, 0, 3]
 
 
+def with_budgets(task: CacheTask, *budgets: int) -> CacheTask:
+    devices = zip(task.devices, budgets, strict=True)
+    changed = replace(task, devices=tuple(replace(d, budget_bytes=b) for d, b in devices))
+    changed.__dict__["presampled"] = task.presampled
+    return changed
+
+
 def test_totals_are_of_all_vertices(two: CacheTask) -> None:
-    small = replace(two.devices[0], budget_bytes=8), replace(two.devices[1], budget_bytes=0)
-    task = replace(two, devices=small)
-    task.__dict__["presampled"] = two.presampled
+    task = with_budgets(two, 8, 0)
     found = candidates(task, [0, 1], task.presampled)
     assert found.rows.tolist() == [0]
-    assert found.lists.tolist() == [3]  # it does not fit, which the cost model sees
+    assert found.lists.tolist() == []  # list 2 of 8 bytes would fit, but is never read
     assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
+
+
+def lists_of(task: CacheTask) -> list[int]:
+    lists: list[int] = candidates(task, [0, 1], task.presampled).lists.tolist()
+    return lists
+
+
+def test_a_list_larger_than_each_memory_lets_others_pass(two: CacheTask) -> None:
+    """List 3 has 20 bytes, lists 0 and 1 have 16 and 12."""
+    assert lists_of(with_budgets(two, 20, 0)) == [3]
+    assert lists_of(with_budgets(two, 19, 19)) == [0, 1]
+    assert lists_of(with_budgets(two, 15, 9)) == [1]
+
+
+def test_rows_count_as_they_are_expected_to_be_read(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]],
+) -> None:
+    @given(tasks(), st.booleans())
+    def check(task: CacheTask, counted: bool) -> None:
+        clique = task.cliques[0]
+        reads = task.presampled if counted else task.expected
+        found, appearances = candidates(task, clique, reads), reads.sum_rows(clique)
+        wide = np.int64 if appearances.dtype == np.int32 else np.float64
+        sums = np.concatenate([[0], np.cumsum(appearances[found.rows], dtype=wide)])
+        assert np.allclose(found.row_hotness.between(0, len(found.rows)), sums, rtol=1e-12)
+        assert np.allclose(found.row_hotness.kept, [*sums[: len(sums) > 1], sums[-1]], rtol=1e-12)
+
+    check()
 
 
 def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:
     """With room for everything it is the paper's Algorithm 1."""
     found, rooms = candidates(two, [0, 1], two.presampled), np.array([200, 200])
-    assert [each.tolist() for each in found.share_rows(two, [0, 1], rooms)] == [[0, 2], [3, 1]]
-    # Nobody reads list 2: it goes to where most bytes are left.
-    shared = found.share_lists(two, [0, 1], 4, rooms)
-    assert [each.tolist() for each in shared] == [[3, 1], [0, 2]]
-    assert [each.tolist() for each in found.share_lists(two, [0, 1], 1, rooms)] == [[3], []]
+    rows = found.share_rows(two, [0, 1], rooms)
+    assert [each.tolist() for each in rows.vertices] == [[0, 2], [3, 1]]
+    assert rows.bytes.tolist() == [16, 16]
+    assert rows.reads.tolist() == [[12, 1], [6, 8]]
+    lists = found.share_lists(two, [0, 1], 3, rooms)
+    assert [each.tolist() for each in lists.vertices] == [[3, 1], [0]]
+    assert lists.bytes.tolist() == [32, 16]
+    assert lists.reads.tolist() == [[12, 4], [2, 6]]
+    one = found.share_lists(two, [0, 1], 1, rooms)
+    assert [each.tolist() for each in one.vertices] == [[3], []]
 
 
 def test_a_full_device_leaves_it_to_others(two: CacheTask) -> None:
     found = candidates(two, [0, 1], two.presampled)
     # Both read row 0 as often: it goes to where most bytes are left.
     shared = found.share_rows(two, [0, 1], np.array([8, 17]))
-    assert [each.tolist() for each in shared] == [[2], [0, 3]]
+    assert [each.tolist() for each in shared.vertices] == [[2], [0, 3]]
     # 20 bytes of list 3 do not fit on device 0, where it is read most.
     lists = found.share_lists(two, [0, 1], 3, np.array([16, 20]))
-    assert [each.tolist() for each in lists] == [[0], [3]]
+    assert [each.tolist() for each in lists.vertices] == [[0], [3]]
 
 
 def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
@@ -82,10 +121,10 @@ def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     task = replace(two, devices=(host, two.devices[1]))
     task.__dict__["presampled"] = two.presampled
     found = candidates(task, [0, 1], task.presampled)
-    assert found.lists.tolist() == [0, 3, 2, 1]  # 6, 2, and by out-degree 0 and 0
+    assert found.lists.tolist() == [0, 3]  # 6, 2; it reads no other
     assert found.total_list_hotness == 8
     shared = found.share_lists(task, [0, 1], 2, np.array([40, 20]))
-    assert [each.tolist() for each in shared] == [[3], [0]]
+    assert [each.tolist() for each in shared.vertices] == [[3], [0]]
     assert found.rows.tolist() == [0, 2, 3, 1]
     nobody = candidates(task, [0], task.presampled)
     assert (len(nobody.lists), nobody.total_list_hotness) == (0, 0)
@@ -105,15 +144,16 @@ def test_capacities_hold_and_nothing_is_kept_twice(
         (rows, lambda vertices: len(vertices) * task.row_bytes),
         (lists, task.list_bytes),
     ):
-        together = np.concatenate(kept)
+        together = np.concatenate(kept.vertices)
         assert len(np.unique(together)) == len(together)
-        assert all(size(each) <= room for each, room in zip(kept, rooms, strict=True))
+        assert kept.bytes.tolist() == [size(each) for each in kept.vertices]
+        assert (kept.bytes <= rooms).all()
     # Of rows, which are equal, as many as fit; and these are the hottest.
     num_rows = min(sum(int(room) // task.row_bytes for room in rooms), task.graph.num_vertices)
-    assert sorted(np.concatenate(rows)) == sorted(found.rows[:num_rows])
+    assert sorted(np.concatenate(rows.vertices)) == sorted(found.rows[:num_rows])
     # A list is left out only where no device has room for it.
-    left = rooms - np.array([task.list_bytes(each) for each in lists])
-    for vertex in set(found.lists) - set(np.concatenate(lists)):
+    left = rooms - lists.bytes
+    for vertex in set(found.lists) - set(np.concatenate(lists.vertices)):
         assert task.list_bytes(np.array([vertex])) > left.max()
 
 
@@ -130,6 +170,6 @@ def test_with_room_for_everything_it_is_algorithm_1(
         (found.share_rows(task, clique, rooms), task.presampled.rows_of),
         (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.edges_of),
     ):
-        for device, vertices in zip(clique, kept, strict=True):
+        for device, vertices in zip(clique, kept.vertices, strict=True):
             for vertex in vertices:
                 assert local(device)[vertex] == max(local(each)[vertex] for each in clique)

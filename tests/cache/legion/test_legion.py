@@ -13,6 +13,7 @@ from gnnscale.cache import CachePlan, CacheTask, Legion
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.cache.legion.search import curve
+from gnnscale.cache.placement import predict_traffic
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 
@@ -55,9 +56,9 @@ def test_the_model_of_a_clique(two: Callable[..., CacheTask]) -> None:
     task = two(60, 40, request_bytes=4, overhead_bytes=1)
     cost = clique_cost(task, [0, 1], candidates(task, [0, 1], task.presampled))
     assert cost.budget_bytes == 100
-    assert cost.list_bytes.tolist() == [0, 20, 36, 48, 56]
-    assert cost.list_hotness.tolist() == [0, 11, 21, 24, 24]
-    assert cost.row_hotness.tolist() == [0, 10, 18, 24, 27]
+    assert cost.list_bytes.between(0, 3).tolist() == [0, 20, 36, 48]
+    assert cost.list_hotness.between(0, 3).tolist() == [0, 11, 21, 24]
+    assert cost.row_hotness.between(0, 4).tolist() == [0, 10, 18, 24, 27]
     assert (cost.total_list_hotness, cost.total_row_hotness) == (24, 27)
     assert cost.n_tsum == 24 + 5  # edges, and lists that are read
     assert (cost.row_bytes, cost.row_transactions) == (8, 2)
@@ -80,8 +81,10 @@ def test_a_division_by_hand(two: Callable[..., CacheTask]) -> None:
 
 def test_the_ends_of_the_range(two: Callable[..., CacheTask]) -> None:
     assert kept(Legion(alpha=0.0).plan(two(40, 40))) == [([], [0, 2]), ([], [3, 1])]
-    everything = Legion(alpha=1.0).plan(two(40, 40))
-    assert sorted(v for lists, _ in kept(everything) for v in lists) == [0, 1, 2, 3]
+    everything = Legion(alpha=1.0).plan(two(44, 44))
+    assert sorted(v for lists, _ in kept(everything) for v in lists) == [0, 1, 3]
+    # Nobody reads list 2; its memory goes to rows.
+    assert sorted(v for _, rows in kept(everything) for v in rows) == [0, 1, 2, 3]
     assert kept(Legion().plan(two(0, 0))) == [([], []), ([], [])]
     assert Legion().plan(two(0, 0)).alpha == 0
     assert kept(Legion().plan(two(7, 7))) == [([], []), ([], [])]
@@ -105,10 +108,63 @@ def test_budgets_may_differ(two: Callable[..., CacheTask]) -> None:
 
 
 def test_a_list_that_no_device_can_hold_is_left_out(two: Callable[..., CacheTask]) -> None:
-    """List 3 of 20 bytes, the hottest, fits into the memory of both, but of neither."""
+    """List 3 of 20 bytes, the hottest, fits into the memory of both, but of neither.
+
+    Of lists 0 and 1 only the latter fits beside the part of a row that each device keeps room for.
+    """
     plan = Legion(alpha=1.0).plan(two(19, 19))
-    assert kept(plan) == [([], [0, 2]), ([0], [])]
+    assert kept(plan) == [([1], []), ([], [0, 2])]
     assert all(each.num_bytes <= 19 for each in plan.devices)
+
+
+def test_a_hub_does_not_keep_others_out(
+    graph_of: Callable[..., Graph], make_task: Make, reading: Make
+) -> None:
+    """List 3, the hottest, has 20 bytes, more than the memory; lists 0 and 1 have 16 and 12."""
+    plan = Legion(alpha=1.0).plan(reading(make_task(graph_of(LISTS), [19]), READS[0]))
+    assert kept(plan) == [([0], [])]
+    assert plan.alphas == (16 / 19,)
+    assert plan.predicted is not None
+    assert plan.predicted[0].lists == (4, 12)
+    # The cost model says the same: 16 edges and 3 lists without a cache, of which 12 / 16 are left.
+    assert plan.curve[100].n_t == (16 + 3) * 12 / 16
+
+
+def test_what_is_predicted_is_what_is_kept(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]],
+) -> None:
+    @given(tasks(), st.none() | st.floats(0, 1))
+    def check(task: CacheTask, alpha: float | None) -> None:
+        plan = Legion(alpha=alpha).plan(task)
+        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.expected)
+
+    check()
+
+
+def test_links_that_differ_count_by_what_is_read_over_them(
+    two: Callable[..., CacheTask],
+) -> None:
+    """Of 27 rows device 0 reads 13 and device 1 reads 14; of 29 transactions of sampling 19."""
+    task = two(40, 40, request_bytes=4)
+    slow = replace(task.devices[1], request_bytes=8, overhead_bytes=3)
+    changed = replace(task, devices=(task.devices[0], slow))
+    changed.__dict__["presampled"] = task.presampled
+    cost = clique_cost(changed, [0, 1], candidates(changed, [0, 1], changed.presampled))
+    assert cost.row_transactions == pytest.approx((2 * 13 + 1 * 14) / 27)
+    assert cost.row_price == pytest.approx((8 * 13 + 11 * 14) / 27)
+    assert cost.list_price == pytest.approx((4 * 19 + 11 * 10) / 29)
+
+
+def test_links_that_differ_and_are_not_used(
+    two: Callable[..., CacheTask], reading: Callable[..., CacheTask]
+) -> None:
+    task = reading(two(40, 40), *((([0] * 4), [0] * 4) for _ in range(2)))
+    other = replace(task.devices[1], request_bytes=8)
+    idle = replace(task, devices=(task.devices[0], other))
+    idle.__dict__.update(presampled=task.presampled, expected=task.expected)
+    cost = clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled))
+    assert cost.list_price == 64
+    assert Legion().plan(idle).alpha == 0
 
 
 def test_where_the_host_samples_there_are_no_lists(two: Callable[..., CacheTask]) -> None:
@@ -133,9 +189,11 @@ def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None
         assert found.n_f == first.n_f + second.n_f
         assert found.n_total == first.n_total + second.n_total
     assert len(plan.alphas) == 2
-    # Without lists all 24 edges and 5 lists are read at the host, without rows all 27 rows.
+    # Without lists all 24 edges and 5 lists are read at the host.
     assert plan.curve[0].n_t == 24 + 5
-    assert plan.curve[100].n_f == 27
+    # Lists 3 and 0 of device 0 leave 4 of 40 bytes, so that it reads all 13 rows. All lists that
+    # device 1 reads leave 24 of 60, for 3 rows; it reads the other one once.
+    assert plan.curve[100].n_f == 13 + 1
 
 
 def test_caches_come_in_the_order_of_positions(two: Callable[..., CacheTask]) -> None:
@@ -162,8 +220,9 @@ def test_it_is_never_dearer_than_rows_alone(
         assert best <= link_price(task, plan) * (1 + 1e-12) + 1e-9
         cost = clique_cost(task, [0], candidates(task, [0], task.presampled))
         num_lists = len(plan.devices[0].topology)
-        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes[num_lists])
-        assert link_price(task, plan) == pytest.approx(float(cost.price(num_lists, num_rows)))
+        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists))
+        price = cost.price(cost.list_hotness.at(num_lists), cost.row_hotness.at(num_rows))
+        assert link_price(task, plan) == pytest.approx(float(price))
 
 
 @given(data=st.data())
