@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -10,13 +11,14 @@ namespace {
 
 // Vertices of a block: what is read of them stays in the caches until they are given away.
 constexpr int64_t kBlock = 1 << 15;
-constexpr int64_t kGrain = 1 << 11;
+constexpr int64_t kGrain = 1 << 12;
 // Vertices ahead of the one that is read whose cache lines are fetched.
 constexpr int64_t kAhead = 48;
 // Bytes of what is no vertex, or has a hotness that is none.
 constexpr uint64_t kRefused = ~uint64_t{0};
 
-// Reading is random access and done by all threads, block by block; giving away is sequential.
+// Reading is random access and done by all threads, block by block. Giving away is sequential: one
+// thread gives a block away while the others read the next one.
 template <typename Vertex, typename Value>
 class Sharing {
  public:
@@ -26,45 +28,73 @@ class Sharing {
         order_(static_cast<const Vertex*>(task.order.data)),
         left_(task.capacities),
         num_members_(static_cast<int64_t>(task.local.size())),
-        hotness_(std::min(kBlock, task.num_ordered) * num_members_),
-        bytes_(std::min(kBlock, task.num_ordered)) {
+        blocks_{Block(task), Block(task)} {
     for (const Keys& keys : task.local) local_.push_back(static_cast<const Value*>(keys.data));
     if (shared.reads != nullptr) std::fill_n(shared.reads, num_members_ * num_members_, 0);
   }
 
   void run(int num_threads, const Poll& poll) {
-    for (int64_t first = 0; first < task_.num_ordered; first += kBlock) {
-      const int64_t size = std::min(kBlock, task_.num_ordered - first);
-      parallel_for(size, kGrain, num_threads, poll, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) read(first, i);
+    const int64_t num_blocks = (task_.num_ordered + kBlock - 1) / kBlock;
+    for (int64_t block = 0; block <= num_blocks; ++block) {
+      const int64_t num_parts = (size_of(block) + kGrain - 1) / kGrain;
+      parallel_for(num_parts + 1, 1, num_threads, poll, [&](int64_t first, int64_t last) {
+        for (int64_t part = first; part < last; ++part) {
+          part == 0 ? give(block - 1) : read(block, (part - 1) * kGrain);
+        }
       });
-      for (int64_t i = 0; i < size; ++i) {
-        if (bytes_[i] == kRefused) [[unlikely]]
-          refuse(first + i);
-        const Value* const hotness = hotness_.data() + i * num_members_;
-        const int64_t taker = taker_of(hotness, bytes_[i]);
-        shared_.member[first + i] = static_cast<int16_t>(taker);
-        if (taker >= 0) add(taker, hotness, bytes_[i]);
-      }
     }
     for (int64_t k = 0; k < num_members_; ++k) shared_.bytes[k] = task_.capacities[k] - left_[k];
   }
 
  private:
+  // What is read of the vertices of a block.
+  struct Block {
+    explicit Block(const ShareOut& task)
+        : hotness(std::min(kBlock, task.num_ordered) * task.local.size()),
+          bytes(std::min(kBlock, task.num_ordered)) {}
+
+    std::vector<Value> hotness;  // [vertices, num_members]
+    std::vector<uint64_t> bytes;
+  };
+
+  // 0 of the block after the last one, and of the one before the first.
+  int64_t size_of(int64_t block) const {
+    return block < 0 ? 0 : std::clamp(task_.num_ordered - block * kBlock, int64_t{0}, kBlock);
+  }
+
   bool is_vertex(Vertex v) const { return v >= 0 && v < task_.num_vertices; }
 
-  void read(int64_t first, int64_t i) {
-    if (first + i + kAhead < task_.num_ordered) fetch(order_[first + i + kAhead]);
-    const Vertex v = order_[first + i];
-    bool legal = is_vertex(v);
-    if (legal) {
-      for (int64_t k = 0; k < num_members_; ++k) {
-        const Value value = local_[k][v];
-        legal &= value >= Value{0};
-        hotness_[i * num_members_ + k] = value;
+  // Reads of a block what a thread reads at a time.
+  void read(int64_t block, int64_t begin) {
+    Block& found = blocks_[block % 2];
+    const int64_t end = std::min(size_of(block), begin + kGrain);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t place = block * kBlock + i;
+      if (place + kAhead < task_.num_ordered) fetch(order_[place + kAhead]);
+      const Vertex v = order_[place];
+      bool legal = is_vertex(v);
+      if (legal) {
+        for (int64_t k = 0; k < num_members_; ++k) {
+          const Value value = local_[k][v];
+          legal &= value >= Value{0};
+          found.hotness[i * num_members_ + k] = value;
+        }
       }
+      found.bytes[i] = legal ? task_.bytes.of(v) : kRefused;
     }
-    bytes_[i] = legal ? task_.bytes.of(v) : kRefused;
+  }
+
+  void give(int64_t block) {
+    for (int64_t i = 0; i < size_of(block); ++i) {
+      const Block& found = blocks_[block % 2];
+      const int64_t place = block * kBlock + i;
+      if (found.bytes[i] == kRefused) [[unlikely]]
+        refuse(place);
+      const Value* const hotness = found.hotness.data() + i * num_members_;
+      const int64_t taker = taker_of(hotness, found.bytes[i]);
+      shared_.member[place] = static_cast<int16_t>(taker);
+      if (taker >= 0) add(taker, hotness, found.bytes[i]);
+    }
   }
 
   void fetch(Vertex v) const {
@@ -121,8 +151,7 @@ class Sharing {
   std::vector<const Value*> local_;
   std::vector<int64_t> left_;
   int64_t num_members_;
-  std::vector<Value> hotness_;   // [vertices of a block, num_members]
-  std::vector<uint64_t> bytes_;  // of the block's vertices
+  std::array<Block, 2> blocks_;  // the one that is read, and the one before it
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ def best_num_lists(cost: CliqueCost) -> int:
     """Return how many lists of Q_T to keep for the lowest price, exactly.
 
     The price falls only where one more list fits, and rises in between as rows give way. So the
-    best division is one that ends with a list, and each of these is looked at.
+    best division is one that ends with a list, and each of these that may be it is looked at.
     """
     last = cost.num_lists(cost.budget_bytes)
     best, lowest = 0, math.inf
