@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale.cache.cache_plan import CachePlan, CacheTraffic, CurvePoint, DeviceCache
 from gnnscale.cache.legion.cost_model import CliqueCost

@@ -459,7 +459,7 @@ def sample_layers(draw: Draw) -> Args:
     }
 
 
-def neighbor_sampling(draw: Draw) -> Args:
+def reach_neighbors(draw: Draw) -> Args:
     made = sample_neighbors(draw)
     made.pop("only_new")
     return made
@@ -590,7 +590,8 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,
-    "NeighborSampler.sample": neighbor_sampling,
+    "NativeSampler.reach_neighbors": reach_neighbors,
+    "NeighborSampler.sample": reach_neighbors,
     "LayerSampler.sample": sample_layers,
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
@@ -598,6 +599,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "RankedSlots.gather_cached": _call_ranked,
     "NativeSampler.sample_neighbors": _with_graph("sample_neighbors"),
     "NativeSampler.sample_layers": _with_graph("sample_layers"),
+    "NativeSampler.reach_neighbors": _with_graph("reach_neighbors"),
     "NeighborSampler.sample": _call_neighbor_sampler,
     "LayerSampler.sample": _call_layer_sampler,
 }

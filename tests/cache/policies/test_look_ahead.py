@@ -23,9 +23,10 @@ def belady(**options: Any) -> LookAheadCache:
     return LookAheadCache(**({"name": "belady", "window": 2} | options))
 
 
-def batches_of(task: CacheTask, device: int, epochs: int) -> list[set[int]]:
+def batches_of(task: CacheTask, device: int, epochs: int) -> list[tuple[int, set[int]]]:
+    """Return the steps in which the device has seeds, and the rows that it reads there."""
     return [
-        set(draw.batch.input_vertices.tolist())
+        (draw.step, set(draw.batch.input_vertices.tolist()))
         for epoch in range(epochs)
         for draw in task.draws.epoch(epoch)
         if draw.device == device
@@ -40,11 +41,11 @@ def replayed(task: CacheTask, device: int, planner: LookAheadCache, epochs: int)
     content: set[int] = set()
     before: set[int] = set()
     num_found = num_missed = 0
-    for step, batch in enumerate(batches[: len(batches_of(task, device, epochs))]):
+    for step, batch in batches_of(task, device, epochs):
         here = content | before if planner.match else content
         num_found += len(batch & here)
         num_missed += len(batch - here)
-        known = batches[step + 1 :][: planner.window]
+        known = [rows for at, rows in batches if step < at <= step + planner.window]
         stays = batch & known[0] if planner.match and known else set()
 
         def order(
@@ -104,7 +105,7 @@ def test_match_adds_what_the_batch_before_read(
     plan = LookAheadCache(name="match", window=1, match=True).plan(task)
     assert plan.predicted is not None
     for device, found in enumerate(plan.predicted):
-        batches = batches_of(task, device, 1)
+        batches = [rows for _, rows in batches_of(task, device, 1)]
         shared = sum(len(a & b) for a, b in pairwise(batches))
         assert found.rows[device] == shared > 0
         assert found.rows[-1] == sum(map(len, batches)) - shared
