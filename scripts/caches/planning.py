@@ -93,7 +93,7 @@ def in_steps(task: CacheTask) -> dict[str, float]:
     def lap() -> None:
         times.append(time.process_time())
 
-    found = candidates(task, _CLIQUE)
+    found = candidates(task, _CLIQUE, task.presampled)
     lap()
     cost = clique_cost(task, _CLIQUE, found)
     lap()
@@ -150,7 +150,8 @@ def synthetic(num: int, ratio: float, num_threads: int) -> CacheTask:
         **{"parts": None, "draws": None, "num_epochs": 1, "batch_size": 1, "fanouts": None},
         **{"aggregated_row_bytes": None, "seed": 0, "num_threads": num_threads},
     )
-    vars(task).update(presampled=Presampled(reads=reads, num_epochs=1), out_degrees=degrees)
+    vars(task).update(out_degrees=degrees)
+    vars(task)["presampled"] = Presampled(reads=reads, num_epochs=1, num_threads=num_threads)
     return task
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,10 +70,12 @@ class Presampled:
     Attributes:
         reads: by the device's position in the plan.
         num_epochs: epochs that were drawn.
+        num_threads: threads that add up.
     """
 
     reads: Mapping[int, DeviceReads] = field(repr=False)
     num_epochs: int
+    num_threads: int = 1
 
     def of(self, device: int) -> DeviceReads:
         """Return what the device at position ``device`` reads."""
@@ -88,11 +91,13 @@ class Presampled:
 
     def sum_rows(self, devices: Sequence[int]) -> NDArray[np.int32]:
         """Return A_F: the sum of H_F over ``devices``."""
-        return add_counts([self.rows_of(each) for each in devices])
+        rows = [self.rows_of(each) for each in devices]
+        return add_counts(rows, num_threads=self.num_threads)
 
     def sum_edges(self, devices: Sequence[int]) -> NDArray[np.int32]:
         """Return A_T: the sum of H_T over ``devices``."""
-        return add_counts([self.edges_of(each) for each in devices])
+        rows = [self.edges_of(each) for each in devices]
+        return add_counts(rows, num_threads=self.num_threads)
 
     def rows_at(self, device: int, vertices: NDArray[Any]) -> int:
         """Return how many rows of ``vertices`` the device reads."""
@@ -116,14 +121,20 @@ class Presampled:
         return reads.num_edges + reads.num_visits
 
 
-def add_counts(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+def add_counts(rows: Sequence[NDArray[np.int32]], *, num_threads: int = 1) -> NDArray[np.int32]:
     """Add up counts, which stay at 2^31 - 1 as each of them does."""
     if len(rows) == 1:
         return rows[0]
-    total: NDArray[np.int32] = rows[0].copy()
-    for part in slices(len(total)):
+    total = np.empty_like(rows[0])
+
+    def add(part: slice) -> None:
+        total[part] = rows[0][part]
         for row in rows[1:]:
             total[part] += np.minimum(row[part], MAX_COUNT - total[part])
+
+    # Memory that is touched for the first time costs as much as adding up, in each thread.
+    with ThreadPoolExecutor(num_threads) as threads:
+        list(threads.map(add, slices(len(total))))
     return total
 
 
@@ -168,7 +179,7 @@ def presample(
         waiting[device].count(reads)
         if reads.half is None:  # it had no batch in the second half
             reads.keep_half()
-    return Presampled(reads=found, num_epochs=num_epochs)
+    return Presampled(reads=found, num_epochs=num_epochs, num_threads=draws.num_threads)
 
 
 class _Uncounted:
