@@ -104,9 +104,9 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
         )
     if total is not None:
         epochs = "an epoch" if plan.num_epochs == 1 else f"{plan.num_epochs} epochs"
-        kind = f"{epochs} of the run itself" if plan.exact else f"{epochs} of pre-sampling"
+        kind = "as the run draws them" if plan.exact else "on average over the run"
         yield (
-            f"predicted of {kind}: feature hit rate "
+            f"predicted of {epochs}, {kind}: feature hit rate "
             f"{_rate(total.feature_hit_rate)}, topology hit rate {_rate(total.topology_hit_rate)}, "
             f"{short(total.transactions)} transactions, "
             f"{size(total.link_bytes)} of rows over the links"

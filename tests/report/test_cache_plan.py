@@ -96,7 +96,7 @@ def test_a_table_has_a_row_for_each_device(stored: Callable[..., StoredPlan]) ->
     lines = text.splitlines()
     assert "one cache of emulated:0, emulated:1; adjacency lists take 25.0 % of it" in lines
     assert (
-        "predicted of an epoch of pre-sampling: feature hit rate 0.6818, topology hit "
+        "predicted of an epoch, on average over the run: feature hit rate 0.6818, topology hit "
         "rate 0.7500, 2.50M transactions, 2.0 MiB of rows over the links"
     ) in " ".join(text.split())
     assert lines[-2:] == ["a [red]note", "planned in 1.50 s"]
@@ -124,7 +124,7 @@ def test_caches_that_look_ahead_and_those_that_do_not(stored: Callable[..., Stor
     assert cells(text, "emulated:0")[2] == "1,234"
     assert cells(text, "emulated:1")[1:3] == ["host aggregates", ""]
     assert "looks 8 steps ahead, and reads rows of the batch before\n" in text
-    assert "predicted of an epoch of the run itself" in text
+    assert "predicted of an epoch, as the run draws them" in text
 
 
 def test_of_very_many_devices_some_are_shown(stored: Callable[..., StoredPlan]) -> None:
