@@ -22,7 +22,7 @@ from gnnscale.cache.legion.search import best_num_lists, curve
 
 _CLIQUE = (0, 1)
 _FEATURES = 100
-_LEAST_DEGREE = 8
+_MIN_DEGREE = 8
 #: Vertices whose numbers are made at once.
 _SLICE = 1 << 22
 MAX_SECONDS, MAX_BYTES = 10, 80
@@ -119,7 +119,7 @@ def synthetic(num: int, ratio: float, num_threads: int) -> CacheTask:
         size = part.stop - part.start
         # The counts of ranks 1, 2, ... of a Zipf law, in random order.
         heat = num / generator.integers(1, num, size)
-        degrees[part] = np.minimum(heat + _LEAST_DEGREE, 100_000)
+        degrees[part] = np.minimum(heat + _MIN_DEGREE, 100_000)
         for each in reads.values():
             luck = generator.random(size, np.float32)
             each.rows[part] = np.minimum(heat * luck / 2, 2_000)

@@ -49,7 +49,7 @@ __all__ = [
 #: Steps that an epoch should have at least, so that it says more than one batch does.
 MIN_STEPS = 10
 #: Of the machines that are compared. Fewer devices have mini-batches of the same size.
-MOST_DEVICES = 8
+MAX_DEVICES = 8
 #: CLS of Legion's eq. 8.
 REQUEST_BYTES = 64
 #: What is drawn or counted once for a run, whatever its caches.
@@ -64,7 +64,7 @@ def graphs(stores: list[Path]) -> list[Graph]:
 def seeds_per_device(graph: Graph) -> int:
     """Return 1,024 seeds, halved until an epoch of 8 devices has ``MIN_STEPS`` steps."""
     seeds = SEEDS
-    while seeds > 1 and len(graph.train_idx) < MIN_STEPS * seeds * MOST_DEVICES:
+    while seeds > 1 and len(graph.train_idx) < MIN_STEPS * seeds * MAX_DEVICES:
         seeds //= 2
     return seeds
 

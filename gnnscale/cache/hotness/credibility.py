@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from gnnscale.cache.hotness.slices import slices
 
-__all__ = ["credible", "every_so_many"]
+__all__ = ["compared_vertices", "credible"]
 
-#: Vertices that are looked at to tell luck from hotness.
-_MAX_LOOKED_AT = 1 << 20
+#: Vertices of which halves of an epoch are compared.
+_MAX_COMPARED = 1 << 20
 #: Octaves of expected counts: 2^-64 and less to 2^63 and more.
 _NUM_OCTAVES, _FIRST_OCTAVE = 128, -64
 #: Counts and vertices that say how far the model is off in an octave.
@@ -26,9 +26,9 @@ _MIN_COUNTS, _MIN_VERTICES = 200, 16
 _NEXT_TO_NOTHING = 1e-30
 
 
-def every_so_many(num_vertices: int) -> slice:
-    """Return the vertices that are looked at to tell luck from hotness."""
-    return slice(None, None, -(-num_vertices // _MAX_LOOKED_AT) or 1)
+def compared_vertices(num_vertices: int) -> slice:
+    """Return the vertices of which halves of an epoch are compared."""
+    return slice(None, None, -(-num_vertices // _MAX_COMPARED) or 1)
 
 
 def credible(
@@ -52,11 +52,11 @@ def credible(
     Args:
         counts: ``[num_vertices]`` int32, of an epoch.
         expected: ``[num_vertices]`` float32, what a model expects of an epoch; none negative.
-        first_half: counts of about half of it, of the vertices that ``every_so_many`` names.
+        first_half: counts of about half of it, of the vertices that ``compared_vertices`` names.
         share: part of the epoch's batches that these count.
     """
     model = _Model(counts, expected)
-    some = every_so_many(len(counts))
+    some = compared_vertices(len(counts))
     model.compare(counts[some], expected[some], first_half, share)
     found = np.empty(len(counts), np.float32)
     for part in slices(len(counts)):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.draws import Draws, Reached
-from gnnscale.cache.hotness.credibility import every_so_many
+from gnnscale.cache.hotness.credibility import compared_vertices
 from gnnscale.cache.hotness.slices import slices, sum_at
 from gnnscale.config import MAX_COUNT
 
@@ -21,7 +21,7 @@ __all__ = ["Presampled", "add_counts", "presample"]
 
 @dataclass(frozen=True, kw_only=True)
 class HalfReads:
-    """What about the first half of the batches reads, of the vertices of ``every_so_many``.
+    """What about the first half of the batches reads, of the vertices of ``compared_vertices``.
 
     Attributes:
         rows, edges: int32, as in ``DeviceReads``.
@@ -57,7 +57,7 @@ class DeviceReads:
 
     def keep_half(self) -> None:
         """Remember what the batches up to now read."""
-        some = every_so_many(len(self.rows))
+        some = compared_vertices(len(self.rows))
         self.half = HalfReads(
             rows=self.rows[some].copy(), edges=self.edges[some].copy(), num_batches=self.num_batches
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.cache.hotness import credibility
 from gnnscale.cache.hotness import slices as slices_module
-from gnnscale.cache.hotness.credibility import credible, every_so_many
+from gnnscale.cache.hotness.credibility import compared_vertices, credible
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -121,9 +121,9 @@ def test_some_vertices_tell_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     rate = rng.uniform(1, 20, 20_001)
     counts, half = counted(rng, rate)
     whole = credible(counts, floats(rate), half, 0.5)
-    monkeypatch.setattr(credibility, "_MAX_LOOKED_AT", 5000)
-    assert every_so_many(5000) == slice(None, None, 1)
-    assert every_so_many(20_001) == slice(None, None, 5)
-    assert every_so_many(0) == slice(None, None, 1)
+    monkeypatch.setattr(credibility, "_MAX_COMPARED", 5000)
+    assert compared_vertices(5000) == slice(None, None, 1)
+    assert compared_vertices(20_001) == slice(None, None, 5)
+    assert compared_vertices(0) == slice(None, None, 1)
     some = credible(counts, floats(rate), half[::5], 0.5)
     assert np.abs(some / whole - 1).mean() < 0.02
