@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ _Kind = TypeVar("_Kind")
 
 #: Batches on their way for each thread.
 _AHEAD = 2
+#: Batches without edges that a thread samples before it hands them over, which takes as long as a
+#: small one.
+_TOGETHER = 4
 
 
 @dataclass(kw_only=True)
@@ -131,7 +134,7 @@ class Draws:
             else:
                 reached.reach = reach(reached.seeds, reached.step)
 
-        yield from self._drawn(Reached, sample, epoch, devices)
+        yield from self._drawn(Reached, sample, epoch, devices, together=_TOGETHER)
 
     def first_step(self) -> Iterator[Draw]:
         """Yield the batches of the run's first step."""
@@ -148,20 +151,31 @@ class Draws:
         sample: Callable[[_Kind], None],
         epoch: int,
         devices: Container[int] | None,
+        together: int = 1,
     ) -> Iterator[_Kind]:
-        """Yield ``epoch`` in order, each after ``sample``, of which several run at once."""
+        """Yield ``epoch`` in order, each after ``sample``, of which several run at once.
+
+        A thread samples ``together`` of them before it hands them over.
+        """
+        wanted = (
+            kind(step=step, device=device, seeds=seeds)
+            for step, device, seeds in self._slices(epoch)
+            if devices is None or device in devices
+        )
+
+        def sample_all(some: list[_Kind]) -> None:
+            for each in some:
+                sample(each)
+
         with Pipeline(
-            (
-                kind(step=step, device=device, seeds=seeds)
-                for step, device, seeds in self._slices(epoch)
-                if devices is None or device in devices
-            ),
-            [[sample]],
+            iter(lambda: list(islice(wanted, together)), []),
+            [[sample_all]],
             limit=_AHEAD * self.num_threads,
             num_threads=self.num_threads,
             adaptive=False,
-        ) as batches:
-            yield from batches
+        ) as drawn:
+            for some in drawn:
+                yield from some
 
     def _slices(self, epoch: int) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Yield step, device and seeds of the batches of ``epoch``."""

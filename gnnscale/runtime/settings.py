@@ -228,6 +228,11 @@ class TrainConfig(BatchesConfig):
             raise ConfigError("exchange: cannot be given with caches, whose rows are not traded")
         if self.features.preaggregates:
             _check_preaggregates(self)
+        if self.cache_plan is not None and not self.has_caches:
+            raise ConfigError(
+                f"cache_plan={self.cache_plan}: no device of device_plan has memory behind a link, "
+                "for which the plan is; cache_plan=null uses none"
+            )
 
     @property
     def trained_sampler(self) -> SamplerConfig:

@@ -141,6 +141,18 @@ def test_what_does_not_go_with_rows_aggregated_beforehand(
     assert "\n" not in str(error.value)
 
 
+def test_a_cache_plan_needs_a_device_that_it_can_be_for(
+    settings: Callable[..., TrainConfig],
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^cache_plan=there: no device of device_plan has memory"
+    ):
+        settings("cache_plan=there", "device_plan=cpu_x2")
+    settings("cache_plan=there", f"device_plan.devices=[cpu,{{kind:emulated,{LINK}}}]")
+    # A planner has nothing to plan, which a sweep over devices may well come to.
+    settings("cache_planner=pagraph", "device_plan=cpu_x2")
+
+
 def test_what_is_no_option_is_refused_as_well(
     settings: Callable[..., TrainConfig],
 ) -> None:
