@@ -26,7 +26,9 @@ def figures(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and show the three figures."""
     found: dict[str, Any] = {}
     for graph in graphs(options.store):
-        common: dict[str, Any] = {"num_threads": options.threads}
+        common: dict[str, Any] = {
+            **{"num_epochs": options.epochs or 3, "num_threads": options.threads}
+        }
         scaled = [
             each
             for num_devices in (1, 2, 4, 8)
