@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
 from gnnscale.prefetch import Pipeline
-from gnnscale.sampler import MiniBatch, Reach, SamplerConfig, SeedOrder, StepSeeds
+from gnnscale.sampler import (
+    MiniBatch,
+    NeighborSampler,
+    Reach,
+    SamplerConfig,
+    SeedOrder,
+    StepSeeds,
+)
 
 __all__ = ["Draw", "Draws", "Reached"]
 
@@ -123,16 +130,18 @@ class Draws:
     def reaches(self, epoch: int, *, devices: Container[int] | None = None) -> Iterator[Reached]:
         """Yield what the batches of ``epoch`` read, in the order of steps and devices.
 
-        It takes less time than drawing them where the sampler knows how.
+        It takes less time than drawing them where neighbours are sampled.
         """
-        reach = getattr(self._sampler, "reach", None)
+        sampler = self._sampler
+        # A sampler that is derived from it may draw others.
+        knows_reach = type(sampler) is NeighborSampler
 
         def sample(reached: Reached) -> None:
-            if reach is None:
-                batch = self._sampler.sample(reached.seeds, reached.step)
-                reached.reach = Reach.of(batch)
+            if knows_reach:
+                assert isinstance(sampler, NeighborSampler)
+                reached.reach = sampler.reach(reached.seeds, reached.step)
             else:
-                reached.reach = reach(reached.seeds, reached.step)
+                reached.reach = Reach.of(sampler.sample(reached.seeds, reached.step))
 
         yield from self._drawn(Reached, sample, epoch, devices, together=_TOGETHER)
 

@@ -84,7 +84,8 @@ def test_what_is_reached_is_what_is_sampled(
     random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch, knows_reach: bool
 ) -> None:
     if not knows_reach:  # as layer-wise samplers, and those of users
-        monkeypatch.delattr(NeighborSampler, "reach")
+        derived = type("Derived", (NeighborSampler,), {"reach": None})
+        monkeypatch.setattr("gnnscale.sampler.neighbor.NeighborSampler", derived)
     graph = random_graph()
     draws = draws_of(graph, orders(graph)["movable"], num_threads=3)
     batches, reaches = list(draws.epoch(2)), list(draws.reaches(2, devices=[0, 1, 2]))
