@@ -43,6 +43,8 @@ _ODD_NUMBERS = (
 )
 #: Whole numbers for which any value is legal, if not of any use.
 _FREE = ("seed", "step", "key", "first_dst")
+#: Numbers in whose place None is legal.
+_OPTIONAL = ("max_bytes",)
 #: They read some of the lists only; a lie that they do not come across does no harm.
 _READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
 _IN_RANGE = (
@@ -266,9 +268,8 @@ def _sequence(value: Any, rng: random.Random) -> Spoilt:
 def _scalar(name: str, value: Any, rng: random.Random) -> Spoilt:
     if rng.random() < 0.4:
         junk = rng.choice(_NO_NUMBERS)
-        return Spoilt(
-            junk, f"{type(junk).__name__} {str(junk)[:9]}", ANY if isinstance(value, bool) else BAD
-        )
+        legal = isinstance(value, bool) or (junk is None and name in _OPTIONAL)
+        return Spoilt(junk, f"{type(junk).__name__} {str(junk)[:9]}", ANY if legal else BAD)
     number = rng.choice(_ODD_NUMBERS)
     whole = not isinstance(value, (bool, float))
     bad = whole and (isinstance(number, float) or not -(2**63) <= number < 2**64)
