@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "gnnscale/prefetch.hpp"
+
 namespace gnnscale {
 namespace {
 
@@ -63,7 +65,7 @@ class Reader {
   void fetch(Vertex v) const {
     if (!is_vertex(v)) return;
     task_.bytes.fetch(v);
-    if (values_ != nullptr) __builtin_prefetch(values_ + v);
+    if (values_ != nullptr) prefetch(values_ + v);
   }
 
   [[noreturn]] void refuse(int64_t place) const {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "gnnscale/hotness.hpp"
+#include "gnnscale/prefetch.hpp"
 
 namespace gnnscale {
 namespace {
@@ -100,7 +101,7 @@ class Sharing {
   void fetch(Vertex v) const {
     if (!is_vertex(v)) return;
     task_.bytes.fetch(v);
-    for (const Value* values : local_) __builtin_prefetch(values + v);
+    for (const Value* values : local_) prefetch(values + v);
   }
 
   // Without branches: who takes a vertex is as good as random.

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "gnnscale/prefetch.hpp"
 #include "hotness_keys.hpp"
 
 namespace gnnscale {
@@ -162,7 +163,7 @@ class ShortSort {
   // Fetches the second key of an item that has the first one of the item before it or after it.
   void fetch_if_alike(const Item<Vertex>* item) const {
     if (item[-1].falls != item->falls && item[-2].falls != item[-1].falls) return;
-    with_type(keys_[1], [&](const auto* values) { __builtin_prefetch(values + item[-1].id); });
+    with_type(keys_[1], [&](const auto* values) { prefetch(values + item[-1].id); });
   }
 
   // Returns the difference between the highest key and the lowest.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,16 +110,31 @@ class Presampled:
 
     def num_rows(self, device: int) -> int:
         """Return how many rows the device reads."""
-        return int(self.rows_of(device).sum(dtype=np.int64))
+        return self._num_rows[device]
 
     def num_edges(self, device: int) -> int:
         """Return how many edges the device traverses."""
-        return int(self.edges_of(device).sum(dtype=np.int64))
+        return self._num_edges[device]
 
     def transactions_of(self, device: int) -> int:
         """Return N_TSUM of a device: a transaction for every edge, and for every list's offsets."""
         reads = self.reads[device]
         return reads.num_edges + reads.num_visits
+
+    @cached_property
+    def _num_rows(self) -> dict[int, int]:
+        return self._totals(lambda reads: reads.rows)
+
+    @cached_property
+    def _num_edges(self) -> dict[int, int]:
+        return self._totals(lambda reads: reads.edges)
+
+    def _totals(self, counts_of: Callable[[DeviceReads], NDArray[np.int32]]) -> dict[int, int]:
+        def total(device: int) -> int:
+            return int(counts_of(self.reads[device]).sum(dtype=np.int64))
+
+        with ThreadPoolExecutor(self.num_threads) as threads:
+            return dict(zip(self.reads, threads.map(total, self.reads), strict=True))
 
 
 def add_counts(rows: Sequence[NDArray[np.int32]], *, num_threads: int = 1) -> NDArray[np.int32]:

@@ -7,6 +7,7 @@
 
 #include "gnnscale/memory.hpp"
 #include "gnnscale/parallel.hpp"
+#include "gnnscale/prefetch.hpp"
 #include "gnnscale/rows.hpp"
 #include "gnnscale/topology.hpp"
 
@@ -49,8 +50,8 @@ struct CacheBytes {
   // Fetches the cache lines that `of` reads.
   void fetch(int64_t v) const {
     if (offsets == nullptr) return;
-    __builtin_prefetch(offsets + v);
-    __builtin_prefetch(offsets + v + 1);  // on the next line, of one vertex in eight
+    prefetch(offsets + v);
+    prefetch(offsets + v + 1);  // on the next line, of one vertex in eight
   }
 };
 

@@ -1,0 +1,13 @@
+// Fetching what is read soon.
+#pragma once
+
+namespace gnnscale {
+
+// Fetches the cache line of an address. To GCC, a function that only prefetches has no effect, and
+// it drops the calls of one that it does not inline. The empty statement is an effect.
+inline void prefetch(const void* address) {
+  __builtin_prefetch(address);
+  asm volatile("");
+}
+
+}  // namespace gnnscale
