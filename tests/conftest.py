@@ -32,6 +32,12 @@ hypothesis.settings.register_profile("gnnscale", deadline=None)
 hypothesis.settings.load_profile("gnnscale")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with tests that start processes, so that no file of long ones is alone at the end."""
+    long = {ROOT / "tests" / name for name in ("runtime", "cli", "api", "test_examples.py")}
+    items.sort(key=lambda item: long.isdisjoint([item.path, *item.path.parents]))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def away_from_the_sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Work in an empty folder, so that Python started by a test finds the installed package."""

@@ -3,9 +3,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -96,27 +98,23 @@ def together(stores: Path, tmp_path: Path) -> Together:
     def start(program: str, size: int, *arguments: object) -> None:
         meeting = tmp_path / "meeting"
         meeting.unlink(missing_ok=True)
-        file = Path(__file__).parent / "programs" / program
-        outputs = [(tmp_path / f"rank_{rank}.txt").open("w+") for rank in range(size)]
-        processes = [
-            subprocess.Popen(
-                [sys.executable, file, *map(str, (rank, size, meeting, *arguments))],
+        starter = Path(__file__).parent / "programs" / "together.py"
+        with (tmp_path / "output.txt").open("w+") as output:
+            process = subprocess.Popen(
+                [sys.executable, *map(str, (starter, program, size, meeting, *arguments))],
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
-            for rank, output in enumerate(outputs)
-        ]
-        try:
-            for process, output in zip(processes, outputs, strict=True):
+            try:
                 process.wait(timeout=120)
-                output.seek(0)
-                assert process.returncode == 0, output.read()
-        finally:
-            for process, output in zip(processes, outputs, strict=True):
-                process.kill()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                output.close()
+            output.seek(0)
+            assert process.returncode == 0, output.read()
 
     return start
 

@@ -95,7 +95,7 @@ def test_caches_change_nothing_that_is_learnt(
     (tmp_path / "links.txt").write_text(LINKS)
     runs = runs_of(size, tmp_path)
     (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together.py", size, tmp_path)
+    together("train_together", size, tmp_path)
     found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in runs}
 
     if size == 4:

@@ -27,10 +27,10 @@ from gnnscale.runtime.train import train
 
 pytestmark = pytest.mark.timeout(240)
 
-COMMON = ["model.dropout=0.5", "epochs=3", "runtime.eval_every=3", "num_threads=2"]
+COMMON = ["model.dropout=0.5", "epochs=2", "runtime.eval_every=2", "num_threads=2"]
 #: The default graph's kind, and Cora as in its experiment.
 PLANTED = [
-    *("dataset.num_vertices=1600", "dataset.num_edges=10000", "dataset.num_features=16"),
+    *("dataset.num_vertices=960", "dataset.num_edges=6000", "dataset.num_features=16"),
     *("model.hidden=16", "sampler.fanouts=[10,5]", "batch_size=64"),
 ]
 CORA = [
@@ -182,7 +182,7 @@ def compare(
         for variant, overrides in variants.items()
     }
     (folder / "runs.json").write_text(json.dumps(runs))
-    together("train_together.py", size, folder)
+    together("train_together", size, folder)
 
     moved = set()
     for base, (common, variants) in bases.items():

@@ -190,7 +190,7 @@ def over_parts(algorithm: str) -> Plan:
 
 @pytest.mark.parametrize(
     ("algorithm", "stage"),
-    [("distdgl", "load"), ("pagraph", "sample"), ("p3", "exchange"), ("legion", "propagate")],
+    [("pagraph", "sample"), ("p3", "exchange"), ("legion", "propagate")],
 )
 def test_a_killed_worker_and_resumption_over_parts(
     runs: Runs, watched: Watched, tmp_path: Path, algorithm: str, stage: str

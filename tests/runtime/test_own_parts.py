@@ -124,7 +124,7 @@ def test_nobody_waits_for_rows_behind_the_end(together: Any, tmp_path: Path) -> 
     drm = ("true", "false")
     runs = {each: [*TINY, *STOPS, f"runtime.drm={each}", *seams] for each in drm}
     (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together.py", 2, tmp_path)
+    together("train_together", 2, tmp_path)
     losses = [json.loads((tmp_path / f"{each}.json").read_text())["losses"] for each in drm]
     assert len(losses[0]) == 12
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -25,9 +25,9 @@ from gnnscale.runtime.train import train
 pytestmark = pytest.mark.timeout(240)
 
 COMMON = (
-    *("dataset.num_vertices=1600", "dataset.num_edges=10000", "dataset.num_features=16"),
+    *("dataset.num_vertices=960", "dataset.num_edges=6000", "dataset.num_features=16"),
     *("model.hidden=16", "model.dropout=0.5", "sampler.fanouts=[10,5]", "batch_size=64"),
-    *("num_threads=2", "epochs=3", "runtime.eval_every=3"),
+    *("num_threads=2", "epochs=2", "runtime.eval_every=2"),
 )
 #: Partitioners that divide the vertices.
 PARTITIONERS = {
@@ -60,7 +60,7 @@ def test_devices_learn_what_one_process_fed_the_same_seeds_does(
         f"device_plan.split={json.dumps(uneven).replace(' ', '')}",
     ]
     (tmp_path / "runs.json").write_text(json.dumps(runs))
-    together("train_together.py", size, tmp_path)
+    together("train_together", size, tmp_path)
     seen = set()
     for name, overrides in runs.items():
         found = json.loads((tmp_path / f"{name}.json").read_text())
@@ -77,7 +77,7 @@ def test_devices_learn_what_one_process_fed_the_same_seeds_does(
         seen.add(tuple(found["losses"]))
 
         # Every device has seeds in every step of an epoch but the last, and they stay there.
-        splits = np.array(found["splits"]).reshape(3, -1, size)
+        splits = np.array(found["splits"]).reshape(2, -1, size)
         assert (splits[:, :-1] > 0).all()
         assert (splits == splits[0]).all()
         assert (splits <= batch_sizes).all()
@@ -108,8 +108,8 @@ def test_a_device_whose_part_trains_nothing_helps_the_others(
     monkeypatch.setattr(Range, "_owners", lambda self, graph, parts: first_half(graph))
     run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", "partitioner=range")
     seeds = [[device["seeds"] for device in step["devices"]] for step in run.steps]
-    # 960 of 1,600 vertices train, and each device takes 32 a step.
-    assert seeds == [[32, 32]] * (3 * 15)
+    # 576 of 960 vertices train, and each device takes 32 a step.
+    assert seeds == [[32, 32]] * (2 * 9)
     (note,) = run.summary["partition"]["notes"]
     assert note.startswith("part 1 has no training vertex")
 

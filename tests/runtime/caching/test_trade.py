@@ -11,7 +11,7 @@ from gnnscale.runtime.sync.group import ALONE
 
 @pytest.mark.timeout(120)
 def test_several_processes_map_each_others_rows(together: Callable[..., None]) -> None:
-    together("check_trade.py", 3)
+    together("check_trade", 3)
 
 
 def test_one_process_has_its_own_rows() -> None:

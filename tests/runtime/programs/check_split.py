@@ -1,13 +1,8 @@
-"""One of several processes that train a split model, held against the whole one.
-
-Usage: check_split.py RANK SIZE MEETING
-"""
+"""One of several processes that train a split model, held against the whole one."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +139,9 @@ def close(found: Any, expected: Any) -> None:
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
 
 
-if __name__ == "__main__":
-    rank, size, meeting = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+def run(rank: int, size: int, meeting: Path) -> None:
     torch.set_num_threads(1)
     with join(rank, size, meeting, backend="cpu:gloo") as group:
         check(group, GraphSAGE(hidden=8, dropout=0.5), Adam(lr=0.01, weight_decay=1e-3))
         check(group, GCN(hidden=8, dropout=0.5, norm="layer"), Sgd(lr=0.1, momentum=0.9))
         check(group, GCN(hidden=8, num_layers=2), Sgd(lr=0.1))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # A thread of gloo may still let go of a tensor, for which it needs an interpreter.
-    os._exit(0)

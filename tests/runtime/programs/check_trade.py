@@ -1,12 +1,8 @@
-"""One of several processes that share rows and tell each other of them, and check it.
-
-Usage: check_trade.py RANK SIZE MEETING
-"""
+"""One of several processes that share rows and tell each other of them, and check it."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +31,7 @@ def check_rows(group: Group) -> None:
         assert rows.flags.writeable == (rank == group.rank)
 
 
-def main() -> None:
-    rank, size, meeting = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+def run(rank: int, size: int, meeting: Path) -> None:
     with join(rank, size, meeting, backend="gloo") as group:
         check_values(group)
         check_rows(group)
@@ -45,6 +40,3 @@ def main() -> None:
             check_rows(group)
         # Descriptors go with what was mapped.
         assert len(os.listdir("/proc/self/fd")) == len(before)
-
-
-main()

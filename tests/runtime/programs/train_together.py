@@ -1,7 +1,5 @@
 """One of several processes that train, again and again, as the workers of a run.
 
-Usage: train_together.py RANK SIZE PORT FOLDER
-
 ``FOLDER/runs.json`` has the overrides of each run, by name; ``seam.OPTION=MODULE:CLASS`` names a
 class of tests/seams. The first process leaves losses and splits of the steps, and where each device
 found the rows that it read, in ``FOLDER/NAME.json``, the others their weights in
@@ -11,7 +9,6 @@ found the rows that it read, in ``FOLDER/NAME.json``, the others their weights i
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -83,9 +80,12 @@ def chosen(seams: list[str]) -> dict[str, Any]:
 
 def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> None:
     seams = [each for each in overrides if each.startswith("seam.")]
-    options = compose("train", [each for each in overrides if each not in seams])
-    plain: Any = OmegaConf.to_container(options, resolve=True)
-    config = typed(options, TrainConfig)
+    plain: Any = None
+    if group.is_rank0:
+        options = compose("train", [each for each in overrides if each not in seams])
+        plain = OmegaConf.to_container(options, resolve=True)
+    plain = group.broadcast_json(plain)  # composing takes longer than training
+    config = typed(OmegaConf.create(plain), TrainConfig)
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
     notes = Notes()
     train(config, folder / name, notes, options=plain, group=group)
@@ -99,21 +99,13 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
         torch.save(models[-1].state_dict(), folder / f"{name}.{group.rank}.pt")
 
 
-def main() -> None:
-    rank, size = map(int, sys.argv[1:3])
-    folder = Path(sys.argv[4])
+def run(rank: int, size: int, meeting: Path, directory: str) -> None:
+    folder = Path(directory)
     OmegaConf.register_new_resolver("usable_cores", usable_cores)
     runs = json.loads((folder / "runs.json").read_text())
     with (
         initialize_config_module("gnnscale.configs", version_base="1.3"),
-        join(rank, size, Path(sys.argv[3]), backend="gloo") as group,
+        join(rank, size, meeting, backend="gloo") as group,
     ):
         for name, overrides in runs.items():
             train_once(name, overrides, folder, group)
-
-
-main()
-sys.stdout.flush()
-sys.stderr.flush()
-# A thread of gloo may still let go of a tensor, for which it needs an interpreter.
-os._exit(0)

@@ -23,7 +23,7 @@ def test_one_process_is_a_group() -> None:
 
 @pytest.mark.timeout(120)
 def test_several_processes_exchange_and_synchronise(together: Callable[..., None]) -> None:
-    together("check_group.py", 3)
+    together("check_group", 3)
 
 
 def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:

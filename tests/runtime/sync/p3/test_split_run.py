@@ -10,4 +10,4 @@ import pytest
 def test_a_split_model_learns_what_the_whole_one_does(
     together: Callable[..., None], size: int
 ) -> None:
-    together("check_split.py", size)
+    together("check_split", size)
