@@ -1,7 +1,7 @@
 """How hot each vertex is: one number a vertex, by the measure of each system."""
 
 from gnnscale.cache.hotness.degree_ratio import degree_ratio
-from gnnscale.cache.hotness.inclusion import inclusion_probability
+from gnnscale.cache.hotness.inclusion import inclusion
 from gnnscale.cache.hotness.out_degree import out_degree
 from gnnscale.cache.hotness.pagerank import pagerank
 from gnnscale.cache.hotness.presampled import Presampled, presample
@@ -10,7 +10,7 @@ from gnnscale.cache.hotness.random import uniform
 __all__ = [
     "Presampled",
     "degree_ratio",
-    "inclusion_probability",
+    "inclusion",
     "out_degree",
     "pagerank",
     "presample",

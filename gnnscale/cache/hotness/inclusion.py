@@ -14,7 +14,7 @@ from gnnscale.cache.hotness.slices import slices
 from gnnscale.graph import Graph
 from gnnscale.ops.native import naming_graph
 
-__all__ = ["Inclusion", "inclusion", "inclusion_probability"]
+__all__ = ["Inclusion", "inclusion"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,25 +29,6 @@ class Inclusion:
 
     probability: NDArray[np.float32]
     edges: NDArray[np.float32]
-
-
-def inclusion_probability(
-    graph: Graph,
-    train: NDArray[np.integer[Any]],
-    fanouts: Sequence[int],
-    *,
-    batch_size: float,
-    replace: bool = False,
-    num_threads: int,
-) -> NDArray[np.float32]:
-    """Return the probability that a batch of neighbour sampling includes each vertex.
-
-    Takes the arguments of ``inclusion``.
-    """
-    found = inclusion(
-        graph, train, fanouts, batch_size=batch_size, replace=replace, num_threads=num_threads
-    )
-    return found.probability
 
 
 def inclusion(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache.hotness.degree_ratio import degree_ratio
-from gnnscale.cache.hotness.inclusion import inclusion_probability
+from gnnscale.cache.hotness.inclusion import inclusion
 from gnnscale.cache.hotness.pagerank import pagerank
 from gnnscale.cache.hotness.random import uniform
 from gnnscale.cache.hotness.training import train_vertices
@@ -59,14 +59,14 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     total = np.zeros(task.graph.num_vertices)
     for device in devices:
         seeds = train_vertices(task, device)
-        total += inclusion_probability(
+        total += inclusion(
             task.graph,
             seeds,
             task.fanouts,
             batch_size=min(len(seeds), -(-task.batch_size // task.num_devices)),
             replace=task.replace,
             num_threads=task.num_threads,
-        )
+        ).probability
     return total.astype(np.float32)
 
 

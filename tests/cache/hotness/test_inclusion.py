@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gnnscale.cache.hotness import inclusion_probability
-from gnnscale.cache.hotness.inclusion import inclusion
+from gnnscale.cache.hotness import inclusion
 from gnnscale.graph import Graph, GraphError
 from gnnscale.sampler import NeighborSampler
 
@@ -51,14 +50,13 @@ def test_probabilities_on_trees_are_those_of_sampling(
     lists.append([])  # another training vertex, which reads nothing
     graph = graph_of(lists)
     train = np.array([0, other])
-    expected = inclusion_probability(
-        graph, train, fanouts, batch_size=1, replace=replace, num_threads=1
-    )
+    found = inclusion(graph, train, fanouts, batch_size=1, replace=replace, num_threads=1)
+    expected = found.probability
     assert expected.dtype == np.float32
     num_steps = 8000
-    found = sampled_share(graph, train, fanouts, 1, replace, num_steps)
+    counted = sampled_share(graph, train, fanouts, 1, replace, num_steps)
     error = np.sqrt(expected * (1 - expected) / num_steps)
-    assert (np.abs(found - expected) <= 4.5 * error + 1e-6).all()
+    assert (np.abs(counted - expected) <= 4.5 * error + 1e-6).all()
     # All depths are reached, so that every hop counts.
     assert (expected > 0).all()
 
@@ -69,35 +67,33 @@ def test_probabilities_on_a_graph_are_near_those_of_sampling(
     graph = random_graph()
     train = np.arange(0, 300, 3)
     arguments = (graph, train, [3, 2])
-    expected = inclusion_probability(*arguments, batch_size=4, num_threads=1)
+    expected = inclusion(*arguments, batch_size=4, num_threads=1).probability
     found = sampled_share(*arguments, 4, False, 6000)
     error = np.sqrt(found * (1 - found) / 6000)
     # Those that pick a vertex are not quite independent of each other.
     assert np.mean(np.abs(found - expected) - error) < 0.004
     assert np.corrcoef(found, expected)[0, 1] > 0.995
-    again = inclusion_probability(*arguments, batch_size=4, num_threads=3)
+    again = inclusion(*arguments, batch_size=4, num_threads=3).probability
     assert np.array_equal(expected, again)
 
 
 def test_two_hops_by_hand(graph_of: Callable[..., Graph]) -> None:
     graph = graph_of([[1, 2, 3, 4], [5], [], [], [], []])
-    found = inclusion_probability(graph, np.array([0]), [1, 2], batch_size=1, num_threads=1)
+    found = inclusion(graph, np.array([0]), [1, 2], batch_size=1, num_threads=1).probability
     # 0 is certain, and picks one of four, then two of four. 5 takes 1 at the first hop.
     assert found.tolist() == [1, *[np.float32(1 - 3 / 4 * 1 / 2)] * 4, 0.25]
 
 
 def test_all_neighbours_are_certain_and_others_impossible(graph_of: Callable[..., Graph]) -> None:
     graph = graph_of([[1], [2], [3], [], [1]])
-    found = inclusion_probability(graph, np.array([0]), [-1, -1], batch_size=9, num_threads=1)
+    found = inclusion(graph, np.array([0]), [-1, -1], batch_size=9, num_threads=1).probability
     assert found.tolist() == [1, 1, 1, 0, 0]
     assert not np.signbit(found).any()
 
 
 def test_a_damaged_graph_is_named(graph_of: Callable[..., Graph]) -> None:
     with pytest.raises(GraphError, match="tiny: damaged, indices: 4 is no vertex"):
-        inclusion_probability(
-            graph_of([[1], [4], [], []]), np.array([0]), [2, 2], batch_size=1, num_threads=1
-        )
+        inclusion(graph_of([[1], [4], [], []]), np.array([0]), [2, 2], batch_size=1, num_threads=1)
 
 
 def traversed(

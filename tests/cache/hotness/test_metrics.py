@@ -10,7 +10,7 @@ import pytest
 from gnnscale.cache import CacheTask
 from gnnscale.cache.hotness import (
     degree_ratio,
-    inclusion_probability,
+    inclusion,
     out_degree,
     pagerank,
     presample,
@@ -52,7 +52,7 @@ def test_inclusion_is_of_each_devices_batches(parted: CacheTask) -> None:
     first, last = np.arange(0, 100, 3), np.arange(102, 300, 3)
 
     def of(seeds: Any) -> Any:
-        return inclusion_probability(parted.graph, seeds, FANOUTS, batch_size=5, num_threads=1)
+        return inclusion(parted.graph, seeds, FANOUTS, batch_size=5, num_threads=1).probability
 
     assert np.array_equal(measure("inclusion", parted, [0]), of(first))
     both = measure("inclusion", parted, [0, 1])
