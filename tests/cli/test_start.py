@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "imported.py"
-TINY = (
+STORE = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
+    "dataset.num_features=8",
+)
+TINY = (
+    *(*STORE, "model.hidden=8", "sampler.fanouts=[5,3]"),
     *("batch_size=64", "epochs=1", "num_threads=1"),
 )
 Imported = Callable[..., list[str]]
@@ -52,6 +55,5 @@ def test_what_ends_before_training_imports_nothing_heavy(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("plan", ["cpu", "cpu_x2"])
 def test_who_launches_a_run_imports_nothing_heavy(imported: Imported, plan: str) -> None:
-    arguments = ("train", *TINY, f"device_plan={plan}")
-    imported(*arguments)  # makes the store, which is another matter
-    assert imported(*arguments) == []
+    imported("prepare", *STORE)  # making the store is another matter
+    assert imported("train", *TINY, f"device_plan={plan}") == []

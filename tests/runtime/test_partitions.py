@@ -51,9 +51,9 @@ def test_devices_learn_what_one_process_fed_the_same_seeds_does(
     options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path, size: int
 ) -> None:
     plan = f"device_plan=cpu_x{size}"
-    runs = {
-        name: [*COMMON, plan, f"partitioner={name}", *more] for name, more in PARTITIONERS.items()
-    }
+    few = ("hash", "pagraph", "metis")
+    names = few if size == 2 else PARTITIONERS
+    runs = {name: [*COMMON, plan, f"partitioner={name}", *PARTITIONERS[name]] for name in names}
     uneven = {2: [7, 57], 4: [30, 4, 20, 10]}[size]
     runs["uneven"] = [
         *(*COMMON, plan, "partitioner=random", "runtime.prefetch=two_stage"),
@@ -81,8 +81,8 @@ def test_devices_learn_what_one_process_fed_the_same_seeds_does(
         assert (splits[:, :-1] > 0).all()
         assert (splits == splits[0]).all()
         assert (splits <= batch_sizes).all()
-    # The order follows from the parts; one of them chooses one of the others.
-    assert len(seen) == len(runs) - 1
+    # The order follows from the parts; edge_cut chooses one of the others.
+    assert len(seen) == len(runs) - (size == 4)
 
 
 def test_a_run_over_parts_says_so(launched: Any, tmp_path: Path) -> None:

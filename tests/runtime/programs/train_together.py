@@ -82,10 +82,11 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     seams = [each for each in overrides if each.startswith("seam.")]
     plain: Any = None
     if group.is_rank0:
-        options = compose("train", [each for each in overrides if each not in seams])
-        plain = OmegaConf.to_container(options, resolve=True)
+        composed = compose("train", [each for each in overrides if each not in seams])
+        plain = OmegaConf.to_container(composed, resolve=True)
     plain = group.broadcast_json(plain)  # composing takes longer than training
-    config = typed(OmegaConf.create(plain), TrainConfig)
+    options = OmegaConf.create(plain)
+    config = typed(options, TrainConfig)
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
     notes = Notes()
     train(config, folder / name, notes, options=plain, group=group)
