@@ -45,6 +45,7 @@ def main() -> None:
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--rounds", type=int, default=5, help="of what is timed")
     arguments.add_argument("--vertices", type=int, default=100_000_000, help="of planning")
+    arguments.add_argument("--clique", type=int, default=2, help="devices of planning")
     arguments.add_argument("--worker", help=argparse.SUPPRESS)
     arguments.add_argument("--json", type=Path, help="also write the figures to this file")
     options = arguments.parse_args()

@@ -20,7 +20,6 @@ from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.cache.legion.search import best_num_lists, curve
 
-_CLIQUE = (0, 1)
 _FEATURES = 100
 _MIN_DEGREE = 8
 #: Vertices whose numbers are made at once.
@@ -41,7 +40,8 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
             missed.append(f"{ratio}: {best['plan_bytes']:.1f} bytes a vertex")
     parts = [key for key in found[0] if key.startswith("s_")]
     show(
-        f"planning {options.vertices:,} vertices, a clique of 2, medians of {options.rounds}",
+        f"planning {options.vertices:,} vertices, a clique of {options.clique}, "
+        f"medians of {options.rounds}",
         [
             *("rows a device", "s", "CPU s", *(f"{key[2:]} CPU s" for key in parts)),
             *("bytes a vertex", "with degrees", "with hotness"),
@@ -62,6 +62,7 @@ def measured(ratio: float, options: argparse.Namespace) -> dict[str, float]:
     command = [
         *(sys.executable, sys.argv[0], "planning", "--worker", "plan", "--ratios", str(ratio)),
         *("--vertices", str(options.vertices), "--threads", str(options.threads)),
+        *("--clique", str(options.clique)),
     ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -72,7 +73,8 @@ def worker(options: argparse.Namespace) -> None:
     """Plan once as Legion does, and once more in steps; print figures as a line."""
     num = options.vertices
     before = resident()
-    task = synthetic(num, options.ratios[0], options.threads)
+    clique = tuple(range(options.clique))
+    task = synthetic(num, options.ratios[0], clique, options.threads)
     inputs = resident()
     matrices = sum(each.rows.nbytes + each.edges.nbytes for each in task.presampled.reads.values())
     began, cpu = time.perf_counter(), time.process_time()
@@ -93,26 +95,27 @@ def in_steps(task: CacheTask) -> dict[str, float]:
     def lap() -> None:
         times.append(time.process_time())
 
-    found = candidates(task, _CLIQUE, task.presampled)
+    (clique,) = task.cliques
+    found = candidates(task, clique, task.presampled)
     lap()
-    cost = clique_cost(task, _CLIQUE, found)
+    cost = clique_cost(task, clique, found)
     lap()
     num_lists = best_num_lists(cost)
     curve(cost)
     lap()
     rooms = np.array([device.budget_bytes for device in task.devices], np.int64)
-    lists = found.share_lists(task, _CLIQUE, num_lists, rooms)
-    found.share_rows(task, _CLIQUE, rooms - lists.bytes)
+    lists = found.share_lists(task, clique, num_lists, rooms)
+    found.share_rows(task, clique, rooms - lists.bytes)
     lap()
     names = ("s_candidates", "s_cost", "s_search", "s_share")
     return dict(zip(names, np.diff(times).tolist(), strict=True))
 
 
-def synthetic(num: int, ratio: float, num_threads: int) -> CacheTask:
+def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int) -> CacheTask:
     """Return a task with Zipf counts in random order, and degrees that go with them."""
     generator = np.random.Generator(np.random.Philox(0))
     degrees, reads = np.empty(num, np.int32), {}
-    for device in _CLIQUE:
+    for device in clique:
         reads[device] = DeviceReads(rows=np.empty(num, np.int32), edges=np.empty(num, np.int32))
     for first in range(0, num, _SLICE):
         part = slice(first, min(first + _SLICE, num))
@@ -143,10 +146,10 @@ def synthetic(num: int, ratio: float, num_threads: int) -> CacheTask:
             loads=True,
             request_bytes=64,
         )
-        for position in _CLIQUE
+        for position in clique
     )
     task = CacheTask(
-        **{"graph": graph, "devices": devices, "num_devices": 2, "cliques": (_CLIQUE,)},
+        **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
         **{"parts": None, "draws": None, "num_epochs": 1, "batch_size": 1, "fanouts": None},
         **{"aggregated_row_bytes": None, "seed": 0, "num_threads": num_threads},
     )
