@@ -19,6 +19,7 @@ from types import ModuleType
 def main(module: ModuleType, size: int, meeting: Path, arguments: list[str]) -> int:
     for rank in range(size):
         if os.fork() == 0:
+            # A thread of gloo may still let go of a tensor, for which it needs an interpreter.
             os._exit(run(module, rank, size, meeting, arguments))
     for _ in range(size):
         if os.wait()[1] != 0:
@@ -27,7 +28,7 @@ def main(module: ModuleType, size: int, meeting: Path, arguments: list[str]) -> 
 
 
 def run(module: ModuleType, rank: int, size: int, meeting: Path, arguments: list[str]) -> int:
-    """Run it, and leave by ``os._exit``: a thread of gloo may still need the interpreter."""
+    """Return the exit status of one process."""
     failed = 0
     try:
         module.run(rank, size, meeting, *arguments)
