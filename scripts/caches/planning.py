@@ -128,6 +128,7 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
             each.rows[part] = np.minimum(heat * luck / 2, 2_000)
             each.edges[part] = np.minimum(heat * luck * 2, 50_000)
     for each in reads.values():
+        each.num_rows = int(each.rows.sum(dtype=np.int64))
         each.num_edges = int(each.edges.sum(dtype=np.int64))
         each.num_visits = each.num_edges // 10
     indptr = np.zeros(num + 1, np.int64)

@@ -107,6 +107,7 @@ def reading() -> Callable[..., CacheTask]:
             device: DeviceReads(
                 rows=np.array(rows, np.int32),
                 edges=np.array(edges, np.int32),
+                num_rows=sum(rows),
                 num_edges=sum(edges),
                 num_visits=sum(map(bool, edges)),
             )

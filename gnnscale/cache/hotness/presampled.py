@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,8 +40,9 @@ class DeviceReads:
     Attributes:
         rows: ``[num_vertices]`` int32, a row of H_F: batches whose input vertices have the vertex.
         edges: ``[num_vertices]`` int32, a row of H_T: edges traversed from the list of the vertex.
+        num_rows: rows that were read, the sum of H_F.
         num_visits: lists that were read.
-        num_edges: edges that were traversed.
+        num_edges: edges that were traversed, the sum of H_T.
         num_batches: batches.
         num_seeds: seeds of these.
         half: what about half of the batches reads; None where that was not counted.
@@ -50,6 +50,7 @@ class DeviceReads:
 
     rows: NDArray[np.int32]
     edges: NDArray[np.int32]
+    num_rows: int = 0
     num_visits: int = 0
     num_edges: int = 0
     num_batches: int = 0
@@ -110,31 +111,16 @@ class Presampled:
 
     def num_rows(self, device: int) -> int:
         """Return how many rows the device reads."""
-        return self._num_rows[device]
+        return self.reads[device].num_rows
 
     def num_edges(self, device: int) -> int:
         """Return how many edges the device traverses."""
-        return self._num_edges[device]
+        return self.reads[device].num_edges
 
     def transactions_of(self, device: int) -> int:
         """Return N_TSUM of a device: a transaction for every edge, and for every list's offsets."""
         reads = self.reads[device]
         return reads.num_edges + reads.num_visits
-
-    @cached_property
-    def _num_rows(self) -> dict[int, int]:
-        return self._totals(lambda reads: reads.rows)
-
-    @cached_property
-    def _num_edges(self) -> dict[int, int]:
-        return self._totals(lambda reads: reads.edges)
-
-    def _totals(self, counts_of: Callable[[DeviceReads], NDArray[np.int32]]) -> dict[int, int]:
-        def total(device: int) -> int:
-            return int(counts_of(self.reads[device]).sum(dtype=np.int64))
-
-        with ThreadPoolExecutor(self.num_threads) as threads:
-            return dict(zip(self.reads, threads.map(total, self.reads), strict=True))
 
 
 def add_counts(rows: Sequence[NDArray[np.int32]], *, num_threads: int = 1) -> NDArray[np.int32]:
@@ -231,5 +217,6 @@ def _add_sizes(reads: DeviceReads, reached: Reached) -> None:
     """Add a batch's sizes; by one thread, unlike the counts."""
     reads.num_batches += 1
     reads.num_seeds += len(reached.seeds)
+    reads.num_rows += len(reached.reach.input_vertices)
     reads.num_edges += reached.reach.num_edges
     reads.num_visits += reached.reach.num_lists

@@ -46,6 +46,7 @@ def test_batches_are_counted_edge_by_edge(
         assert found.rows_of(device).tolist() == rows
         assert found.edges_of(device).tolist() == edges
         assert found.rows_of(device).dtype == found.edges_of(device).dtype == np.int32
+        assert found.of(device).num_rows == sum(rows)
         assert found.of(device).num_edges == sum(edges)
         assert found.of(device).num_batches == 16
 
@@ -61,7 +62,7 @@ def test_counts_by_hand(
     assert found.edges_of(0).tolist() == [4, 1, 0, 0]
     reads = found.of(0)
     assert (reads.num_edges, reads.num_visits, reads.num_batches) == (5, 4, 1)
-    assert reads.num_seeds == 1
+    assert (reads.num_rows, reads.num_seeds) == (4, 1)
     assert found.transactions_of(0) == 9  # 5 edges, and the offsets of 1 and of 3 lists
     assert told == [1]
     assert presample(task.draws, [], devices=[0]).rows_of(0).tolist() == [0] * 4
