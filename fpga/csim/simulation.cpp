@@ -1,0 +1,200 @@
+#include "csim/simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace gnnscale::csim {
+namespace {
+thread_local Simulation* this_thread = nullptr;
+constexpr int64_t kWordBytes = 64;
+
+// A run needs megabytes, and comes often: fresh pages would take longer than
+// the run.
+struct FreeMemory {
+  std::mutex mutex;
+  std::vector<std::pair<void*, size_t>> free;
+};
+FreeMemory& free_memory() {
+  static auto* all = new FreeMemory;  // outlives threads that end after this library's statics
+  return *all;
+}
+constexpr size_t kHeader = 64;  // holds the size
+}  // namespace
+
+std::unique_ptr<void, void (*)(void*)> take_memory(size_t num_bytes) {
+  FreeMemory& memory = free_memory();
+  char* block = nullptr;
+  {
+    const std::lock_guard lock(memory.mutex);
+    const auto found = std::find_if(memory.free.begin(), memory.free.end(),
+                                    [&](const auto& each) { return each.second == num_bytes; });
+    if (found != memory.free.end()) {
+      block = static_cast<char*>(found->first);
+      memory.free.erase(found);
+    }
+  }
+  if (block == nullptr) {
+    block = static_cast<char*>(operator new(num_bytes + kHeader, std::align_val_t{64}));
+    *reinterpret_cast<size_t*>(block) = num_bytes;
+  }
+  return {block + kHeader, [](void* given) {
+            char* begin = static_cast<char*>(given) - kHeader;
+            FreeMemory& all = free_memory();
+            const std::lock_guard lock(all.mutex);
+            all.free.emplace_back(begin, *reinterpret_cast<size_t*>(begin));
+          }};
+}
+
+const char* counter_names() {
+  return "cycles,forward,loss,weight_gradients,backward,duplicated,edges,"
+         "multiplying,transferring,"
+         "feature_words,edge_words,weight_words,gradient_words,scratch_words,"
+         "other_words,bursts,"
+         "burst_gaps,latency,source_switches,routing_conflicts,hazards";
+}
+
+struct Simulation::Process {
+  Process(std::string given, std::function<void()> body)
+      : name(std::move(given)), fiber(std::move(body)) {}
+
+  std::string name;
+  Fiber fiber;
+  // What it waits for: a cycle, and then a stream.
+  int64_t wakes_at = 0;
+  const StreamState* reads = nullptr;
+  const StreamState* writes = nullptr;
+};
+
+Simulation::Simulation(BankModel model) : model_(model) {}
+Simulation::~Simulation() = default;
+
+Simulation& Simulation::current() { return *this_thread; }
+
+int64_t Simulation::wakes_at(const Process& process) const {
+  if (process.reads != nullptr) return process.reads->readable_at(now_);
+  if (process.writes != nullptr) return process.writes->writable_at(now_);
+  return process.wakes_at;
+}
+
+void Simulation::run(std::vector<std::pair<std::string, std::function<void()>>> processes) {
+  processes_.clear();
+  for (auto& [name, body] : processes) {
+    processes_.push_back(std::make_unique<Process>(std::move(name), std::move(body)));
+    processes_.back()->wakes_at = now_;
+  }
+  const auto finish = [this] {
+    processes_.clear();
+    active_ = nullptr;
+  };
+  try {
+    while (!processes_.empty()) {
+      for (auto& process : processes_) {
+        if (wakes_at(*process) > now_) continue;
+        active_ = process.get();
+        process->reads = process->writes = nullptr;
+        process->fiber.enter();
+      }
+      std::erase_if(processes_, [](const auto& each) { return each->fiber.done(); });
+      if (processes_.empty()) break;
+      int64_t next = StreamState::kNever;
+      for (const auto& process : processes_) next = std::min(next, wakes_at(*process));
+      if (next == StreamState::kNever) deadlock();
+      // Nothing changes before, since only processes change streams. What could
+      // still go on in this cycle goes on in the next one.
+      now_ = std::max(next, now_ + 1);
+    }
+  } catch (...) {
+    finish();
+    throw;
+  }
+  finish();
+}
+
+void Simulation::sleep_until(int64_t cycle) {
+  if (active_ == nullptr) {
+    now_ = std::max(now_, cycle);
+  } else if (cycle > now_) {
+    active_->wakes_at = cycle;
+    active_->fiber.leave();
+  }
+}
+
+void Simulation::cycle(int64_t count) { sleep_until(now_ + count); }
+
+void Simulation::wait_readable(StreamState& stream) {
+  while (!stream.readable(now_)) {
+    active_->reads = &stream;
+    active_->fiber.leave();
+  }
+}
+
+void Simulation::wait_writable(StreamState& stream) {
+  while (!stream.writable(now_)) {
+    active_->writes = &stream;
+    active_->fiber.leave();
+  }
+}
+
+void Simulation::deadlock() const {
+  std::string text = "deadlock in cycle " + std::to_string(now_) + ":";
+  for (const auto& process : processes_) {
+    const bool reads = process->reads != nullptr;
+    text += " " + process->name + (reads ? " waits for data from " : " waits for room in ") +
+            (reads ? process->reads : process->writes)->name() + ";";
+  }
+  text.pop_back();
+  throw SimulationError(text);
+}
+
+Simulation::Port& Simulation::port_of(const void* begin, bool writes) {
+  for (auto& each : ports_) {
+    if (each.begin == begin && each.writes == writes) return each;
+  }
+  Port port{begin, writes, INT64_MAX, "a buffer"};
+  if (!regions_.empty()) {
+    const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                    [&](const auto& each) { return each.begin == begin; });
+    if (found == regions_.end()) throw SimulationError("the kernel touched no buffer of the run");
+    port.num_words = found->num_bytes / kWordBytes;
+    port.name = found->name;
+  }
+  ports_.push_back(port);
+  return ports_.back();
+}
+
+void Simulation::out_of_bounds(const Port& port, int64_t word) const {
+  throw SimulationError(std::string("the kernel ") + (port.writes ? "wrote" : "read") + " word " +
+                        std::to_string(word) + " of " + port.name + ", which has " +
+                        std::to_string(port.num_words));
+}
+
+void Simulation::touch(const void* begin, int64_t word, bool writes, Count kind) {
+  Port& port = port_of(begin, writes);
+  if (word < 0 || word >= port.num_words) out_of_bounds(port, word);
+  int64_t start = now_;
+  if (word != port.next_word || port.left == 0) {
+    // What is written need not arrive before the next word; what is read must
+    // have been asked for.
+    const bool follows = word == port.next_word || writes;
+    const int64_t wait = follows ? model_.gap_cycles : model_.latency_cycles;
+    count(follows ? Count::burst_gaps : Count::latency, wait);
+    count(Count::bursts);
+    start += wait;
+    port.left = model_.burst_words - word % model_.burst_words;
+  }
+  port.next_word = word + 1;
+  --port.left;
+  const double served = std::max(static_cast<double>(start), bank_free_);
+  bank_free_ = served + model_.cycles_per_word;
+  count(kind);
+  count(Count::transferring);
+  sleep_until(static_cast<int64_t>(std::ceil(served)));
+}
+
+Entered::Entered(Simulation& simulation) : outer_(std::exchange(this_thread, &simulation)) {}
+Entered::~Entered() { this_thread = outer_; }
+
+}  // namespace gnnscale::csim

@@ -1,0 +1,39 @@
+// The sizes of one compute unit. Everything else is a template over them.
+#pragma once
+
+#include "gnnscale_fpga/word.hpp"
+
+namespace gnnscale::fpga {
+
+// n and m as in HitGNN, section V-C: scatter-gather PEs, and
+// multiply-accumulate units.
+template <int n, int m>
+struct Design {
+  static_assert(n == 1 || n == 2 || n == 4 || n == 8 || n == 16, "n: a power of two up to 16");
+  static_assert(m >= 16 && m <= 2048 && (m & (m - 1)) == 0, "m: a power of two, 16 to 2048");
+
+  static constexpr int kPes = n;
+  static constexpr int kMultipliers = m;
+
+  // The systolic array: rows of 16 multiply-accumulate units. For the gradients
+  // of weights it is cut into slices of up to 16 rows, each with vertices of
+  // its own.
+  static constexpr int kRows = m / kLanes;
+  static constexpr int kSlices = kRows > kLanes ? kRows / kLanes : 1;
+  static constexpr int kSliceRows = kRows / kSlices;
+
+  // On-chip memory, in words of 64 bytes, as one SLR of a U250 has it:
+  // rows 10.5 MiB of its 11.25 MiB of URAM, sums and edges 2.75 MiB of its 2.9
+  // MiB of BRAM.
+  static constexpr int kRowWords = 172032;   // output rows of all layers, and aggregated rows
+  static constexpr int kGatherRows = 16384;  // sums of all gather PEs, in each half
+  static constexpr int kEdgeWords = 12288;   // words of 8 edges, read once if they fit
+
+  static constexpr int kMaxWordsOut = 64;  // widest output row of a layer: 1,024 floats
+  static constexpr int kMaxStages = 16;    // products of a model
+
+  // Cycles until a sum of floats can be used again.
+  static constexpr int kAddLatency = 8;
+};
+
+}  // namespace gnnscale::fpga

@@ -1,0 +1,55 @@
+// What moves through the kernels: words of 512 bits, the width of an AXI port
+// to device memory.
+#pragma once
+
+#include <cstdint>
+
+namespace gnnscale::fpga {
+
+constexpr int kLanes = 16;  // floats of a word: PE_SIMD of HitGNN's equation 8
+
+struct alignas(64) Word {
+  float lane[kLanes];
+};
+
+inline Word filled(float value) {
+  Word out;
+lanes:
+  for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+    out.lane[i] = value;
+  }
+  return out;
+}
+
+inline Word operator+(const Word& a, const Word& b) {
+  Word out;
+lanes:
+  for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+    out.lane[i] = a.lane[i] + b.lane[i];
+  }
+  return out;
+}
+
+union Bits {
+  float value;
+  int32_t integer;
+};
+
+inline float float_of(int32_t bits) {
+  Bits both;
+  both.integer = bits;
+  return both.value;
+}
+
+inline int32_t bits_of(float value) {
+  Bits both;
+  both.value = value;
+  return both.integer;
+}
+
+// Words of `count` elements, `per_word` in each.
+constexpr int words_of(int count, int per_word) { return (count + per_word - 1) / per_word; }
+
+}  // namespace gnnscale::fpga

@@ -1,0 +1,65 @@
+// The routing network between scatter and gather PEs: a butterfly of switches
+// with two inputs and two outputs, log2(n) stages of n/2 (the n log n of
+// HitGNN's equation 2).
+#pragma once
+
+#include "kernels/tokens.hpp"
+
+namespace gnnscale::fpga {
+
+// One stage. A message leaves on the side that bit `bit` of its destination
+// names.
+template <class D, class MessageType>
+void route(int bit, int num_passes, Stream<MessageType> (&in)[D::kPes],
+           Stream<MessageType> (&out)[D::kPes]) {
+  MessageType held[D::kPes] = {};
+  bool holds[D::kPes] = {};
+  bool second_first[D::kPes] = {};  // whose turn it is where both want the same side
+  int left = num_passes * (D::kPes / 2);
+#pragma HLS array_partition variable = held complete
+messages:
+  while (left > 0) {
+#pragma HLS pipeline II = 1
+  switches:
+    for (int first = 0; first < D::kPes; ++first) {
+#pragma HLS unroll
+      if ((first & bit) != 0) continue;
+      const int pair[2] = {first, first | bit};
+      for (int side = 0; side < 2; ++side) {
+        if (!holds[pair[side]] && !in[pair[side]].empty()) {
+          held[pair[side]] = in[pair[side]].read();
+          holds[pair[side]] = true;
+        }
+      }
+      const bool ends[2] = {holds[pair[0]] && held[pair[0]].end,
+                            holds[pair[1]] && held[pair[1]].end};
+      if (ends[0] && ends[1]) {
+        if (!out[pair[0]].full() && !out[pair[1]].full()) {
+          out[pair[0]].write(held[pair[0]]);
+          out[pair[1]].write(held[pair[1]]);
+          holds[pair[0]] = holds[pair[1]] = false;
+          --left;
+        }
+        continue;
+      }
+      for (int side = 0; side < 2; ++side) {
+        bool wants[2];
+        for (int from = 0; from < 2; ++from) {
+          const bool upper = (held[pair[from]].destination & static_cast<uint32_t>(bit)) != 0;
+          wants[from] = holds[pair[from]] && !ends[from] && upper == (side == 1);
+        }
+        if (!wants[0] && !wants[1]) continue;
+        const bool both = wants[0] && wants[1];
+        if (both) count(Count::routing_conflicts);
+        if (out[pair[side]].full()) continue;
+        const int from = both ? (second_first[first] ? 1 : 0) : (wants[1] ? 1 : 0);
+        if (both) second_first[first] = from == 0;
+        out[pair[side]].write(held[pair[from]]);
+        holds[pair[from]] = false;
+      }
+    }
+    clock_cycle();
+  }
+}
+
+}  // namespace gnnscale::fpga

@@ -1,0 +1,248 @@
+// The aggregate engine alone: its sums, and its cycles on pipelines that can be
+// counted by hand.
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "check.hpp"
+#include "gnnscale_fpga/functions.hpp"
+#include "kernels/gather.hpp"
+#include "kernels/read.hpp"
+#include "kernels/route.hpp"
+#include "kernels/scatter.hpp"
+
+namespace gnnscale::fpga {
+namespace {
+
+struct TestEdge {
+  int source;
+  int destination;
+  float weight;
+};
+
+uint64_t entry(uint32_t destination, bool first, float weight) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(bits_of(weight))) << 32 |
+         (first ? kFirstOfSource : 0U) | destination;
+}
+
+// Edges of a block as the kernel reads them: sorted by source, each source with
+// one entry at least.
+std::vector<Word> words_of_edges(const std::vector<TestEdge>& edges, int num_sources) {
+  std::vector<uint64_t> entries;
+  for (int source = 0; source < num_sources; ++source) {
+    bool first = true;
+    for (const TestEdge& each : edges) {
+      if (each.source != source) continue;
+      entries.push_back(entry(static_cast<uint32_t>(each.destination), first, each.weight));
+      first = false;
+    }
+    if (first) entries.push_back(entry(kNoDestination, true, 0));
+  }
+  while (entries.size() % kEdgesPerWord != 0) entries.push_back(entry(kNoDestination, false, 0));
+  std::vector<Word> words(entries.size() / kEdgesPerWord);
+  std::memcpy(words.data(), entries.data(), entries.size() * sizeof(uint64_t));
+  return words;
+}
+
+struct Outcome {
+  std::vector<Word> sums;  // [passes][rows]
+  int64_t cycles;
+  int64_t feature_words, edge_words, hazards, conflicts, edges;
+};
+
+// Takes a row from each gather PE in a cycle, in their order.
+template <class D>
+void take_rows(int num_passes, int num_rows, Stream<Word> (&in)[D::kPes], Word* out) {
+  for (int i = 0; i < num_passes * num_rows; i += D::kPes) {
+    for (int pe = 0; pe < D::kPes; ++pe) out[i + pe] = in[pe].read();
+    clock_cycle();
+  }
+}
+
+template <class D>
+Outcome aggregate(const std::vector<TestEdge>& edges, const std::vector<Word>& features,
+                  int num_sources, int num_rows, int passes, int scatter_latency = 4) {
+  constexpr int kStages = log2_of(D::kPes);
+  const std::vector<Word> batch = words_of_edges(edges, num_sources);
+  static Word hidden[D::kPes][D::kRowWords / D::kPes];
+  Outcome found;
+  found.sums.resize(static_cast<size_t>(passes * padded(num_rows)));
+  csim::Simulation simulation{csim::BankModel{}};
+  const csim::Entered entered(simulation);
+  STREAMS(Edge, dealt, D::kPes, 32, 1);
+  STREAMS(Need, needs, D::kPes, 32, 1);
+  STREAM(Row, rows, 2, 1);
+  STREAMS(Row, duplicated, D::kPes, 4, 1);
+  STREAMS(Row, selected, D::kPes, 32, 1);
+  Stream<Message> messages[kStages + 1][D::kPes];
+  for (int i = 0; i <= kStages; ++i) {
+    shape(messages[i], i == 0 ? "messages" : "routed", 8, i == 0 ? scatter_latency : 1);
+  }
+  STREAMS(Word, gathered, D::kPes, 2, 1);
+  Dataflow region;
+  region.add("read_edges", -1, read_edges<D>, batch.data(), 0, static_cast<int>(batch.size()),
+             num_sources, passes, dealt, needs);
+  region.add("read_rows", -1, read_rows<D>, features.data(), false, 0, num_sources, passes, hidden,
+             rows);
+  region.add("duplicate", -1, duplicate<D, Row>, passes * num_sources, rows, duplicated);
+  for (int pe = 0; pe < D::kPes; ++pe) {
+    region.add("select", pe, select<Row>, passes, needs[pe], duplicated[pe], selected[pe]);
+    region.add("scatter", pe, scatter<ForwardMessage<WeightedSum>>, passes, 0, dealt[pe],
+               selected[pe], messages[0][pe]);
+  }
+  for (int i = 0; i < kStages; ++i) {
+    region.add("route", i, route<D, Message>, 1 << i, passes, messages[i], messages[i + 1]);
+  }
+  for (int pe = 0; pe < D::kPes; ++pe) {
+    region.add("gather", pe, gather<D, WeightedSum>, passes, 0, padded(num_rows) / D::kPes,
+               messages[kStages][pe], gathered[pe]);
+  }
+  region.add("take_rows", -1, take_rows<D>, passes, padded(num_rows), gathered, found.sums.data());
+  region.run();
+  found.cycles = simulation.now();
+  found.feature_words = simulation.counted(Count::feature_words);
+  found.edge_words = simulation.counted(Count::edge_words);
+  found.hazards = simulation.counted(Count::hazards);
+  found.conflicts = simulation.counted(Count::routing_conflicts);
+  found.edges = simulation.counted(Count::edges);
+  return found;
+}
+
+std::vector<Word> numbered(int num_words) {
+  std::vector<Word> words(static_cast<size_t>(num_words));
+  for (int i = 0; i < num_words * kLanes; ++i) {
+    words[static_cast<size_t>(i / kLanes)].lane[i % kLanes] = static_cast<float>(i % 97 - 48);
+  }
+  return words;
+}
+
+using One = Design<1, 16>;
+using Two = Design<2, 32>;
+
+std::vector<TestEdge> from_one_source(int num_edges, int stride) {
+  std::vector<TestEdge> edges;
+  for (int i = 0; i < num_edges; ++i) edges.push_back({0, i * stride, 1.0F});
+  return edges;
+}
+
+// The steps that all of these have, at the cycles at which they begin:
+//    0  read_edges and read_rows ask for their first word, 64 cycles away
+//   64  the word of edges arrives; n edges a cycle are dealt from now on
+//   65  the first row arrives, behind it, since the bank moves a word a cycle
+//   66  duplicate, 67 select, 68 scatter; its product takes 4 cycles
+//   72  the first message is there
+void one_edge() {
+  // 8 places of a word are dealt one by one, 64 to 71, and the end of the pass
+  // at 72: scatter takes it at 73, gather at 77. From 78 on 16 rows leave; the
+  // last is written at 93 and taken at 94.
+  const Outcome found = aggregate<One>({{0, 0, 2.0F}}, numbered(1), 1, 1, 1);
+  CHECK(found.cycles == 95);
+  CHECK(found.edges == 1 && found.edge_words == 1 && found.feature_words == 1);
+  CHECK(found.sums[0].lane[3] == 2 * (3.0F - 48));
+}
+
+void one_hub() {
+  // 16 edges are two words, 64 to 67 and 68 to 71 at two edges a cycle, and the
+  // end at 72. Each PE has 8 messages, 68 to 75, and the end at 76. They go
+  // straight on: the switch at 72 to 79, the end at 80; gather 73 to 80, the
+  // end at 81. 8 rows leave from 82 to 89; the last is taken at 90.
+  const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(1), 1, 16, 1);
+  CHECK(found.cycles == 91);
+  CHECK(found.edges == 16 && found.edge_words == 2 && found.feature_words == 1);
+  CHECK(found.hazards == 0 && found.conflicts == 0);
+}
+
+void perfect_matching() {
+  // A row a cycle from 65 on; the second word of edges takes the bank at 68, so
+  // that row i comes at 66 + i from i = 3 on, and row 15 at 81. Its message is
+  // scattered at 84, the end at 85, which is at the switch at 89, at gather
+  // at 90. 8 rows leave from 91 to 98; the last is taken at 99.
+  std::vector<TestEdge> edges;
+  for (int i = 0; i < 16; ++i) edges.push_back({i, i, 1.0F});
+  const Outcome found = aggregate<Two>(edges, numbered(16), 16, 16, 1);
+  CHECK(found.cycles == 100);
+  CHECK(found.edges == 16 && found.feature_words == 16);
+  CHECK(found.hazards == 0 && found.conflicts == 0);
+}
+
+void all_edges_into_one_pe() {
+  // 16 edges of one row, all to PE 0. Both scatter PEs have a message a cycle
+  // from 68 on, so the switch has two that want one side from 72 on: 16
+  // messages leave from 72 to 87, and in all of these cycles but the last there
+  // are two. The end is at the switch at 88, at gather at 89. 16 rows leave
+  // from 90 to 105; the last is taken at 106.
+  const Outcome found = aggregate<Two>(from_one_source(16, 2), numbered(1), 1, 32, 1);
+  CHECK(found.cycles == 107);
+  CHECK(found.conflicts == 15);
+}
+
+void all_edges_into_one_row() {
+  // 8 rows a cycle apart, their messages at gather from 72 on. A sum takes 8
+  // cycles, so the next one waits 7 times: 72, 80, ... 128; the end at 129. 16
+  // rows leave from 130 to 145; the last is taken at 146.
+  std::vector<TestEdge> edges;
+  for (int i = 0; i < 8; ++i) edges.push_back({i, 0, 1.0F});
+  const Outcome found = aggregate<One>(edges, numbered(8), 8, 1, 1);
+  CHECK(found.cycles == 147);
+  CHECK(found.hazards == 7 * 7);
+}
+
+void edges_are_read_once_if_they_fit() {
+  // Three passes: the words of edges come from the chip in the second and
+  // third.
+  const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(3), 1, 16, 3);
+  CHECK(found.edge_words == 2 && found.feature_words == 3);
+}
+
+// Sums of small whole numbers are exact in any order.
+template <class D>
+void equals_a_plain_sum(unsigned seed) {
+  std::mt19937 random(seed);
+  const int num_sources = 1 + static_cast<int>(random() % 60);
+  const int num_rows = 1 + static_cast<int>(random() % 40);
+  const int passes = 1 + static_cast<int>(random() % 3);
+  std::vector<TestEdge> edges;
+  for (unsigned i = random() % 300; i > 0; --i) {
+    edges.push_back({static_cast<int>(random() % static_cast<unsigned>(num_sources)),
+                     static_cast<int>(random() % static_cast<unsigned>(num_rows)),
+                     static_cast<float>(random() % 5)});
+  }
+  const std::vector<Word> features = numbered(num_sources * passes);
+  const Outcome found = aggregate<D>(edges, features, num_sources, num_rows, passes);
+  std::vector<Word> expected(found.sums.size(), filled(0.0F));
+  for (int pass = 0; pass < passes; ++pass) {
+    for (const TestEdge& each : edges) {
+      for (int i = 0; i < kLanes; ++i) {
+        expected[static_cast<size_t>(pass * padded(num_rows) + each.destination)].lane[i] +=
+            each.weight * features[static_cast<size_t>(pass * num_sources + each.source)].lane[i];
+      }
+    }
+  }
+  CHECK(std::memcmp(expected.data(), found.sums.data(), expected.size() * sizeof(Word)) == 0);
+  CHECK(found.edges == static_cast<int64_t>(edges.size()) * passes);
+  CHECK(found.feature_words == static_cast<int64_t>(num_sources) * passes);
+}
+
+template <class D>
+void equals_plain_sums() {
+  for (unsigned seed = 0; seed < 20; ++seed) equals_a_plain_sum<D>(seed);
+}
+
+}  // namespace
+}  // namespace gnnscale::fpga
+
+int main() {
+  using namespace gnnscale::fpga;
+  one_edge();
+  one_hub();
+  perfect_matching();
+  all_edges_into_one_pe();
+  all_edges_into_one_row();
+  edges_are_read_once_if_they_fit();
+  equals_plain_sums<Design<1, 16>>();
+  equals_plain_sums<Design<2, 32>>();
+  equals_plain_sums<Design<4, 64>>();
+  equals_plain_sums<Design<8, 128>>();
+  equals_plain_sums<Design<16, 256>>();
+  return check_result();
+}

@@ -1,0 +1,128 @@
+// A whole step through the library's interface, on several compute units at a
+// time.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "csim/library.cpp"
+
+namespace {
+
+using namespace gnnscale::fpga;
+
+constexpr int kSeeds = 3;
+constexpr int kClasses = 5;
+constexpr float kScale = 0.5F;
+
+// Three seeds, each its own only neighbour, with weights of zero: every class
+// is as likely.
+struct Step {
+  std::vector<Word> batch, features, weights, gradients, scratch, result;
+  std::string error;
+
+  Step() : features(kSeeds), weights(17), gradients(17), scratch(1), result(1 + kSeeds) {
+    for (int v = 0; v < kSeeds; ++v) features[static_cast<size_t>(v)] = filled(1.0F + v);
+    for (auto& each : weights) each = filled(0.0F);
+    Group group = {1, 1, 0, 2, kSeeds, kClasses, 1, {}};
+    Stage stage = {};
+    stage.num_sources = stage.num_rows = kSeeds;
+    stage.words_in = stage.words_out = 1;
+    stage.forward_edges = 3;
+    stage.forward_words = 1;
+    stage.kept = words_of(padded(kSeeds), CompiledDesign::kPes);
+    stage.kept_columns = 1;
+    Word labels = filled(0.0F), edges = filled(0.0F);
+    for (int v = 0; v < kEdgesPerWord; ++v) {
+      const uint32_t to = v < kSeeds ? kFirstOfSource | static_cast<uint32_t>(v) : kNoDestination;
+      edges.lane[2 * v] = float_of(static_cast<int32_t>(to));
+      edges.lane[2 * v + 1] = 1;
+      labels.lane[v] = float_of(v);
+    }
+    batch = {word_of(group), word_of(stage), labels, edges};
+  }
+
+  void run() {
+    std::vector<Region> regions;
+    const auto allow = [&](std::vector<Word>& buffer, const char* name) {
+      regions.push_back({buffer.data(), static_cast<int64_t>(buffer.size() * sizeof(Word)), name});
+    };
+    allow(batch, "batch");
+    allow(features, "features");
+    allow(weights, "weights");
+    allow(gradients, "gradients");
+    allow(scratch, "scratch");
+    allow(result, "result");
+    gnnscale_csim_regions(regions.data(), static_cast<int32_t>(regions.size()));
+    gnnscale_step(batch.data(), features.data(), weights.data(), gradients.data(), scratch.data(),
+                  result.data(), 1, kTrain | kGiveLogits, 7, 0, 9, 0, bits_of(kScale));
+    error = gnnscale_csim_error();
+  }
+
+  ::gnnscale::fpga::Outcome outcome() const {
+    return record_of<::gnnscale::fpga::Outcome>(result[0]);
+  }
+};
+
+void check(const Step& step) {
+  CHECK(step.error.empty());
+  CHECK(step.outcome().magic == kMagic && step.outcome().status == kFine);
+  CHECK(step.outcome().n == CompiledDesign::kPes &&
+        step.outcome().m == CompiledDesign::kMultipliers);
+  CHECK(std::abs(step.outcome().loss - kSeeds * kScale * std::log(5.0F)) < 1e-5F);
+  for (int j = 0; j < kLanes; ++j) {
+    // Seed v has class v and features 1 + v; the gradient is probability minus
+    // target, times scale.
+    const float own = j < kSeeds ? 1 : 0;
+    const float weight = j < kClasses ? (6 / 5.0F - own * (1.0F + j)) * kScale : 0;
+    const float bias = j < kClasses ? (3 / 5.0F - own) * kScale : 0;
+    CHECK(std::abs(step.gradients[0].lane[j] - weight) < 1e-5F);
+    CHECK(std::abs(step.gradients[16].lane[j] - bias) < 1e-5F);
+  }
+}
+
+void a_step() {
+  Step step;
+  step.run();
+  check(step);
+}
+
+void compute_units_side_by_side() {
+  std::vector<Step> steps(4);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::thread> threads;
+    for (Step& each : steps) threads.emplace_back([&each] { each.run(); });
+    for (std::thread& each : threads) each.join();
+    for (const Step& each : steps) check(each);
+  }
+}
+
+void what_does_not_fit_is_refused() {
+  Step step;
+  reinterpret_cast<Stage&>(step.batch[1]).words_out = CompiledDesign::kMaxWordsOut + 1;
+  step.run();
+  CHECK(step.error.empty() && step.outcome().status == kTooWide);
+  reinterpret_cast<Stage&>(step.batch[1]).words_out = 1;
+  reinterpret_cast<Stage&>(step.batch[1]).num_rows = CompiledDesign::kGatherRows + 1;
+  step.run();
+  CHECK(step.error.empty() && step.outcome().status == kTooManyRows);
+}
+
+void what_is_not_there_is_an_error() {
+  Step step;
+  step.features.resize(2);
+  step.run();
+  CHECK(step.error == "the kernel read word 2 of features, which has 2");
+}
+
+}  // namespace
+
+int main() {
+  a_step();
+  compute_units_side_by_side();
+  what_does_not_fit_is_refused();
+  what_is_not_there_is_an_error();
+  return check_result();
+}
