@@ -67,12 +67,19 @@ void read_aggregated(int words_in, int num_slots, int num_rows, Kept kept, Sourc
   }
 }
 
-// dW = A^T dZ and db = the sum of dZ. Each slice adds up its vertices; the
-// slices are added up at the end of a block of rows of dW.
+// Rows of the gradients of weights that leave the array together; they are written while it works
+// on the next ones.
+template <class D>
+struct SumTile {
+  Word word[D::kSliceRows][D::kMaxWordsOut];
+};
+
+// dW = A^T dZ and db = the sum of dZ. Each slice adds up its vertices; the slices are added up as
+// the sums leave.
 template <class D>
 void multiply_transposed(int num_words, int num_rows, int words_out, int from,
                          const Word (&hidden)[D::kPes][D::kRowWords / D::kPes],
-                         Stream<ColumnTile<D>>& columns, Stream<Word>& out) {
+                         Stream<ColumnTile<D>>& columns, Stream<SumTile<D>>& out) {
   constexpr int kRows = D::kSliceRows;
   Word bias[D::kMaxWordsOut];
   const int rotation = turns<D>(words_out);
@@ -114,56 +121,49 @@ void multiply_transposed(int num_words, int num_rows, int words_out, int from,
       count(Count::multiplying, words_out);
       clock_cycle(words_out);
     }
-  rows:
+    SumTile<D> leaving;
     for (int row = 0; row < kRows; ++row) {
       for (int j = 0; j < words_out; ++j) {
-#pragma HLS pipeline II = 1
         Word sum = filled(0.0F);
         for (int slice = 0; slice < D::kSlices; ++slice) {
           for (int turn = 0; turn < rotation; ++turn) {
             sum = sum + sums[slice][row][turn * words_out + j];
           }
         }
-        out.write(sum);
-        clock_cycle();
+        leaving.word[row][j] = sum;
       }
     }
+    out.write(leaving);
   }
-  for (int j = 0; j < words_out; ++j) {
-    out.write(bias[j]);
-    clock_cycle();
-  }
+  SumTile<D> last;
+  for (int j = 0; j < words_out; ++j) last.word[0][j] = bias[j];
+  out.write(last);
 }
 
 // Writes the gradients of a layer's weights, or adds them to those of the
 // groups before.
 template <class D>
 void write_gradients(bool adds, int first_word, int num_slots, int words_in, int words_out,
-                     Stream<Word>& in, Word* gradients) {
+                     Stream<SumTile<D>>& in, Word* gradients) {
   const int num_rows = num_slots * words_in * kLanes;
+  SumTile<D> tile;
 rows:
-  for (int row = 0; row < num_rows; ++row) {
-    // Aggregated words come slot by slot of each column; weights lie column by
-    // column of a slot.
+  for (int row = 0; row <= num_rows; ++row) {
+    // Aggregated words come slot by slot of each column; weights lie column by column of a slot.
+    // The bias comes last, in a tile of its own.
     const int part = row / kLanes;
-    const int to = (part % num_slots * words_in + part / num_slots) * kLanes + row % kLanes;
+    const int to = row == num_rows
+                       ? row
+                       : (part % num_slots * words_in + part / num_slots) * kLanes + row % kLanes;
+    if (row % D::kSliceRows == 0) tile = in.read();
     for (int j = 0; j < words_out; ++j) {
 #pragma HLS pipeline II = 1
       const int at = first_word + to * words_out + j;
-      const Word sum = in.read();
+      const Word sum = tile.word[row % D::kSliceRows][j];
       store(gradients, at, adds ? load(gradients, at, Count::gradient_words) + sum : sum,
             Count::gradient_words);
       clock_cycle();
     }
-  }
-bias:
-  for (int j = 0; j < words_out; ++j) {
-#pragma HLS pipeline II = 1
-    const int at = first_word + num_rows * words_out + j;
-    const Word sum = in.read();
-    store(gradients, at, adds ? load(gradients, at, Count::gradient_words) + sum : sum,
-          Count::gradient_words);
-    clock_cycle();
   }
 }
 

@@ -8,7 +8,9 @@
 
 namespace gnnscale::fpga {
 
-// Cross-entropy of a seed of class `label`, times `scale`.
+// Cross-entropy of a seed of class `label`, times `scale`. Its three loops are stages of a
+// pipeline, each with a seed of its own: a seed takes as many cycles as its row has words, and the
+// last one three times as many.
 inline float cross_entropy(Word* row, int num_words, int num_classes, int label, float scale) {
   float largest = row[0].lane[0];
   float own = 0;
@@ -39,7 +41,6 @@ gradients:
       row[j].lane[i] = (row[j].lane[i] / sum - target) * scale;
     }
   }
-  clock_cycle(3 * num_words);
   return (std::log(sum) + largest - own) * scale;
 }
 
@@ -83,6 +84,7 @@ seeds:
       if (v % kLanes == 0) classes = load(batch, group.labels + v / kLanes, Count::other_words);
       loss += cross_entropy(row, words_out, group.num_classes, bits_of(classes.lane[v % kLanes]),
                             scale);
+      clock_cycle(v + 1 < group.num_seeds ? words_out : 3 * words_out);
     }
   }
   // Rows that only fill up the last one have no gradient.

@@ -132,7 +132,7 @@ void weight_gradients(const Memory& memory, const Stage& stage, const Sources& s
   const Elapsed elapsed(Count::weight_gradients);
   const int slots = slots_of(stage);
   STREAM(ColumnTile<D>, columns, 2, 1);
-  STREAM(Word, sums, 2, kArrayLatency);
+  STREAM(SumTile<D>, sums, 1, kArrayLatency);
   DATAFLOW(region);
   PROCESS(region, "read_aggregated", -1, read_aggregated<D>, stage.words_in, slots, stage.num_rows,
           kept_of(stage), sources, memory.features, memory.scratch, chip.rows, columns);

@@ -114,24 +114,25 @@ void gradients() {
       columns.push_back(tile);
     }
   }
-  std::vector<Word> sums;
+  std::vector<SumTile<D>> sums;
   {
     csim::Simulation simulation{csim::BankModel{}};
     const csim::Entered entered(simulation);
     STREAM(ColumnTile<D>, tiles, 2, 1);
-    STREAM(Word, out, 2, 1);
+    STREAM(SumTile<D>, out, 1, 1);
     Dataflow region;
     region.add("columns", -1, send<ColumnTile<D>>, columns, tiles);
     region.add("multiply", -1, multiply_transposed<D>, kColumns, kRows, kWordsOut, 0, banks.word,
                tiles, out);
-    region.add("take", -1, take<Word>, (kColumns * kLanes + 1) * kWordsOut, out, sums);
+    region.add("take", -1, take<SumTile<D>>, kColumns * blocks_of_word<D>() + 1, out, sums);
     region.run();
     const int steps = words_of(padded(kRows), D::kSlices) * kWordsOut;
     const int blocks = kColumns * blocks_of_word<D>();
     CHECK(simulation.counted(Count::multiplying) == blocks * steps);
-    // The first tile is there in cycle 1. Sums leave after each block, the
-    // bias's at last, and the last of them is taken a cycle later.
-    CHECK(simulation.now() == 1 + blocks * (steps + D::kSliceRows * kWordsOut) + kWordsOut + 1);
+    // The first tile is there in cycle 1, so that the last sums leave in cycle t. They are taken a
+    // cycle later, which leaves room for the bias's in t + 2; these are taken in t + 3.
+    const int t = 1 + blocks * steps;
+    CHECK(simulation.now() == t + 3 + 1);
   }
   for (int k = 0; k <= kColumns * kLanes; ++k) {
     for (int j = 0; j < kWordsOut * kLanes; ++j) {
@@ -139,7 +140,8 @@ void gradients() {
       for (int row = 0; row < kRows; ++row) {
         sum += (k < kColumns * kLanes ? value_of(row, k) : 1) * value_of(row, j + 1);
       }
-      CHECK(sums[static_cast<size_t>(k * kWordsOut + j / kLanes)].lane[j % kLanes] == sum);
+      const SumTile<D>& tile = sums[static_cast<size_t>(k / D::kSliceRows)];
+      CHECK(tile.word[k % D::kSliceRows][j / kLanes].lane[j % kLanes] == sum);
     }
   }
 
