@@ -39,6 +39,11 @@ def ranked_slots(num_vertices: Any, members: Any) -> Any:
     return ops.RankedSlots(num_vertices, members).starts
 
 
+def arrange_block(**given: Any) -> tuple[Any, ...]:
+    made = ops.arrange_block(**given)
+    return made.sources, made.forward.edges, made.forward.tiles
+
+
 GATHER: dict[str, Any] = {"x": rows(), "ids": np.array([3, 0]), "out": torch.empty(2, 2)}
 AGGREGATE: dict[str, Any] = {
     "x": rows(),
@@ -139,6 +144,12 @@ ALONG: dict[str, Any] = {
 SPLIT: dict[str, Any] = {
     **{"order": np.array([2, 0, 1]), "member": np.array([1, 0, -1], np.int16), "num_members": 2}
 }
+ARRANGE: dict[str, Any] = {
+    **{"indptr": INDPTR, "indices": INDICES, "num_src": 4},
+    **{"destinations": np.array([2, 0], np.int32), "self_term": "add"},
+    **{"tile_rows": 1, "backward_tile_rows": 1},
+}
+COLUMNS: dict[str, Any] = {"x": rows(), "ids": np.array([3, 0])}
 SCATTER: dict[str, Any] = {**WHOLE, "values": np.ones(3), "out": np.zeros(3)}
 
 # What is called, its valid arguments, which one is replaced, and by what.
@@ -458,6 +469,41 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.scatter_to_neighbors, SCATTER, "out", np.zeros(4)),
     (ops.scatter_to_neighbors, SCATTER, "out", np.zeros(3, np.float32)),
     (ops.scatter_to_neighbors, SCATTER, "out", read_only(np.zeros(3))),
+    # What a streaming kernel reads.
+    *((arrange_block, ARRANGE, "indptr", np.array([0, bad, 2, 3])) for bad in (3, -1, 2**62)),
+    *((arrange_block, ARRANGE, "indptr", np.array([0, 2, 2, bad])) for bad in (2, 4, -1, 2**62)),
+    (arrange_block, ARRANGE, "indptr", np.array([1, 2, 2, 3])),
+    (arrange_block, ARRANGE, "indptr", INDPTR.astype(np.int32)),
+    (arrange_block, ARRANGE, "indptr", np.empty(0, np.int64)),
+    *((arrange_block, ARRANGE, "indices", np.array([1, b, 0], np.int32)) for b in (4, -1, MOST)),
+    (arrange_block, ARRANGE, "indices", INDICES.astype(np.int64)),
+    (arrange_block, ARRANGE, "indices", np.repeat(INDICES, 2)[::2]),
+    *((arrange_block, ARRANGE, "num_src", bad) for bad in (2, -1, 2**31, 1.5, None)),
+    *((arrange_block, ARRANGE, "destinations", np.int32([0, b])) for b in (0, 3, -1, MOST)),
+    *((arrange_block, ARRANGE, "destinations", bad) for bad in (np.array([0]), [0], None)),
+    *((arrange_block, ARRANGE, "weights", bad) for bad in (np.ones(3), np.ones(2, np.float32))),
+    *((arrange_block, ARRANGE, "dst_scale", bad) for bad in (np.ones(3), np.ones(2, np.float32))),
+    *((arrange_block, ARRANGE, "self_scale", bad) for bad in (np.ones(3), np.ones(4, np.float32))),
+    *((arrange_block, ARRANGE, "self_term", bad) for bad in ("mean", "", 1, True, [], ("add",))),
+    *((arrange_block, ARRANGE, "tile_rows", bad) for bad in (0, -1, 2**30 + 1, 2**64, 1.0, None)),
+    *((arrange_block, ARRANGE, "backward_tile_rows", bad) for bad in (0, -1, 2**30 + 1, 1.0, "1")),
+    *((ops.gather_columns, COLUMNS, "ids", np.array([0, bad])) for bad in (-1, 4, 2**62)),
+    *((ops.gather_columns, COLUMNS, "ids", bad) for bad in (np.zeros(2), [0, 1], None, 3)),
+    *((ops.gather_columns, COLUMNS, "x", bad) for bad in (np.ones((4, 2)), np.ones(4, "f4"), None)),
+    *((ops.gather_columns, COLUMNS, "x", bad) for bad in (rows().T, rows().to_sparse(), [[1.0]])),
+    *((ops.gather_columns, COLUMNS, "num_columns_words", bad) for bad in (0, -1, 2**31, 1.5, "1")),
+    *(
+        (ops.gather_columns, COLUMNS, "out", bad)
+        for bad in (
+            *(np.zeros((1, 3, 16), np.float32), np.zeros((1, 1, 16), np.float32)),
+            *(np.zeros((1, 2, 15), np.float32), np.zeros((2, 16), np.float32)),
+            *(np.zeros((0, 2, 16), np.float32), np.zeros((1, 2, 16)), torch.zeros(1, 2, 16)),
+            *(np.zeros((1, 2, 32), np.float32)[:, :, ::2], np.zeros((16, 2, 1), np.float32).T),
+            read_only(np.zeros((1, 2, 16), np.float32)),
+            aligned_badly(32, np.float32).reshape(1, 2, 16),
+        )
+    ),
+    *((ops.gather_columns, COLUMNS, "num_threads", bad) for bad in (0, 2**40, 1.5)),
 ]
 THREADED = {
     ops.gather, ops.aggregate, ops.edge_dot, ops.edge_softmax, ops.edge_softmax_backward,
@@ -465,7 +511,7 @@ THREADED = {
     ops.hops_from, ops.pagraph_stream, ops.gather_cached, ops.count_slots, ops.count_uses,
     ops.count_reads, ops.copy_rows,
     ops.hops_from, ops.pagraph_stream, ops.hottest, ops.share_out, ops.scatter_to_neighbors,
-    ops.running_sums, ops.split_by_member,
+    ops.running_sums, ops.split_by_member, ops.gather_columns,
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.ops.along import running_sums, split_by_member
+from gnnscale.ops.arrange import ArrangedBlock, EdgeTiles, arrange_block, gather_columns
 from gnnscale.ops.cached_rows import (
     copy_rows,
     count_reads,
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ArrangedBlock",
     "Contracted",
+    "EdgeTiles",
     "NativeReplacement",
     "NativeSampler",
     "RankedSlots",
@@ -66,6 +69,7 @@ __all__ = [
     "Shared",
     "UndirectedLists",
     "aggregate",
+    "arrange_block",
     "contract",
     "copy_rows",
     "count_cut",
@@ -83,6 +87,7 @@ __all__ = [
     "find_clusters",
     "gather",
     "gather_cached",
+    "gather_columns",
     "hops_from",
     "hottest",
     "keep_freed_memory",

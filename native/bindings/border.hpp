@@ -160,5 +160,6 @@ void bind_cached_rows(py::module_& m);
 void bind_ranked_slots(py::module_& m);
 void bind_hotness(py::module_& m);
 void bind_along(py::module_& m);
+void bind_arrange(py::module_& m);
 
 }  // namespace gnnscale

@@ -20,4 +20,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_cached_rows(m);
   bind_hotness(m);
   bind_along(m);
+  bind_arrange(m);
 }

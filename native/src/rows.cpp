@@ -30,6 +30,11 @@ void gather(const Gather& task, int num_threads) {
                [&](int64_t begin, int64_t end) { kernels().gather(task, begin, end); });
 }
 
+void gather_columns(const GatherColumns& task, int num_threads) {
+  parallel_for(task.num_rows, grain(task.x.length), num_threads,
+               [&](int64_t begin, int64_t end) { kernels().gather_columns(task, begin, end); });
+}
+
 int read_rows(int fd, const RowIds& ids, int64_t num_rows, int64_t row_bytes, void* out,
               int num_threads) {
   std::atomic<int> error{0};

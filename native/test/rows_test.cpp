@@ -480,6 +480,34 @@ void test_edge_softmax() {
   CHECK(near(alpha[0], 0.5) && near(alpha[1], 0.75) && near(alpha[4], 1));
 }
 
+void test_gather_columns() {
+  const int32_t ids[] = {4, 0, 4, 2, 1};
+  for (const Kernels& kernels : available_kernels()) {
+    for (const DType in : kStored) {
+      for (const int64_t length : lengths()) {
+        const Matrix x(in, 5, length, length + 3, length);
+        const int64_t more = length % 2;  // words beyond those of a row
+        const int64_t num_words = (length + kWordColumns - 1) / kWordColumns + more;
+        std::vector<float> out(num_words * 5 * kWordColumns, -1.0F);
+        const GatherColumns task{x.rows(), {ids, false}, 5, num_words, out.data()};
+        kernels.rows->gather_columns(task, 0, 2);
+        kernels.rows->gather_columns(task, 2, 5);
+        bool right = true;
+        for (int64_t c = 0; c < num_words; ++c) {
+          for (int64_t i = 0; i < 5; ++i) {
+            for (int64_t lane = 0; lane < kWordColumns; ++lane) {
+              const int64_t j = c * kWordColumns + lane;
+              right &=
+                  out[(c * 5 + i) * kWordColumns + lane] == (j < length ? x.at(ids[i], j) : 0.0F);
+            }
+          }
+        }
+        CHECK(right);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -488,6 +516,7 @@ int main() {
   test_every_half();
   test_rounding();
   test_gather();
+  test_gather_columns();
   test_aggregate();
   test_gate_that_is_no_number();
   test_threads();

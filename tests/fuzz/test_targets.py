@@ -22,7 +22,10 @@ from gnnscale.dataset import Dataset
 #: Datasets that are made, not read.
 GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
-RECORDS = {"Contracted", "Refined", "Replacing", "Rows", "Sampled", "Shared", "UndirectedLists"}
+RECORDS = {
+    *("ArrangedBlock", "Contracted", "EdgeTiles", "Refined", "Replacing", "Rows", "Sampled"),
+    *("Shared", "UndirectedLists"),
+}
 
 
 def test_every_function_of_ops_is_called() -> None:

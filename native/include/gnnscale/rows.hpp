@@ -43,6 +43,19 @@ struct Gather {
   MutableRows out;
 };
 
+// Columns of a group, which are beside each other in memory.
+inline constexpr int64_t kWordColumns = 16;
+
+// out[c, i] = columns 16 c to 16 c + 15 of x[ids[i]], 0 beyond its last one; [num_words, num_rows,
+// 16], at least as many words as hold a row.
+struct GatherColumns {
+  Rows x;
+  RowIds ids;
+  int64_t num_rows;
+  int64_t num_words;
+  float* out;
+};
+
 // out[i] = dst_scale[i] * sum over edges e of i: weights[e] * x[ids[indices[e]]], or x[ids[e]]
 // with `ids_per_edge`,
 //          + self_scale[i] * self[i], where given; then 0 unless gate[i] > 0, where given.
@@ -66,6 +79,7 @@ struct Aggregate {
 };
 
 void gather(const Gather& task, int num_threads);
+void gather_columns(const GatherColumns& task, int num_threads);
 
 // Reads rows `ids` of `row_bytes` bytes each from a file into `out`. Returns 0, or the errno of a
 // row that could not be read whole.

@@ -88,6 +88,32 @@ void gather(const Gather& task, int64_t begin, int64_t end) {
                [&]<typename In>(int64_t i) { return row_of<In>(task.x, task.ids[i]); });
 }
 
+void gather_columns(const GatherColumns& task, int64_t begin, int64_t end) {
+  const int64_t num_whole = task.x.length / kWordColumns;
+  const int64_t rest = task.x.length % kWordColumns;
+  for_stored(task.x.dtype, [&]<DType kIn>() {
+    using In = element_t<kIn>;
+    float* out = task.out + begin * kWordColumns;
+    read_ahead(
+        begin, end, task.x.length * static_cast<int64_t>(sizeof(In)),
+        [&](int64_t i) { return row_of<In>(task.x, task.ids[i]); },
+        [&](const In* row) {
+          float* word = out;
+          for (int64_t c = 0; c < task.num_words; ++c, word += task.num_rows * kWordColumns) {
+            if (c < num_whole) {
+              convert_row<kIn, DType::float32>(row + c * kWordColumns, word, kWordColumns);
+            } else {
+              __builtin_memset(word, 0, kWordColumns * sizeof(float));
+              if (c == num_whole && rest != 0) {
+                convert_row<kIn, DType::float32>(row + c * kWordColumns, word, rest);
+              }
+            }
+          }
+          out += kWordColumns;
+        });
+  });
+}
+
 void gather_at(const Gather& task, const void* const* rows, int64_t begin, int64_t end) {
   convert_rows(task, begin, end,
                [&]<typename In>(int64_t i) { return static_cast<const In*>(rows[i - begin]); });
@@ -258,7 +284,7 @@ float dot(const float* a, const float* b, int64_t length) {
 namespace GNNSCALE_ISA {
 extern const RowKernels row_kernels;
 const RowKernels row_kernels{
-    GNNSCALE_STRING(GNNSCALE_ISA), gather, gather_at, copy_at, aggregate, dot};
+    GNNSCALE_STRING(GNNSCALE_ISA), gather, gather_columns, gather_at, copy_at, aggregate, dot};
 }  // namespace GNNSCALE_ISA
 
 }  // namespace gnnscale

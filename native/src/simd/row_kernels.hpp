@@ -8,7 +8,8 @@ namespace gnnscale {
 struct RowKernels {
   const char* name;
   void (*gather)(const Gather&, int64_t begin, int64_t end);
-  // The same, but row `begin + i` is at rows[i]; what x and ids say of that is not looked at.
+  void (*gather_columns)(const GatherColumns&, int64_t begin, int64_t end);
+  // As gather, but row `begin + i` is at rows[i]; what x and ids say of that is not looked at.
   void (*gather_at)(const Gather&, const void* const* rows, int64_t begin, int64_t end);
   // Copies the bytes at rows[i] to those at to[i].
   void (*copy_at)(const void* const* rows, void* const* to, int64_t row_bytes, int64_t num_rows);

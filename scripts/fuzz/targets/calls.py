@@ -237,6 +237,34 @@ def split_by_member(draw: Draw) -> Args:
     }
 
 
+def arrange_block(draw: Draw) -> Args:
+    indptr, indices, num_src = draw.block()
+    num_dst = len(indptr) - 1
+    rows = (1, 2, 3, 16, 99)
+    return {
+        **{"indptr": indptr, "indices": indices, "num_src": num_src},
+        "destinations": _distinct(draw, num_dst).astype(np.int32),
+        "weights": draw.maybe(draw.floats(len(indices))),
+        "dst_scale": draw.maybe(draw.floats(num_dst)),
+        "self_scale": draw.maybe(draw.floats(num_dst)),
+        "self_term": draw.rng.choice(("add", "concat", None)),
+        **{"tile_rows": draw.rng.choice(rows), "backward_tile_rows": draw.rng.choice(rows)},
+    }
+
+
+def gather_columns(draw: Draw) -> Args:
+    num_rows, width, n = draw.size(1, 9), draw.size(1, 40), draw.size(0, 9)
+    words = (width + 15) // 16 + draw.size(0, 2)
+    given = draw.rng.random() < 0.5
+    return {
+        "x": draw.tensor(num_rows, width, draw.rng.choice(STORED)),
+        "ids": draw.ids(n, num_rows),
+        "num_columns_words": None if given else words,
+        "out": np.ones((words, n, 16), np.float32) if given else None,
+        "num_threads": draw.threads(),
+    }
+
+
 def _sizes(draw: Draw, num_vertices: int) -> Args:
     """Draw the bytes that vertices take in a cache."""
     if draw.rng.random() < 0.5:
@@ -580,6 +608,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
     **{"hottest": hottest, "share_out": share_out, "scatter_to_neighbors": scatter_to_neighbors},
     **{"running_sums": running_sums, "split_by_member": split_by_member},
+    **{"arrange_block": arrange_block, "gather_columns": gather_columns},
     **{"make_undirected": make_undirected, "write_metis": write_metis, "refine": refine},
     **{"find_clusters": find_clusters, "contract": contract},
     "NativeReplacement": native_replacement,

@@ -101,6 +101,39 @@ def aggregate(args: dict[str, Any]) -> Any:
     return out
 
 
+def arrange_block(args: dict[str, Any]) -> Any:
+    """Return the sums of the weights that each wanted destination takes of its sources."""
+    indptr, indices, wanted = (_ints(args[name]) for name in ("indptr", "indices", "destinations"))
+    weights, scale, own = (args[name] for name in ("weights", "dst_scale", "self_scale"))
+    every = np.ones(len(indices)) if weights is None else np.asarray(weights, np.float64)
+    sums = np.zeros(len(wanted))
+    for v, dst in enumerate(wanted):
+        sums[v] = every[indptr[dst] : indptr[dst + 1]].sum()
+        sums[v] *= 1 if scale is None else scale[dst]
+        if args["self_term"] is not None:
+            sums[v] += 1 if own is None or args["self_term"] == "concat" else own[dst]
+    return sums
+
+
+def _sums_of_rows(args: dict[str, Any], made: Any) -> Any:
+    """Add up the weights of each row of the transpose."""
+    slots = 1 + (args["self_term"] == "concat")
+    sums = np.zeros(slots * len(args["destinations"]))
+    for word, words, _ in made.backward.tiles.tolist():
+        edges = made.backward.edges[word * 8 : (word + words) * 8]
+        row = np.cumsum(edges >> np.uint64(31) & np.uint64(1)).astype(np.int64) - 1
+        np.add.at(sums, row, (edges >> np.uint64(32)).astype(np.uint32).view(np.float32))
+    return sums.reshape(slots, -1).sum(axis=0)
+
+
+def gather_columns(args: dict[str, Any]) -> Any:
+    x, picked, out = _matrix(args["x"]), _ints(args["ids"]), args["out"]
+    words = int(args["num_columns_words"]) if out is None else len(out)
+    wide = np.zeros((len(picked), words * 16))
+    wide[:, : x.shape[1]] = x[picked]
+    return wide.reshape(len(picked), words, 16).transpose(1, 0, 2)
+
+
 def edge_dot(args: dict[str, Any]) -> Any:
     indptr, indices = _ints(args["indptr"]), _ints(args["indices"])
     dst = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
@@ -259,6 +292,8 @@ REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "count_reads": (count_uses, lambda args, _: np.asarray(args["counts"])),
     "copy_rows": (copy_rows, lambda args, _: _matrix(args["target"])),
     "aggregate": (aggregate, _out),
+    "arrange_block": (arrange_block, _sums_of_rows),
+    "gather_columns": (gather_columns, lambda _, answer: answer),
     "edge_dot": (edge_dot, _out),
     "expand_edges": (expand_edges, _out),
     "read_rows": (read_rows, _out),

@@ -44,13 +44,14 @@ _ODD_NUMBERS = (
 #: Whole numbers for which any value is legal, if not of any use.
 _FREE = ("seed", "step", "key", "first_dst")
 #: Numbers in whose place None is legal.
-_OPTIONAL = ("max_bytes",)
+_OPTIONAL = ("max_bytes", "self_term", "backward_tile_rows", "num_columns_words")
 #: They read some of the lists only; a lie that they do not come across does no harm.
 _READ_IN_PART = ("count_cut", "hops_from", "pagraph_stream")
 _IN_RANGE = (
     *("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows"),
     "RankedSlots.gather_cached",
 )
+_CHECKED = (*("ids", "self_ids", "seeds", "community", "slots_of_target", "destinations"),)
 _COUNTED = ("weights", "dst_scale", "self_scale", "bias", "gate")
 
 
@@ -112,11 +113,10 @@ def _values(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     fits = [number for number in _VALUES if limits.min <= number <= limits.max]
     number = rng.choice(fits)
     changed.reshape(-1)[at] = number
-    checked = name in ("ids", "self_ids", "seeds", "community", "slots_of_target") or (
-        name == "vertices" and function in _IN_RANGE
-    )
+    checked = name in _CHECKED or (name == "vertices" and function in _IN_RANGE)
     checked = checked or (function, name) in (
         *(("edge_dot", "indices"), ("transpose_block", "indices"), ("count_in_degrees", "dst")),
+        ("arrange_block", "indices"),
         *(("NativeReplacement.advance", "vertices"), ("NativeReplacement.advance", "then")),
     )
     return Spoilt(changed, f"[{at}] = {number}", BAD if checked else ANY)

@@ -1,0 +1,400 @@
+#include "gnnscale/arrange.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gnnscale/limits.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Longest list of edges that is searched for the next one.
+constexpr int64_t kShortList = 32;
+
+int64_t round_up(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
+
+uint64_t edge_of(float weight, int64_t destination) {
+  return uint64_t{std::bit_cast<uint32_t>(weight)} << 32 | static_cast<uint64_t>(destination);
+}
+
+// Where each row's next entry goes in a tile's list, by counting: first `count` for every entry,
+// then `lay_out`, then `put` for the same ones.
+class Cursors {
+ public:
+  explicit Cursors(int64_t num_rows) : next_(num_rows) {}
+
+  void clear() { std::fill_n(next_.data.get(), next_.size, 0); }
+  void count(int64_t row) { ++next_.data[row]; }
+
+  // Gives every row its places in `edges`, one at least, filled as if there were no entries.
+  // Returns the number of words.
+  int64_t lay_out(uint64_t* edges) {
+    uint32_t place = 0;
+    for (int64_t row = 0; row < next_.size; ++row) {
+      const uint32_t count = next_.data[row];
+      next_.data[row] = place | kFirst;
+      edges[place] = kNullEdge | kFirstEntry;
+      place += std::max(count, 1U);
+    }
+    while (place % kWordEdges != 0) edges[place++] = kNullEdge;
+    return place / kWordEdges;
+  }
+
+  void put(int64_t row, uint64_t edge, uint64_t* edges) {
+    const uint32_t next = next_.data[row];
+    edges[next & ~kFirst] = edge | (next & kFirst);
+    next_.data[row] = (next & ~kFirst) + 1;
+  }
+
+ private:
+  static constexpr uint32_t kFirst = static_cast<uint32_t>(kFirstEntry);
+  Array<uint32_t> next_;
+};
+
+// The lists of all tiles, one after the other.
+class Tiles {
+ public:
+  // Room for so many entries beside one of each source in each tile, and for what fills words.
+  Tiles(int64_t num_rows, int64_t tile_rows, int64_t num_sources, int64_t num_entries)
+      : num_rows_(num_rows), tile_rows_(tile_rows) {
+    const int64_t num_tiles = num_rows / tile_rows + (num_rows % tile_rows != 0);
+    made_.edges = Array<uint64_t>(num_entries + num_tiles * (num_sources + kWordEdges));
+    made_.tiles = Array<int64_t>(num_tiles * 3);
+  }
+
+  // Calls fill(first row, end, edges) for each tile; it returns the number of words.
+  template <typename Fill>
+  EdgeTiles make(Fill&& fill) {
+    int64_t words = 0;
+    int64_t* tile = made_.tiles.data.get();
+    for (int64_t first = 0; first < num_rows_; first += tile_rows_, tile += 3) {
+      const int64_t end = std::min(first + tile_rows_, num_rows_);
+      tile[0] = words;
+      tile[1] = fill(first, end, made_.edges.data.get() + words * kWordEdges);
+      tile[2] = end - first;
+      words += tile[1];
+    }
+    made_.edges.size = words * kWordEdges;
+    return std::move(made_);
+  }
+
+ private:
+  int64_t num_rows_, tile_rows_;
+  EdgeTiles made_;
+};
+
+class Arranger {
+ public:
+  explicit Arranger(const Arrange& task)
+      : task_(task),
+        num_destinations_(task.num_destinations),
+        own_(task.own_row != OwnRow::none),
+        neighbor_slot_(task.own_row == OwnRow::concat ? 1 : 0),
+        position_(task.num_src) {}
+
+  Arranged run() {
+    Arranged made;
+    made.sources = order_sources();
+    if (task_.num_banks > 1) level(made.sources);
+    num_sources_ = made.sources.size;
+    check_sizes();
+    made.forward = forward();
+    if (task_.backward_tile_rows != 0) made.backward = backward(made.forward);
+    return made;
+  }
+
+ private:
+  // Destinations first, since these are rows that the layer after this one wants in this order.
+  // Then the neighbours: one of each destination, then the next one of each, with the destination
+  // that begins moved back by one a round. Sources that are neighbours then lead to different
+  // destinations, and the edges of one destination come from sources that are far apart. So neither
+  // forward nor backward is one of the kernel's adders hit twice in a row, which would make it wait
+  // for its own sum.
+  Array<int32_t> order_sources() {
+    std::fill_n(position_.data.get(), position_.size, -1);
+    Lists lists = place_destinations();
+    // One more, to write to where a source is there already.
+    Array<int32_t> sources(std::min(task_.num_src, num_destinations_ + num_edges_) + 1);
+    std::copy_n(task_.destinations, num_destinations_, sources.data.get());
+    int64_t next = num_destinations_;
+    const auto append = [&](const int32_t* neighbor) {
+      const int32_t u = *neighbor;
+      const int32_t found = position_.data[u];
+      // Whether it is there is not to be foreseen, so this has no branch.
+      const int32_t absent = found >> 31;
+      sources.data[next] = u;
+      position_.data[u] = (found & ~absent) | (static_cast<int32_t>(next) & absent);
+      next -= absent;
+    };
+    int64_t shortest = lists.drop_ended(0);
+    for (int64_t j = 0; !lists.places.empty(); ++j) {
+      const int64_t begins = (num_destinations_ - j % num_destinations_) % num_destinations_;
+      const auto& places = lists.places;
+      const auto begin = std::lower_bound(places.begin(), places.end(), begins) - places.begin();
+      const auto size = static_cast<int64_t>(places.size());
+      for (int64_t i = begin; i < size; ++i) append(lists.neighbors[i] + j);
+      for (int64_t i = 0; i < begin; ++i) append(lists.neighbors[i] + j);
+      if (shortest == j + 1) shortest = lists.drop_ended(j + 1);
+    }
+    sources.size = next;
+    return sources;
+  }
+
+  // Makes as many edges come with each stretch of rows, since the kernel is held up by edges where
+  // these are many, and by rows where they are few: sources that several edges leave from are
+  // spread over the others, in the order that they have. Of sources with one edge, the next one is
+  // taken whose edge leads to the bank of its place. Destinations stay in front where their own
+  // rows are read by place.
+  void level(Array<int32_t>& sources) {
+    const int64_t stay = task_.own_row == OwnRow::concat ? num_destinations_ : 0;
+    const int64_t count = sources.size - stay;
+    std::vector<int32_t> degrees(count), ends(count);
+    int64_t total = 0;
+    for_edges(0, num_destinations_, [&](int64_t p, int64_t, int64_t v, float) {
+      if (p < stay) return;
+      ++degrees[p - stay];
+      ends[p - stay] = static_cast<int32_t>(v);
+      ++total;
+    });
+    std::vector<int32_t> many;
+    std::vector<std::vector<int32_t>> one(task_.num_banks);  // by the bank of its edge
+    for (int64_t i = 0; i < count; ++i) {
+      (degrees[i] > 1 ? many : one[ends[i] % task_.num_banks]).push_back(static_cast<int32_t>(i));
+    }
+    const std::vector<int32_t> before(sources.data.get() + stay, sources.data.get() + sources.size);
+    std::vector<size_t> taken(task_.num_banks);
+    const auto left = [&](int64_t bank) { return one[bank].size() - taken[bank]; };
+    const int64_t begin = num_entries() - total;
+    size_t taken_many = 0, ones = count - many.size();
+    int64_t edges = 0;
+    for (int64_t place = 0; place < count; ++place) {
+      int32_t chosen = 0;
+      if (ones == 0 || (taken_many < many.size() && edges * count <= total * place)) {
+        chosen = many[taken_many++];
+      } else {
+        int64_t bank = (begin + edges) % task_.num_banks;
+        for (int64_t other = 0; left(bank) == 0; ++other) bank = other;
+        chosen = one[bank][taken[bank]++];
+        --ones;
+      }
+      edges += degrees[chosen];
+      sources.data[stay + place] = before[chosen];
+      position_.data[before[chosen]] = static_cast<int32_t>(stay + place);
+    }
+  }
+
+  // Orders the edges of each source such that the one at place i leads to bank i modulo their
+  // number, as far as there are such: places are dealt to the kernel's lanes in turn, and what
+  // leads from each lane to the bank of its number meets nothing on its way.
+  void spread(uint64_t* edges, int64_t num_edges) const {
+    const auto banks = static_cast<uint64_t>(task_.num_banks);
+    std::vector<std::vector<uint64_t>> of_bank;
+    while (num_edges > 0 && edges[num_edges - 1] == kNullEdge) --num_edges;  // what fills a word
+    for (int64_t begin = 0, end = 0; begin < num_edges; begin = end) {
+      end = begin + 1;
+      while (end < num_edges && (edges[end] & kFirstEntry) == 0) ++end;
+      if (end - begin < 2) continue;
+      edges[begin] &= ~kFirstEntry;
+      if (end - begin <= kShortList) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto wanted = static_cast<uint64_t>(i) % banks;
+          int64_t found = i;
+          while (found < end && (edges[found] & kNullEdge) % banks != wanted) ++found;
+          if (found < end) std::rotate(edges + i, edges + found, edges + found + 1);
+        }
+      } else {
+        of_bank.assign(banks, {});
+        for (int64_t i = end - 1; i >= begin; --i) {
+          of_bank[(edges[i] & kNullEdge) % banks].push_back(edges[i]);
+        }
+        for (int64_t i = begin; i < end; ++i) {
+          auto bank = static_cast<uint64_t>(i) % banks;
+          for (uint64_t other = 0; of_bank[bank].empty(); ++other) bank = other;
+          edges[i] = of_bank[bank].back();
+          of_bank[bank].pop_back();
+        }
+      }
+      edges[begin] |= kFirstEntry;
+    }
+  }
+
+  // The neighbours of destinations, while the order has not come to the last of them.
+  struct Lists {
+    std::vector<const int32_t*> neighbors;
+    std::vector<int64_t> degrees;
+    std::vector<int64_t> places;  // of the destinations, rising
+
+    // Keeps the lists of more than so many neighbours; returns the number of the shortest one. All
+    // calls together cost no more than there are edges and destinations.
+    int64_t drop_ended(int64_t num_seen) {
+      int64_t shortest = INT64_MAX;
+      size_t kept = 0;
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (degrees[i] <= num_seen) continue;
+        shortest = std::min(shortest, degrees[i]);
+        neighbors[kept] = neighbors[i];
+        degrees[kept] = degrees[i];
+        places[kept++] = places[i];
+      }
+      neighbors.resize(kept);
+      degrees.resize(kept);
+      places.resize(kept);
+      return shortest;
+    }
+  };
+
+  // Returns the lists of all destinations.
+  Lists place_destinations() {
+    Lists lists;
+    for (int64_t v = 0; v < num_destinations_; ++v) {
+      const int32_t dst = task_.destinations[v];
+      if (position_.data[dst] >= 0) [[unlikely]] {
+        throw std::invalid_argument("destinations: " + std::to_string(dst) + " at place " +
+                                    std::to_string(v) + " was there before, allowed are " +
+                                    "distinct ones");
+      }
+      position_.data[dst] = static_cast<int32_t>(v);
+      const int64_t degree = task_.indptr[dst + 1] - task_.indptr[dst];
+      lists.neighbors.push_back(task_.indices + task_.indptr[dst]);
+      lists.degrees.push_back(degree);
+      lists.places.push_back(v);
+      num_edges_ += degree;
+    }
+    return lists;
+  }
+
+  int64_t num_entries() const { return num_edges_ + (own_ ? num_destinations_ : 0); }
+  int64_t num_rows() const { return num_destinations_ * (1 + neighbor_slot_); }
+  // Rows of the buffer from one slot of a tile to the next.
+  static int64_t slot_stride(int64_t rows) { return round_up(rows, kWordColumns); }
+
+  void check_sizes() const {
+    const int64_t most = num_entries() + std::max(num_sources_, num_rows()) + kWordEdges;
+    const int64_t stride = slot_stride(std::min(task_.tile_rows, num_destinations_));
+    if (most <= kMaxLocal && stride * (1 + neighbor_slot_) <= static_cast<int64_t>(kNullEdge)) {
+      return;
+    }
+    throw std::invalid_argument("indices: " + std::to_string(num_edges_) + " edges of " +
+                                std::to_string(num_destinations_) +
+                                " destinations, allowed are such that places have 31 bits");
+  }
+
+  // Calls use(source, slot, v, weight) for every edge of the destinations from `first` to `end`.
+  template <typename Use>
+  void for_edges(int64_t first, int64_t end, Use&& use) const {
+    for (int64_t v = first; v < end; ++v) {
+      const int32_t dst = task_.destinations[v];
+      if (own_) {
+        const bool scaled = task_.own_row == OwnRow::add && task_.self_scale != nullptr;
+        use(position_.data[dst], 0, v, scaled ? task_.self_scale[dst] : 1.0F);
+      }
+      const float scale = task_.dst_scale != nullptr ? task_.dst_scale[dst] : 1.0F;
+      for (int64_t edge = task_.indptr[dst]; edge < task_.indptr[dst + 1]; ++edge) {
+        const float weight =
+            task_.weights != nullptr ? task_.weights[edge * task_.weight_stride] * scale : scale;
+        use(position_.data[task_.indices[edge]], neighbor_slot_, v, weight);
+      }
+    }
+  }
+
+  EdgeTiles forward() const {
+    Cursors cursors(num_sources_);
+    Tiles tiles(num_destinations_, task_.tile_rows, num_sources_, num_entries());
+    return tiles.make([&](int64_t first, int64_t end, uint64_t* edges) {
+      const int64_t stride = slot_stride(end - first);
+      cursors.clear();
+      for_edges(first, end, [&](int64_t p, int64_t, int64_t, float) { cursors.count(p); });
+      const int64_t words = cursors.lay_out(edges);
+      for_edges(first, end, [&](int64_t p, int64_t slot, int64_t v, float weight) {
+        cursors.put(p, edge_of(weight, slot * stride + v - first), edges);
+      });
+      if (task_.num_banks > 1) spread(edges, words * kWordEdges);
+      return words;
+    });
+  }
+
+  // A tile of the forward lists, and how far the transpose has read it.
+  struct Reader {
+    const uint64_t* edge;
+    const uint64_t* end;
+    int64_t source;  // of the edge before
+    int64_t first;   // destination of the tile
+    int64_t stride;
+
+    // Calls use(row, source, edge) for the edges of sources before `end_source`, in the order of
+    // sources, but for null edges; rows are numbered slot by slot.
+    template <typename Use>
+    void read(int64_t end_source, int64_t num_destinations, Use&& use) {
+      const Reader from = *this;  // a copy: what is written to may be anything, but not this
+      const int64_t second_slot = num_destinations - from.stride;
+      const uint64_t* next = from.edge;
+      int64_t p = from.source;
+      for (; next != from.end; ++next) {
+        // Whether an edge is a source's first is not to be foreseen: added, not branched on.
+        p += static_cast<int64_t>(*next >> 31 & 1);
+        if (p == end_source) {
+          --p;  // this edge is read again
+          break;
+        }
+        const auto index = static_cast<int64_t>(*next & kNullEdge);
+        if (index == static_cast<int64_t>(kNullEdge)) continue;
+        use(from.first + index + (index >= from.stride ? second_slot : 0), p, *next);
+      }
+      edge = next;
+      source = p;
+    }
+  };
+
+  std::vector<Reader> readers(const EdgeTiles& forward) const {
+    std::vector<Reader> found;
+    int64_t first = 0;
+    for (int64_t k = 0; k < forward.tiles.size; k += 3) {
+      const int64_t* tile = forward.tiles.data.get() + k;
+      const uint64_t* edges = forward.edges.data.get() + tile[0] * kWordEdges;
+      found.push_back({edges, edges + tile[1] * kWordEdges, -1, first, slot_stride(tile[2])});
+      first += tile[2];
+    }
+    return found;
+  }
+
+  // The edges of a destination are in one tile of the forward lists, sorted by source: what is read
+  // there in order is sorted in the transpose, too.
+  EdgeTiles backward(const EdgeTiles& forward) const {
+    Cursors cursors(num_rows());
+    Tiles tiles(num_sources_, task_.backward_tile_rows, num_rows(), num_entries());
+    std::vector<Reader> counted = readers(forward), written = counted;
+    return tiles.make([&](int64_t first, int64_t end, uint64_t* edges) {
+      cursors.clear();
+      for (Reader& reader : counted) {
+        reader.read(end, num_destinations_,
+                    [&](int64_t row, int64_t, uint64_t) { cursors.count(row); });
+      }
+      const int64_t words = cursors.lay_out(edges);
+      for (Reader& reader : written) {
+        reader.read(end, num_destinations_, [&](int64_t row, int64_t source, uint64_t edge) {
+          const uint64_t weight = edge >> 32 << 32;
+          cursors.put(row, weight | static_cast<uint64_t>(source - first), edges);
+        });
+      }
+      if (task_.num_banks > 1) spread(edges, words * kWordEdges);
+      return words;
+    });
+  }
+
+  const Arrange& task_;
+  const int64_t num_destinations_;
+  const bool own_;
+  const int64_t neighbor_slot_;
+  int64_t num_edges_ = 0;
+  int64_t num_sources_ = 0;
+  Array<int32_t> position_;  // [num_src] place of each source, -1 for none
+};
+
+}  // namespace
+
+Arranged arrange_block(const Arrange& task) { return Arranger(task).run(); }
+
+}  // namespace gnnscale

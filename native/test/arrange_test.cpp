@@ -1,0 +1,182 @@
+// The order of a block's edges for a streaming kernel, by hand and by what has to hold of any.
+#include "gnnscale/arrange.hpp"
+
+#include <bit>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "check.hpp"
+#include "gnnscale/random.hpp"
+
+using namespace gnnscale;
+
+namespace {
+
+constexpr uint64_t kNull = kNullEdge;
+
+template <typename T>
+std::vector<T> all(const Array<T>& array) {
+  return {array.data.get(), array.data.get() + array.size};
+}
+
+uint64_t edge(float weight, uint64_t destination, bool first) {
+  return uint64_t{std::bit_cast<uint32_t>(weight)} << 32 | destination |
+         (first ? kFirstEntry : uint64_t{0});
+}
+
+// Destination 0 of sources 2, 3 and 2, destination 1 of none, destination 2 of source 3.
+const std::vector<int64_t> kIndptr{0, 3, 3, 4};
+const std::vector<int32_t> kIndices{2, 3, 2, 3};
+const std::vector<float> kWeights{1, 2, 3, 4};
+
+Arrange tiny(const std::vector<int32_t>& destinations, OwnRow own_row, int64_t tile_rows) {
+  Arrange task{kIndptr.data(),
+               kIndices.data(),
+               3,
+               5,
+               destinations.data(),
+               static_cast<int64_t>(destinations.size()),
+               own_row,
+               tile_rows};
+  task.weights = kWeights.data();
+  return task;
+}
+
+void test_by_hand() {
+  const std::vector<int32_t> wanted{0, 1};
+  const std::vector<float> dst_scale{10, 1, 1}, self_scale{0.5, 0.25, 1};
+  Arrange task = tiny(wanted, OwnRow::add, 8);
+  task.dst_scale = dst_scale.data();
+  task.self_scale = self_scale.data();
+  task.backward_tile_rows = 3;
+  const Arranged made = arrange_block(task);
+  CHECK((all(made.sources) == std::vector<int32_t>{0, 1, 2, 3}));
+  CHECK((all(made.forward.tiles) == std::vector<int64_t>{0, 1, 2}));
+  CHECK((all(made.forward.edges) == std::vector<uint64_t>{edge(0.5, 0, true), edge(0.25, 1, true),
+                                                          edge(10, 0, true), edge(30, 0, false),
+                                                          edge(20, 0, true), kNull, kNull, kNull}));
+  CHECK((all(made.backward.tiles) == std::vector<int64_t>{0, 1, 3, 1, 1, 1}));
+  CHECK((all(made.backward.edges) ==
+         std::vector<uint64_t>{edge(0.5, 0, true), edge(10, 2, false), edge(30, 2, false),
+                               edge(0.25, 1, true), kNull, kNull, kNull, kNull, edge(20, 0, true),
+                               kNull | kFirstEntry, kNull, kNull, kNull, kNull, kNull, kNull}));
+}
+
+void test_slots_and_tiles_by_hand() {
+  const std::vector<int32_t> wanted{2, 0};
+  const Arranged made = arrange_block(tiny(wanted, OwnRow::concat, 1));
+  // Source 3 is the first neighbour of destination 2, source 2 that of destination 0.
+  CHECK((all(made.sources) == std::vector<int32_t>{2, 0, 3}));
+  CHECK((all(made.forward.tiles) == std::vector<int64_t>{0, 1, 1, 1, 1, 1}));
+  const uint64_t none = kNull | kFirstEntry;
+  CHECK((all(made.forward.edges) ==
+         std::vector<uint64_t>{edge(1, 0, true), none, edge(4, 16, true), kNull, kNull, kNull,
+                               kNull, kNull, edge(1, 16, true), edge(3, 16, false),
+                               edge(1, 0, true), edge(2, 16, true), kNull, kNull, kNull, kNull}));
+  CHECK(made.backward.edges.size == 0 && made.backward.tiles.size == 0);
+}
+
+void test_no_destinations_and_repeated_ones() {
+  Arrange task = tiny({}, OwnRow::add, 1);
+  task.backward_tile_rows = 1;
+  const Arranged made = arrange_block(task);
+  CHECK(made.sources.size == 0 && made.forward.edges.size == 0 && made.backward.tiles.size == 0);
+  const std::vector<int32_t> twice{1, 0, 1};
+  CHECK_THROWS(arrange_block(tiny(twice, OwnRow::add, 1)), std::invalid_argument);
+  const std::vector<int32_t> many{0, 1, 2};
+  Arrange large = tiny(many, OwnRow::none, kMaxTileRows);
+  large.backward_tile_rows = kMaxTileRows;
+  CHECK(arrange_block(large).forward.tiles.size == 3);
+}
+
+using Entry = std::tuple<int64_t, int64_t, float>;  // slot * V + v, place of the source, weight
+
+// Reads the lists of all tiles as a kernel does. Rows of a slot are `stride(rows)` apart.
+template <typename Stride, typename Use>
+void read(const EdgeTiles& made, int64_t num_sources, const Stride& stride, const Use& use) {
+  int64_t first = 0, words = 0;
+  for (int64_t k = 0; k < made.tiles.size; k += 3) {
+    const int64_t* tile = made.tiles.data.get() + k;
+    CHECK(tile[0] == words);
+    words += tile[1];
+    int64_t source = -1;
+    for (int64_t i = tile[0] * kWordEdges; i < words * kWordEdges; ++i) {
+      const uint64_t found = made.edges.data[i];
+      source += (found & kFirstEntry) != 0;
+      const auto index = static_cast<int64_t>(found & kNullEdge);
+      if (index == static_cast<int64_t>(kNullEdge)) {
+        CHECK(found >> 32 == 0);
+        continue;
+      }
+      const int64_t slot = index / stride(tile[2]);
+      use(slot, first + index % stride(tile[2]), source,
+          std::bit_cast<float>(static_cast<uint32_t>(found >> 32)));
+    }
+    CHECK(source == num_sources - 1);
+    first += tile[2];
+  }
+  CHECK(made.edges.size == words * kWordEdges);
+}
+
+void test_any(uint64_t key, OwnRow own_row, int64_t tile_rows, int64_t backward_tile_rows) {
+  const int64_t num_dst = 300, num_src = 900;
+  std::vector<int64_t> indptr{0};
+  std::vector<int32_t> indices, destinations;
+  std::vector<float> weights;
+  for (int64_t dst = 0; dst < num_dst; ++dst) {
+    const auto degree = dst == 7 ? 5000 : static_cast<int64_t>(below(draw(key, dst), 6));
+    for (int64_t i = 0; i < degree; ++i) {
+      const uint64_t drawn = draw(key + 1, dst * 10'000 + i);
+      indices.push_back(static_cast<int32_t>(below(drawn, num_src)));
+      weights.push_back(static_cast<float>(weights.size()));  // distinct: they name the edges
+    }
+    indptr.push_back(static_cast<int64_t>(indices.size()));
+    if (dst % 3 != 0) destinations.push_back(static_cast<int32_t>(dst));
+  }
+  const auto wanted = static_cast<int64_t>(destinations.size());
+  Arrange task{indptr.data(),       indices.data(), num_dst, num_src,
+               destinations.data(), wanted,         own_row, tile_rows};
+  task.backward_tile_rows = backward_tile_rows;
+  task.weights = weights.data();
+  const Arranged made = arrange_block(task);
+
+  std::map<int32_t, int64_t> places;
+  for (int64_t p = 0; p < made.sources.size; ++p) {
+    CHECK(places.emplace(made.sources.data[p], p).second);
+  }
+  std::multiset<Entry> expected;
+  const int64_t neighbors = own_row == OwnRow::concat ? wanted : 0;
+  for (int64_t v = 0; v < wanted; ++v) {
+    CHECK(made.sources.data[v] == destinations[v]);
+    if (own_row != OwnRow::none) expected.emplace(v, v, 1.0F);
+    for (int64_t e = indptr[destinations[v]]; e < indptr[destinations[v] + 1]; ++e) {
+      expected.emplace(neighbors + v, places.at(indices[e]), weights[e]);
+    }
+  }
+  std::multiset<Entry> forward, backward;
+  const auto aligned = [](int64_t rows) { return (rows + 15) / 16 * 16; };
+  read(made.forward, made.sources.size, aligned,
+       [&](int64_t slot, int64_t v, int64_t source, float weight) {
+         forward.emplace(slot * wanted + v, source, weight);
+       });
+  const auto whole = [](int64_t) { return int64_t{1} << 40; };
+  read(made.backward, wanted + neighbors, whole,
+       [&](int64_t, int64_t p, int64_t row, float weight) { backward.emplace(row, p, weight); });
+  CHECK(forward == expected);
+  CHECK(backward == expected);
+}
+
+}  // namespace
+
+int main() {
+  test_by_hand();
+  test_slots_and_tiles_by_hand();
+  test_no_destinations_and_repeated_ones();
+  for (const OwnRow own_row : {OwnRow::none, OwnRow::add, OwnRow::concat}) {
+    for (const int64_t rows : {1, 17, 1000}) test_any(rows, own_row, rows, 2000 / rows);
+  }
+  return check_result();
+}

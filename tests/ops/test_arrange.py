@@ -1,0 +1,606 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.ops import ArrangedBlock, EdgeTiles
+
+NULL = 0x7FFFFFFF
+FIRST = 1 << 31
+#: Destination 0 of sources 2, 3 and 2, destination 1 of none, destination 2 of source 3.
+TINY: dict[str, Any] = {
+    "indptr": np.array([0, 3, 3, 4]),
+    "indices": np.array([2, 3, 2, 3], np.int32),
+    "num_src": 5,
+    "weights": np.array([1, 2, 3, 4], np.float32),
+}
+
+
+def bits(weight: float) -> int:
+    return int(np.float32(weight).view(np.uint32))
+
+
+def e(weight: float, destination: int, first: bool = False) -> int:
+    return bits(weight) << 32 | destination | (FIRST if first else 0)
+
+
+def ids(*values: int) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
+def test_an_added_own_row_by_hand() -> None:
+    made = ops.arrange_block(
+        **TINY,
+        destinations=ids(0, 1),
+        dst_scale=np.array([10, 1, 1], np.float32),
+        self_scale=np.array([0.5, 0.25, 1], np.float32),
+        self_term="add",
+        tile_rows=8,
+        backward_tile_rows=3,
+    )
+    assert made.sources.tolist() == [0, 1, 2, 3]
+    assert made.forward.tiles.tolist() == [[0, 1, 2]]
+    assert made.forward.edges.tolist() == [
+        *(e(0.5, 0, True), e(0.25, 1, True)),  # the own rows
+        *(e(10, 0, True), e(30, 0)),  # source 2, twice
+        *(e(20, 0, True), NULL, NULL, NULL),
+    ]
+    assert made.backward is not None
+    # Places 0 to 2 of the sources, then place 3.
+    assert made.backward.tiles.tolist() == [[0, 1, 3], [1, 1, 1]]
+    assert made.backward.edges.tolist() == [
+        *(e(0.5, 0, True), e(10, 2), e(30, 2), e(0.25, 1, True), NULL, NULL, NULL, NULL),
+        *(e(20, 0, True), NULL | FIRST, NULL, NULL, NULL, NULL, NULL, NULL),
+    ]
+    for array, dtype in (
+        *((made.sources, np.int32), (made.forward.edges, np.uint64)),
+        (made.forward.tiles, np.int64),
+    ):
+        assert array.dtype == dtype
+
+
+def test_a_concatenated_own_row_by_hand() -> None:
+    made = ops.arrange_block(
+        **TINY,
+        destinations=ids(2, 0),
+        self_term="concat",
+        tile_rows=1,
+        backward_tile_rows=9,
+    )
+    # Source 3 is the first neighbour of destination 2, source 2 that of destination 0.
+    assert made.sources.tolist() == [2, 0, 3]
+    assert made.forward.tiles.tolist() == [[0, 1, 1], [1, 1, 1]]
+    assert made.forward.edges.tolist() == [
+        *(e(1, 0, True), NULL | FIRST, e(4, 16, True), NULL, NULL, NULL, NULL, NULL),
+        *(e(1, 16, True), e(3, 16), e(1, 0, True), e(2, 16, True), NULL, NULL, NULL, NULL),
+    ]
+    assert made.backward is not None
+    assert made.backward.tiles.tolist() == [[0, 1, 3]]
+    assert made.backward.edges.tolist() == [
+        *(e(1, 0, True), e(1, 1, True)),  # slot 0: the own rows of 2 and of 0
+        *(e(4, 2, True), e(1, 0, True), e(3, 0), e(2, 2)),  # slot 1: the neighbours of both
+        *(NULL, NULL),
+    ]
+
+
+def test_no_own_row_by_hand() -> None:
+    made = ops.arrange_block(
+        **(TINY | {"weights": None}),
+        destinations=ids(1, 2),
+        self_term=None,
+        tile_rows=2,
+        backward_tile_rows=None,
+    )
+    assert made.sources.tolist() == [1, 2, 3]  # nobody reads 1 and 2
+    none = NULL | FIRST
+    assert made.forward.edges.tolist() == [none, none, e(1, 1, True), *[NULL] * 5]
+    assert made.backward is None
+
+
+def test_the_own_edge_comes_before_a_loop() -> None:
+    """Of source 0: to destination 0 the own edge, then the loop; then to destination 1."""
+    made = ops.arrange_block(
+        np.array([0, 1, 2]),
+        ids(0, 0),
+        2,
+        destinations=ids(1, 0),
+        weights=np.array([5, 7], np.float32),
+        self_term="add",
+        tile_rows=2,
+        backward_tile_rows=None,
+    )
+    assert made.sources.tolist() == [1, 0]
+    assert made.forward.edges.tolist() == [
+        *(e(1, 0, True), e(7, 0, True), e(1, 1), e(5, 1)),
+        *[NULL] * 4,
+    ]
+
+
+def test_sources_take_turns() -> None:
+    """Neighbour 0 of v = 0, 1, 2; neighbour 1 of v = 2, 0, 1; neighbour 2 of v = 1, 2, 0."""
+    made = ops.arrange_block(
+        np.array([0, 3, 4, 7]),
+        ids(3, 4, 5, 6, 7, 3, 8),
+        9,
+        destinations=ids(0, 1, 2),
+        self_term="add",
+        tile_rows=9,
+        backward_tile_rows=None,
+    )
+    # 3, 6, 7; then 3 (there already) and 4; then 8 and 5.
+    assert made.sources.tolist() == [0, 1, 2, 3, 6, 7, 4, 8, 5]
+
+
+def test_no_destinations() -> None:
+    made = ops.arrange_block(
+        **TINY, destinations=ids(), self_term="add", tile_rows=1, backward_tile_rows=1
+    )
+    assert made.sources.shape == (0,)
+    assert made.backward is not None
+    for tiles in (made.forward, made.backward):
+        assert tiles.edges.shape == (0,)
+        assert tiles.tiles.shape == (0, 3)
+    block = (np.array([0]), ids(), 0)
+    made = ops.arrange_block(
+        *block, destinations=ids(), self_term="concat", tile_rows=1, backward_tile_rows=None
+    )
+    assert made.sources.shape == (0,)
+
+
+def edges_of(given: dict[str, Any]) -> list[tuple[int, int, int, float]]:
+    """Return ``(slot, v, local id of the source, weight)`` of all wanted edges, v by v."""
+    weights, scale, own = given["weights"], given["dst_scale"], given["self_scale"]
+    term, one = given["self_term"], np.float32(1)
+    found = []
+    for v, dst in enumerate(given["destinations"].tolist()):
+        if term is not None:
+            added = term == "add" and own is not None
+            found.append((0, v, dst, own[dst] if added else one))
+        for k in range(given["indptr"][dst], given["indptr"][dst + 1]):
+            weight = one if weights is None else weights[k]
+            weight = weight * (one if scale is None else scale[dst])
+            found.append((int(term == "concat"), v, int(given["indices"][k]), weight))
+    return found
+
+
+def sources_of(given: dict[str, Any]) -> list[int]:
+    wanted, indptr = given["destinations"].tolist(), given["indptr"]
+    lists = [given["indices"][indptr[dst] : indptr[dst + 1]].tolist() for dst in wanted]
+    order = list(wanted)
+    for j in range(max(map(len, lists), default=0)):
+        for x in range(len(lists)):
+            neighbors = lists[(x - j) % len(lists)]
+            if len(neighbors) > j and neighbors[j] not in order:
+                order.append(neighbors[j])
+    return order
+
+
+def written(rows: list[list[tuple[int, float]]]) -> list[int]:
+    """Write the entries of one tile, each row's ``(destination, weight)``."""
+    entries = []
+    for row in rows:
+        for number, (destination, weight) in enumerate(row or [(NULL, 0.0)]):
+            entries.append(e(weight, destination, number == 0))
+    return entries + [NULL] * (-len(entries) % 8)
+
+
+def tiles_of(lists: list[tuple[list[int], int]]) -> tuple[list[int], list[list[int]]]:
+    edges: list[int] = []
+    tiles = []
+    for entries, rows in lists:
+        tiles.append([len(edges) // 8, len(entries) // 8, rows])
+        edges += entries
+    return edges, tiles
+
+
+def slow_answer(given: dict[str, Any]) -> Any:
+    order, edges = sources_of(given), edges_of(given)
+    place = {source: p for p, source in enumerate(order)}
+    num_destinations, slots = len(given["destinations"]), 1 + (given["self_term"] == "concat")
+    forward = []
+    for first in range(0, num_destinations, given["tile_rows"]):
+        rows = min(given["tile_rows"], num_destinations - first)
+        stride = (rows + 15) // 16 * 16
+        entries: list[list[tuple[int, float]]] = [[] for _ in order]
+        for slot, v, source, weight in edges:
+            if first <= v < first + rows:
+                entries[place[source]].append((slot * stride + v - first, weight))
+        forward.append((written(entries), rows))
+    if given["backward_tile_rows"] is None:
+        return order, tiles_of(forward), None
+    backward = []
+    for first in range(0, len(order), given["backward_tile_rows"]):
+        rows = min(given["backward_tile_rows"], len(order) - first)
+        entries = [[] for _ in range(slots * num_destinations)]
+        for slot, v, source, weight in sorted(edges, key=lambda edge: place[edge[2]]):
+            if first <= place[source] < first + rows:
+                entries[slot * num_destinations + v].append((place[source] - first, weight))
+        backward.append((written(entries), rows))
+    return order, tiles_of(forward), tiles_of(backward)
+
+
+def lists_of(made: EdgeTiles | None) -> Any:
+    return None if made is None else (made.edges.tolist(), made.tiles.tolist())
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> dict[str, Any]:
+    num_dst = draw(st.integers(0, 12))
+    num_src = num_dst + draw(st.integers(1, 12))
+    degrees = draw(st.lists(st.integers(0, 6), min_size=num_dst, max_size=num_dst))
+    indptr = np.cumsum([0, *degrees])
+    size = int(indptr[-1])
+    source = st.integers(0, draw(st.integers(0, num_src - 1)))
+    wanted = draw(st.lists(st.sampled_from(range(num_dst)), unique=True)) if num_dst else []
+    quarters = st.integers(-8, 8).map(lambda number: number / 4)
+
+    def floats(count: int) -> Any:
+        given = draw(st.lists(quarters, min_size=count, max_size=count))
+        return np.array(given, np.float32) if draw(st.booleans()) else None
+
+    return {
+        "indptr": indptr,
+        "indices": ids(*draw(st.lists(source, min_size=size, max_size=size))),
+        "num_src": num_src,
+        "destinations": ids(*wanted),
+        "weights": floats(size),
+        "dst_scale": floats(num_dst),
+        "self_scale": floats(num_dst),
+        "self_term": draw(st.sampled_from(["add", "concat", None])),
+        "tile_rows": draw(st.sampled_from([1, 2, 3, 5, 16, 2**30])),
+        "backward_tile_rows": draw(st.sampled_from([None, 1, 2, 4, 7, 2**30])),
+    }
+
+
+@settings(max_examples=500, deadline=None)
+@given(blocks())
+def test_blocks_are_those_of_the_definition(given: dict[str, Any]) -> None:
+    made = ops.arrange_block(**given)
+    order, forward, backward = slow_answer(given)
+    assert made.sources.tolist() == order
+    assert lists_of(made.forward) == (forward[0], forward[1])
+    assert lists_of(made.backward) == backward
+
+
+def accumulated(
+    tiles: EdgeTiles, num_sources: int, num_rows: int, slots: int
+) -> NDArray[np.float64]:
+    """Add up the edges as the kernel does: ``[slots, num_rows, num_sources]``."""
+    matrix = np.zeros((slots, num_rows, num_sources))
+    first = 0
+    for word, words, rows in tiles.tiles.tolist():
+        stride = (rows + 15) // 16 * 16
+        source = -1
+        for entry in tiles.edges[word * 8 : (word + words) * 8].tolist():
+            source += entry >> 31 & 1
+            index = entry & NULL
+            if index != NULL:
+                slot, row = divmod(index, stride) if slots > 1 else (0, index)
+                matrix[slot, first + row, source] += np.uint32(entry >> 32).view(np.float32)
+        assert source == num_sources - 1
+        first += rows
+    assert first == num_rows
+    return matrix
+
+
+@settings(max_examples=300, deadline=None)
+@given(blocks())
+def test_edges_add_up_to_the_aggregation(given: dict[str, Any]) -> None:
+    given["backward_tile_rows"] = given["backward_tile_rows"] or 3
+    made = ops.arrange_block(**given)
+    assert made.backward is not None
+    num_sources, num_rows = len(made.sources), len(given["destinations"])
+    slots = 1 + (given["self_term"] == "concat")
+    expected = np.zeros((slots, num_rows, given["num_src"]))
+    for slot, v, source, weight in edges_of(given):
+        expected[slot, v, source] += weight
+    expected = expected[:, :, made.sources]
+    forward = accumulated(made.forward, num_sources, num_rows, slots)
+    assert np.array_equal(forward, expected)
+    backward = accumulated(made.backward, slots * num_rows, num_sources, 1)
+    assert np.array_equal(backward[0].T, expected.reshape(slots * num_rows, num_sources))
+
+
+def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int, int, int, int]]:
+    """Return ``(source, slot, row, bits of the weight)`` of all edges, sorted."""
+    found = []
+    first = 0
+    for word, words, rows in tiles.tiles.tolist():
+        stride = (rows + 15) // 16 * 16
+        source = -1
+        for entry in tiles.edges[word * 8 : (word + words) * 8].tolist():
+            source += entry >> 31 & 1
+            assert 0 <= source < num_sources
+            index = entry & NULL
+            if index == NULL:
+                assert entry >> 32 == 0
+                continue
+            slot, row = divmod(index, stride) if slots > 1 else (0, index)
+            assert row < rows
+            found.append((source, slot, first + row, entry >> 32))
+        assert source == num_sources - 1
+        first += rows
+    return sorted(found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(blocks(), st.sampled_from([2, 3, 4, 8, 16, 256]))
+def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: int) -> None:
+    one, many = (ops.arrange_block(**given, num_banks=banks) for banks in (1, num_banks))
+    num_sources, num_rows = len(one.sources), len(given["destinations"])
+    assert sorted(many.sources.tolist()) == sorted(one.sources.tolist())
+    slots = 1
+    if given["self_term"] == "concat":
+        slots = 2
+        assert many.sources[:num_rows].tolist() == given["destinations"].tolist()
+    assert many.forward.tiles[:, 1:].tolist() == one.forward.tiles[:, 1:].tolist()
+    forward = [
+        sorted(
+            (int(made.sources[p]), *rest)
+            for p, *rest in entries_of(made.forward, num_sources, slots)
+        )
+        for made in (one, many)
+    ]
+    assert forward[0] == forward[1]
+    assert (one.backward is None) == (many.backward is None)
+    if one.backward is None or many.backward is None:
+        return
+    backward = [
+        sorted(
+            (row, int(made.sources[p]), weight)
+            for row, _, p, weight in entries_of(transpose, slots * num_rows, 1)
+        )
+        for made, transpose in ((one, one.backward), (many, many.backward))
+    ]
+    assert backward[0] == backward[1]
+    # Both directions have the same edges.
+    rows = sorted((slot * num_rows + v, source, w) for source, slot, v, w in forward[1])
+    assert rows == backward[1]
+
+
+def test_two_banks_by_hand() -> None:
+    """Sources 3 to 6 have an edge each, to v = 0, 0, 1, 1; source 7 has one to each of v = 0, 1."""
+    made = ops.arrange_block(
+        np.array([0, 3, 6]),
+        ids(3, 4, 7, 5, 6, 7),
+        8,
+        destinations=ids(0, 1),
+        self_term=None,
+        tile_rows=8,
+        backward_tile_rows=8,
+        num_banks=2,
+    )
+    # Before: 0, 1, 3, 5, 4, 7, 6. The one with several edges first; then as lanes wish: 0, 1, 0, 1.
+    # The destinations have no edge: they count as sources of one that leads to bank 0.
+    none = NULL | FIRST
+    assert sorted(made.sources.tolist()) == [0, 1, 3, 4, 5, 6, 7]
+    assert made.sources[0] == 7
+    lanes = [entry & 1 for entry in made.forward.edges.tolist() if entry & NULL != NULL]
+    assert lanes == [0, 1, 0, 1, 0, 1]
+    assert made.forward.edges[:2].tolist() == [e(1, 0, True), e(1, 1)]
+    assert made.forward.edges.tolist().count(none) == 2
+    assert made.backward is not None
+    # Of each row the edges lead to banks 0 and 1 in turn, as long as there are both.
+    places = [entry & NULL for entry in made.backward.edges.tolist() if entry & NULL != NULL]
+    assert sorted(places[:3]) == sorted(
+        place for place, source in enumerate(made.sources.tolist()) if source in (3, 4, 7)
+    )
+
+
+def test_own_rows_leave_the_front_where_they_are_added() -> None:
+    """Ten destinations that all have the same neighbour, which is spread among them."""
+    given = {
+        "indptr": np.arange(11),
+        "indices": np.full(10, 10, np.int32),
+        "num_src": 11,
+        "destinations": np.arange(10, dtype=np.int32),
+        **{"tile_rows": 16, "backward_tile_rows": None, "num_banks": 4},
+    }
+    added = ops.arrange_block(**given, self_term="add")
+    assert added.sources[0] == 10
+    kept = ops.arrange_block(**given, self_term="concat")
+    assert kept.sources.tolist() == [*range(10), 10]
+
+
+@pytest.mark.parametrize("num_banks", [2, 8, 16])
+def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
+    rng = np.random.default_rng(num_banks)
+    degrees = rng.integers(0, 10, 400)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    given = {
+        "indptr": indptr,
+        "indices": rng.integers(0, 3000, indptr[-1]).astype(np.int32),
+        "num_src": 3000,
+        "destinations": np.arange(400, dtype=np.int32),
+        **{"self_term": "add", "tile_rows": 2**30, "backward_tile_rows": 2**30},
+    }
+
+    def straight(tiles: EdgeTiles | None) -> float:
+        assert tiles is not None
+        rows = (tiles.edges & np.uint64(NULL)).astype(np.int64)
+        lanes = np.arange(len(rows))
+        return float(np.mean((rows % num_banks == lanes % num_banks)[rows != NULL]))
+
+    before, after = (ops.arrange_block(**given, num_banks=banks) for banks in (1, num_banks))
+    for old, new in ((before.forward, after.forward), (before.backward, after.backward)):
+        assert straight(old) == pytest.approx(1 / num_banks, abs=0.05)
+        assert straight(new) > 1.3 * straight(old)
+
+
+def test_a_hub_costs_no_more_than_its_edges() -> None:
+    """One destination has 10,000 neighbours and 10,000 others have one: 20,000 turns, not 10^8."""
+    degrees = np.ones(10_001, np.int64)
+    degrees[4321] = 10_000
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = np.arange(indptr[-1], dtype=np.int32) + np.int32(10_001)
+    begin = time.thread_time()
+    made = ops.arrange_block(
+        indptr,
+        indices,
+        40_000,
+        destinations=np.arange(10_001, dtype=np.int32),
+        self_term="add",
+        tile_rows=2**20,
+        backward_tile_rows=2**20,
+    )
+    assert time.thread_time() - begin < 0.05
+    first = indices[indptr[:-1]]
+    hub = indices[indptr[4321] + 1 : indptr[4322]]
+    assert made.sources.tolist() == [*range(10_001), *first.tolist(), *hub.tolist()]
+    assert np.count_nonzero(made.forward.edges & np.uint64(FIRST)) == 30_001
+
+
+def test_strided_weights_and_destinations() -> None:
+    both = np.arange(8, dtype=np.float32).reshape(4, 2)
+    given = {"self_term": "add", "tile_rows": 4, "backward_tile_rows": None}
+    wide = np.repeat(ids(2, 0), 2)[::2]
+    answers = [
+        ops.arrange_block(**(TINY | {"weights": weights}), destinations=wanted, **given)
+        for weights, wanted in ((both[:, 1], wide), (both[:, 1].copy(), wide.copy()))
+    ]
+    assert lists_of(answers[0].forward) == lists_of(answers[1].forward)
+
+
+VALID: dict[str, Any] = {
+    **TINY,
+    "destinations": ids(0, 2),
+    "dst_scale": np.ones(3, np.float32),
+    "self_scale": np.ones(3, np.float32),
+    **{"self_term": "add", "tile_rows": 1, "backward_tile_rows": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("indptr", np.array([0, 3, 2, 4]), "indptr: must rise from 0 to 4"),
+        ("indptr", np.array([0, 3, 3, 3]), "indptr: must rise from 0 to 4"),
+        ("indptr", np.array([0, 3, 3, 5]), "indptr: must rise from 0 to 4"),
+        ("indptr", np.array([], np.int64), "indptr: no entry"),
+        ("indices", ids(2, 5, 2, 3), "indices: 5 at place 1, allowed are 0 to 4"),
+        ("indices", ids(2, -1, 2, 3), "indices: -1 at place 1"),
+        ("num_src", 2, "num_src: 2, allowed are 3 to 2147483647"),
+        ("destinations", ids(0, 3), "destinations: 3 at place 1, allowed are 0 to 2"),
+        ("destinations", ids(0, -1), "destinations: -1 at place 1"),
+        ("destinations", ids(1, 0, 1), "destinations: 1 at place 2 was there before"),
+        ("weights", np.ones(3, np.float32), "weights: 3 entries, must be 4"),
+        ("dst_scale", np.ones(2, np.float32), "dst_scale: 2 entries, must be 3"),
+        ("self_scale", np.ones(4, np.float32), "self_scale: 4 entries, must be 3"),
+        ("self_term", "mean", "self_term: mean, allowed are add, concat and None"),
+        ("tile_rows", 0, "tile_rows: 0, allowed are 1 to 1073741824"),
+        ("tile_rows", 2**30 + 1, "tile_rows: 1073741825, allowed are 1 to 1073741824"),
+        ("backward_tile_rows", 0, "backward_tile_rows: 0, allowed are 1 to 1073741824"),
+        ("backward_tile_rows", 2**31, "backward_tile_rows: 2147483648"),
+        ("num_banks", 0, "num_banks: 0, allowed are 1 to 256"),
+        ("num_banks", 257, "num_banks: 257, allowed are 1 to 256"),
+    ],
+)
+def test_blocks_that_are_refused(name: str, value: Any, said: str) -> None:
+    assert isinstance(ops.arrange_block(**VALID), ArrangedBlock)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        ops.arrange_block(**(VALID | {name: value}))
+
+
+def test_more_tiles_than_memory() -> None:
+    """Each of so many tiles has an entry of each source."""
+    size = 3_000_000
+    with pytest.raises(MemoryError, match=r"^tile_rows: "):
+        ops.arrange_block(
+            np.zeros(size + 1, np.int64),
+            ids(),
+            size,
+            destinations=np.arange(size, dtype=np.int32),
+            self_term=None,
+            tile_rows=1,
+            backward_tile_rows=None,
+        )
+
+
+def columns(rows: NDArray[Any], picked: Any, num_words: int) -> NDArray[np.float32]:
+    """Return what ``gather_columns`` returns, by NumPy."""
+    wide = np.zeros((len(picked), num_words * 16), np.float32)
+    wide[:, : rows.shape[1]] = rows[picked]
+    return np.ascontiguousarray(wide.reshape(len(picked), num_words, 16).transpose(1, 0, 2))
+
+
+def test_columns_by_hand() -> None:
+    x = np.arange(36, dtype=np.float32).reshape(2, 18)
+    found = ops.gather_columns(x, ids(1, 0, 1), num_threads=1)
+    assert found.shape == (2, 3, 16)
+    assert found.dtype == np.float32
+    assert found[0].tolist() == [[*range(18, 34)], [*range(16)], [*range(18, 34)]]
+    assert found[1].tolist() == [[34, 35, *[0] * 14], [16, 17, *[0] * 14], [34, 35, *[0] * 14]]
+    wider = ops.gather_columns(x, ids(0), num_columns_words=3, num_threads=1)
+    assert wider.shape == (3, 1, 16)
+    assert not wider[2].any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
+    num_rows, width = data.draw(st.integers(1, 20)), data.draw(st.integers(0, 70))
+    apart = width + data.draw(st.integers(0, 3))
+    name = data.draw(st.sampled_from(["float32", "float16", "uint8"]))
+    x = (np.arange(num_rows * apart) % 251).astype(name).reshape(num_rows, apart)[:, :width]
+    place = st.integers(0, num_rows - 1)
+    picked = np.array(
+        data.draw(st.lists(place, max_size=40)), data.draw(st.sampled_from([np.int32, np.int64]))
+    )
+    words = (width + 15) // 16
+    expected = columns(x, picked, words)
+    for threads in (1, 3):
+        for rows in (x, (x, name), torch.from_numpy(x)):
+            found = ops.gather_columns(rows, picked, num_threads=threads)
+            assert np.array_equal(found, expected)
+    more = words + data.draw(st.integers(0, 2))
+    out = np.full((more, len(picked), 16), -1, np.float32)
+    assert ops.gather_columns(x, picked, out=out, num_threads=2) is out
+    assert np.array_equal(out, columns(x, picked, more))
+
+
+def test_columns_of_bfloat16() -> None:
+    x = torch.arange(34).view(2, 17).to(torch.bfloat16)
+    found = ops.gather_columns(x, ids(1), num_threads=1)
+    assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
+
+
+def test_columns_of_many_rows() -> None:
+    """More rows than a thread takes at a time: bit for bit the same of any number of threads."""
+    rng = np.random.default_rng(0)
+    x = rng.random((5000, 100), np.float32)
+    picked = rng.integers(0, 5000, 20_000).astype(np.int32)
+    expected = columns(x, picked, 7)
+    for threads in (1, 2, 7):
+        assert np.array_equal(ops.gather_columns(x, picked, num_threads=threads), expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"ids": ids(0, 2)}, ValueError, "ids: 2 at place 1, allowed are 0 to 1"),
+        ({"x": np.zeros((2, 3))}, TypeError, "x: float64"),
+        ({"num_columns_words": 1}, ValueError, "num_columns_words: 1, allowed are 2 to"),
+        ({"num_columns_words": 2, "out": np.zeros((2, 2, 16), "f4")}, ValueError, "num_columns"),
+        ({"out": np.zeros((1, 2, 16), np.float32)}, ValueError, "out: 1, allowed are 2 to"),
+        ({"out": np.zeros((2, 3, 16), np.float32)}, ValueError, "out: 96 entries, must be 64"),
+        ({"out": np.zeros((2, 2, 15), np.float32)}, ValueError, r"out: shape \[2, 2, 15\]"),
+        ({"out": np.zeros((2, 2, 16))}, TypeError, "out: float64"),
+        ({"out": np.zeros((2, 2, 32), "f4")[:, :, ::2]}, ValueError, "out: words with gaps"),
+        ({"out": [0]}, TypeError, "out: list"),
+        ({"num_columns_words": 2**31 - 1}, MemoryError, "num_columns_words: "),
+    ],
+)
+def test_columns_that_are_refused(given: dict[str, Any], error: Any, said: str) -> None:
+    valid: dict[str, Any] = {"x": np.zeros((2, 18), np.float32), "ids": ids(0, 1)}
+    if error is MemoryError:
+        valid["ids"] = np.zeros(2**16, np.int32)
+    with pytest.raises(error, match=f"^{said}"):
+        ops.gather_columns(**(valid | {"num_threads": 1} | given))
