@@ -92,7 +92,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
         raise ConfigError(f"{group}={_text(node)}: a group of options, not a value")
     cls = _target(node, base, group)
     prefix = f"{group}." if group else ""
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
     for key in node:
         if key != "_target_" and key not in known:
             raise ConfigError(unknown_option(f"{prefix}{key!s}", (f"{prefix}{k}" for k in known)))

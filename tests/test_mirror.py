@@ -75,6 +75,7 @@ ELSEWHERE = {
 
 #: Tests of no single module.
 WHOLE = {
+    "backend/fpga/test_kernels.py": "fpga/kernels, by their C simulation",
     "cli/test_foreign_files.py": "nothing that a file says is executed",
     "cli/test_odd_lines.py": "every wrong line gets one line",
     "cli/test_start.py": "what a command imports and starts",
@@ -85,6 +86,7 @@ WHOLE = {
     "runtime/test_caches.py": "no cache changes what is learnt, and hits are as predicted",
     "runtime/test_equivalence.py": "every plan learns what one process does",
     "runtime/test_faults.py": "broken runs",
+    "runtime/test_fpga.py": "training on simulated FPGA cards",
     "runtime/test_partitions.py": "training over parts",
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
     "runtime/test_own_device.py": "a kind of accelerator from outside the package",

@@ -18,10 +18,21 @@ from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch, Sampler
 from gnnscale.stages import Traffic
 
-__all__ = ["Backend", "BatchOutcome", "DeviceBatch", "DeviceMemoryError", "HostParts"]
+__all__ = [
+    "Backend",
+    "BatchOutcome",
+    "DeviceBatch",
+    "DeviceError",
+    "DeviceMemoryError",
+    "HostParts",
+]
 
 
-class DeviceMemoryError(ConfigError):
+class DeviceError(ConfigError):
+    """A device does not do what it should. The message is one line."""
+
+
+class DeviceMemoryError(DeviceError):
     """A mini-batch does not fit into a device's memory. The message is one line."""
 
 

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,8 +44,12 @@ class ScatterGatherUpdate(nn.Module):
     A row must depend neither on the others of a call, since the split of the mini-batch among
     devices says which come together, nor on torch's random numbers. ReLU and dropout between layers
     are the model's.
+
+    An FPGA computes what ``kernel_header`` says, the path of a C++ header with the same functions;
+    see ``docs/fpga.md``.
     """
 
+    kernel_header: ClassVar[str | Path | None] = None
     scatter: Callable[..., torch.Tensor]
     gather: str | Callable[..., torch.Tensor]
     update: Callable[..., torch.Tensor]
@@ -53,10 +58,11 @@ class ScatterGatherUpdate(nn.Module):
 class CustomLayer(GraphLayer):
     """A layer that computes what a ``ScatterGatherUpdate`` says."""
 
-    def __init__(self, functions: ScatterGatherUpdate, num_out: int) -> None:
-        """Build the layer around ``functions``, which return rows of ``num_out`` features."""
+    def __init__(self, functions: ScatterGatherUpdate, num_in: int, num_out: int) -> None:
+        """Build the layer around ``functions``, from ``num_in`` to ``num_out`` features."""
         super().__init__()
         self.functions = functions
+        self.width_in = num_in
         self._num_out = num_out
         self._per_edge = _num_parameters(functions.scatter) == 2
         # What a sampled sum is multiplied with depends on degrees, and a method may sum.
@@ -181,7 +187,7 @@ class Custom(ModelConfig):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        return CustomLayer(self.functions(num_in, num_out), num_out)
+        return CustomLayer(self.functions(num_in, num_out), num_in, num_out)
 
 
 def _num_parameters(function: Callable[..., Any]) -> int:

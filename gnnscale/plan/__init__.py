@@ -1,6 +1,6 @@
 """Which device does what: device plans, the performance model, and platforms."""
 
-from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
+from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated, Fpga
 from gnnscale.plan.device_plan import (
     MAX_THREADS,
     PREFETCH,
@@ -21,6 +21,7 @@ __all__ = [
     "DevicePlanConfig",
     "DeviceShare",
     "Emulated",
+    "Fpga",
     "Threads",
     "register_device",
 ]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gnnscale.config import ConfigError, check_range
+from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.errors import shown
 
 __all__ = [
@@ -20,12 +20,17 @@ __all__ = [
     "Cpu",
     "Device",
     "Emulated",
+    "Fpga",
     "process_group_backend",
     "shared_collective",
 ]
 
 #: Devices of a plan or a platform.
 MAX_DEVICES = 1024
+#: Compute units of an FPGA card.
+MAX_COMPUTE_UNITS = 16
+#: Bytes per second of one DDR channel of an Alveo U250 (HitGNN, listing 1).
+_CHANNEL_BANDWIDTH = 19.25e9
 #: Files are called after devices, so that a name holds no folder.
 _NAME = re.compile(r"[\w.:+()-][\w.:+() -]{0,62}", re.ASCII)
 
@@ -52,6 +57,8 @@ class Device:
     loads: ClassVar[bool] = False
     #: Whether its propagation occupies cores of the host.
     computes_on_host: ClassVar[bool] = False
+    #: Whether it is simulated step by step: it then takes longer here than its clock says.
+    simulated: ClassVar[bool] = False
     #: Whether it trains the host's own copy of the weights, and not one of the device's.
     trains_host_weights: ClassVar[bool] = False
     #: What torch.distributed sums its gradients with where all devices of a run have the same, as
@@ -66,6 +73,11 @@ class Device:
             raise ConfigError(
                 f"name={shown(self.name)}: must be at most 63 letters, digits, spaces and .:+()-_"
             )
+
+    @property
+    def holds_cache(self) -> bool:
+        """Whether a part of the graph can be kept in its memory: behind a link, as a rule."""
+        return not self.on_host
 
     @property
     def takes_aggregated(self) -> bool:
@@ -202,6 +214,71 @@ class Emulated(Accelerator):
     def loads(self) -> bool:  # type: ignore[override]
         """Whether it reads host memory by itself."""
         return self.reads_host_memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fpga(Accelerator):
+    """An FPGA card with the kernels of ``fpga/``; the defaults are those of an Alveo U250.
+
+    Without a bitstream the kernels are simulated in C, cycle by cycle: its times are then cycles
+    over ``clock_hz``, and its link's are modelled.
+
+    Attributes:
+        bitstream: path of an ``.xclbin``; None for C simulation.
+        index: number of the card, as ``xrt-smi examine`` counts.
+        n: scatter-gather PEs of a compute unit (HitGNN, section V-C): 1, 2, 4, 8 or 16.
+        m: multiply-accumulate units of a compute unit: a power of two from 16 to 2048.
+        compute_units: of the card, each with a bank of memory and a slice of every mini-batch.
+        clock_hz: the kernels' clock.
+        timeout_s: seconds after which a step that is not done counts as failed.
+    """
+
+    kind: ClassVar[str] = "fpga"
+
+    bitstream: str | None = None
+    index: int = 0
+    n: int = 2
+    m: int = 512
+    compute_units: int = 4
+    clock_hz: int = 300_000_000
+    timeout_s: float = 600.0
+    macs_per_s: float = field(init=False)
+    memory_bandwidth: float = field(init=False)
+    memory_bytes: int = 64 << 30
+    link_bandwidth: float | None = 16e9
+    link_latency_s: float = 1e-5
+    host_aggregates: bool = False
+    pipelined: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("n", str(self.n), [str(2**power) for power in range(5)])
+        check_choice("m", str(self.m), [str(2**power) for power in range(4, 12)])
+        check_range("compute_units", self.compute_units, 1, MAX_COMPUTE_UNITS)
+        check_range("clock_hz", self.clock_hz, 1, 1_000_000_000)
+        check_range("index", self.index, 0)
+        if not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s={self.timeout_s}: must be above 0")
+        macs = float(self.compute_units * self.m * self.clock_hz)
+        object.__setattr__(self, "macs_per_s", macs)
+        object.__setattr__(self, "memory_bandwidth", self.compute_units * _CHANNEL_BANDWIDTH)
+        super().__post_init__()
+        if self.link_bandwidth is None:
+            raise ConfigError("link_bandwidth=null: required, an fpga is behind a link")
+
+    @property
+    def figures(self) -> str:  # type: ignore[override]
+        """``csim`` without a bitstream."""
+        return "csim" if self.bitstream is None else "measured"
+
+    @property
+    def holds_cache(self) -> bool:
+        """No: its kernels read rows in the order in which the host sends them."""
+        return False
+
+    @property
+    def simulated(self) -> bool:  # type: ignore[override]
+        """Whether it has no bitstream."""
+        return self.bitstream is None
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.config import ConfigError, check_choice, check_range, typed
 from gnnscale.errors import shown
-from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated
+from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
 
 __all__ = [
     "DeviceKind",
@@ -50,6 +50,7 @@ _BUILT_IN = {
     Emulated.kind: DeviceKind(
         metadata=Emulated, opener="gnnscale.backend.emulated:EmulatedBackend"
     ),
+    Fpga.kind: DeviceKind(metadata=Fpga, opener="gnnscale.backend.fpga.backend:FpgaBackend"),
 }
 _KINDS = dict(_BUILT_IN)
 

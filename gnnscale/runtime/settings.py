@@ -249,8 +249,8 @@ class TrainConfig(BatchesConfig):
     @property
     def has_caches(self) -> bool:
         """Whether accelerators keep a part of the graph: those with memory behind a link."""
-        on_host = all(device.on_host for device in self.device_plan.parsed())
-        return self.asks_for_caches and not on_host
+        holding = any(device.holds_cache for device in self.device_plan.parsed())
+        return self.asks_for_caches and holding
 
     @property
     def asks_for_caches(self) -> bool:

@@ -96,12 +96,12 @@ def test_devices_of_a_kind_have_its_options_and_a_name() -> None:
 def test_a_kind_that_nobody_registered_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError) as error:
         parse_devices(["cpu", {"kind": "mine"}], option="x")
-    assert str(error.value) == "x.1.kind=mine: allowed are cpu, emulated"
+    assert str(error.value) == "x.1.kind=mine: allowed are cpu, emulated, fpga"
     register_device(Mine, OPENER)
     with pytest.raises(ConfigError) as error:
         parse_devices(["yours"], option="x")
-    assert str(error.value) == "x.0.kind=yours: allowed are cpu, emulated, mine"
-    with pytest.raises(ConfigError, match=r"^kind=yours: allowed are cpu, emulated, mine$"):
+    assert str(error.value) == "x.0.kind=yours: allowed are cpu, emulated, fpga, mine"
+    with pytest.raises(ConfigError, match=r"^kind=yours: allowed are cpu, emulated, fpga, mine$"):
         device_kind("yours")
 
 

@@ -159,8 +159,8 @@ def _devices(
 
 
 def has_memory(device: Device) -> bool:
-    """Return whether a device has memory behind a link, and so room for a cache."""
-    return isinstance(device, Accelerator) and not device.on_host
+    """Return whether a device has room for a cache, in memory behind a link."""
+    return isinstance(device, Accelerator) and device.holds_cache
 
 
 def _cliques(

@@ -71,7 +71,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     store = config.dataset.prepare()
     made = [Artefact(name=GRAPH_STORE, path=store, content=read_meta(store).content)]
     if config.asks_for_caches and not config.has_caches:
-        log.info("no device of device_plan has memory behind a link, so that nothing is cached")
+        log.info("no device of device_plan holds a cache, so that nothing is cached")
     if not config.needs_more_than_graph:
         return tuple(made)
     return (*made, *make_of_graph(config, Graph.open(store)))

@@ -29,6 +29,8 @@ _WARM_UP = 3
 #: Seconds that the others are to take, and how many there are whatever they take.
 _BUDGET_S = 0.7
 _MIN_STEPS, _MAX_STEPS = 3, 32
+#: Where a device is simulated, a step may take seconds, and its times are the same every time.
+_SIMULATED_WARM_UP, _SIMULATED_STEPS = 1, 1
 #: Mini-batches on their way; more of them would only have to be waited for at the end.
 _DEPTH = 2
 
@@ -67,6 +69,8 @@ def profile_plan(
 ) -> PlanProfile:
     """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
+    Where a device is simulated, one step counts.
+
     Every worker does so at the same time, and all of them stop after the same step.
 
     Args:
@@ -79,6 +83,8 @@ def profile_plan(
         step: propagation and update, with an optimizer whose state nobody needs afterwards.
     """
     share = plan.shares[rank]
+    simulated = any(each.device.simulated for each in plan.shares)
+    warm_up = _SIMULATED_WARM_UP if simulated else _WARM_UP
     backend.set_threads(share.threads)
     lead_steps = 1 + _DEPTH * any(each.prefetch != "none" for each in plan.shares)
     schedule = Schedule(
@@ -97,6 +103,7 @@ def profile_plan(
         limit=_DEPTH,
     )
     found: list[tuple[StageTimes, float]] = []
+    counted: list[float] = []
     ends: list[float] = []
     done = False
     try:
@@ -109,7 +116,8 @@ def profile_plan(
                     continue
                 found.append((batch.stages, _seconds(plan, totals.stages)))
                 ends.append(time.perf_counter())
-                done = _enough([seconds for _, seconds in found[_WARM_UP:]])
+                counted = [seconds for _, seconds in found[warm_up:]]
+                done = len(counted) >= _SIMULATED_STEPS if simulated else _enough(counted)
                 if done:
                     # The device's memory is free once all that is on its way is trained.
                     schedule.end_at(batch.step + lead_steps)
@@ -119,8 +127,9 @@ def profile_plan(
         schedule.close()
         batches.close()
     return PlanProfile(
-        stages=medians([[times] for times, _ in found[_WARM_UP:]])[0],
-        step_s=float(np.median(np.diff(ends[_WARM_UP - 1 :]))),
+        stages=medians([[times] for times, _ in found[warm_up:]])[0],
+        # What simulating takes is none of the plan's business.
+        step_s=float(np.median(counted if simulated else np.diff(ends[warm_up - 1 :]))),
     )
 
 

@@ -1,0 +1,1 @@
+"""Training on FPGA boards, and on simulated ones."""

@@ -1,0 +1,328 @@
+"""An FPGA card, or one in C simulation, as a training device."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.backend.base import (
+    BatchOutcome,
+    DeviceBatch,
+    DeviceError,
+    DeviceMemoryError,
+    HostParts,
+)
+from gnnscale.backend.fpga.board import Board, BoardError, BoardMemoryError
+from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.drivers import load_csim, load_pyxrt
+from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
+from gnnscale.backend.fpga.lowering import kernel_header, lower
+from gnnscale.backend.fpga.outcome import check_outcome, step_counters
+from gnnscale.backend.fpga.weights import WeightLayout
+from gnnscale.config import ConfigError
+from gnnscale.model import Inputs
+from gnnscale.plan import Fpga, Threads
+from gnnscale.plan.perf.equations import transfer_seconds
+from gnnscale.sampler import MiniBatch
+from gnnscale.stages import Traffic
+
+__all__ = ["FpgaBackend"]
+
+#: Mini-batches that are on their way or on the card.
+_SLOTS = 4096
+_WORD = 64
+#: Of the kernel's flags.
+_TRAIN, _MULTILABEL = 1, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sent(DeviceBatch):
+    """A mini-batch on the card.
+
+    Attributes:
+        slot: of every compute unit.
+        parts: what each compute unit got; None for one without seeds.
+        seconds: of the transfer, where the device's clock says it.
+        arranging_s: that the host took to arrange it, measured.
+    """
+
+    slot: int
+    parts: tuple[PackedBatch | None, ...]
+    seconds: dict[str, float]
+    arranging_s: float
+
+
+class FpgaBackend:
+    """Trains on the compute units of a card, each with a slice of the mini-batch.
+
+    The card owns a copy of the weights. Transfers go to one slot while it computes on another.
+    """
+
+    def __init__(self, device: Fpga, host: HostParts) -> None:
+        """Open the card, and lay out the model's weights.
+
+        Raises:
+            ConfigError: the kernels cannot compute the model, or the card or its driver is missing.
+        """
+        self.device = device
+        self._host = host
+        _check(device, host)
+        model = host.model
+        self._products = lower(model, aggregated=device.host_aggregates)
+        self._weights = WeightLayout(self._products)
+        self._lock = threading.Lock()
+        self._slots = list(range(_SLOTS))
+        self._in_use = 0
+        self._running: _Sent | None = None
+        self._result = BatchOutcome(loss=0.0, num_edges=0, num_vertices=0, traffic=Traffic())
+        self._gradients: dict[torch.Tensor, torch.Tensor] = {}
+        self._threads = 1
+        header = kernel_header(model)
+        self._limits = ChipLimits(n=device.n)
+        self._limits.check(self._products)
+        self._reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
+        with self._told():
+            self._board = _open(device, header)
+            for unit in range(device.compute_units):
+                self._board.allocate(unit, "gradients", self._weights.num_bytes)
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` at ``step``; the host samples."""
+        return self._host.sampler.sample(seeds, step)
+
+    def load(self, batch: MiniBatch) -> Inputs:
+        """Read the first layer's input from feature storage."""
+        return self._host.loader.load(batch)
+
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
+        """Arrange the mini-batch for the compute units, and send each its part.
+
+        Raises:
+            DeviceMemoryError: it does not fit on the card or on the chip.
+        """
+        begin = time.perf_counter()
+        parts = tuple(
+            self._pack(batch, inputs, seeds) if seeds else None for seeds in self._slices(batch)
+        )
+        arranging_s = time.perf_counter() - begin
+        sent = [each for each in parts if each is not None]
+        row_bytes = sum(each.features.nbytes for each in sent)
+        list_bytes = sum(each.batch.nbytes for each in sent)
+        num_bytes = row_bytes + list_bytes + sum(each.scratch_bytes for each in sent)
+        self._reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
+        with self._lock:
+            slot = self._slots.pop()
+        with self._told():
+            for unit, part in enumerate(parts):
+                if part is not None:
+                    self._board.allocate(unit, "result", _WORD, slot=slot)
+                    self._board.send(unit, slot, part.batch, part.features)
+        link = self.device
+        assert link.link_bandwidth is not None
+        num_sent = row_bytes + list_bytes
+        modelled = transfer_seconds(num_sent, link.link_bandwidth, link.link_latency_s)
+        return _Sent(
+            batch=batch,
+            # The rows are on the card; nobody needs the host's any more.
+            inputs=replace(inputs, x=inputs.x[:0]),
+            traffic=inputs.traffic.with_link(
+                row_bytes=row_bytes, list_bytes=list_bytes, request_bytes=link.link_request_bytes
+            ),
+            num_bytes=num_bytes,
+            slot=slot,
+            parts=parts,
+            seconds={"transfer": modelled} if self.device.simulated else {},
+            arranging_s=arranging_s,
+        )
+
+    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+        """Start the compute units on their parts, and return."""
+        assert isinstance(batch, _Sent)
+        assert self._running is None
+        graph = self._host.graph
+        terms = max(batch.batch.num_seeds, 1) * (graph.num_classes if graph.multilabel else 1)
+        flags = _TRAIN | (_MULTILABEL if graph.multilabel else 0)
+        with self._told():
+            for unit, part in self._parts(batch):
+                self._board.allocate(unit, "scratch", max(part.scratch_bytes, _WORD))
+                scalars = (
+                    part.num_groups,
+                    flags,
+                    *_halves(batch.batch.seed),
+                    *_halves(batch.batch.step),
+                    _bits(weight / terms),
+                )
+                self._board.start(unit, batch.slot, scalars)
+        self._running = batch
+
+    def gradients_out(self, into: list[torch.Tensor]) -> None:
+        """Wait for the compute units, and copy the sums of their gradients."""
+        self._wait()
+        for target, parameter in zip(into, self._host.model.shared_parameters, strict=True):
+            if parameter in self._gradients:
+                target.copy_(self._gradients[parameter])
+            else:
+                target.zero_()
+        self._gradients = {}
+
+    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+        """Free the batch's slot, and tell what came of it."""
+        assert isinstance(batch, _Sent)
+        self._wait()
+        with self._lock:
+            self._in_use -= batch.num_bytes
+            self._slots.append(batch.slot)
+        return self._result
+
+    def load_state(self) -> None:
+        """Send the host's parameters to every compute unit."""
+        self.update_weights()
+
+    def update_weights(self) -> None:
+        """Send the host's parameters to every compute unit."""
+        with self._told():
+            self._board.send_weights(self._weights.pack())
+
+    def buffers_out(self) -> None:
+        """Nothing to do: models that the kernels compute have no buffers."""
+
+    def set_threads(self, threads: Threads) -> None:
+        """Use so many host threads from now on."""
+        self._host.sampler.num_threads = threads.sample
+        self._host.loader.num_threads = threads.load
+        self._threads = max(threads.load, 1)
+        torch.set_num_threads(1)
+
+    def close(self) -> None:
+        """Free the card."""
+        self._board.close()
+
+    def _slices(self, batch: MiniBatch) -> Iterator[range]:
+        """Yield each compute unit's seeds, in proportion."""
+        units = self.device.compute_units
+        cuts = [batch.num_seeds * unit // units for unit in range(units + 1)]
+        yield from map(range, cuts, cuts[1:])
+
+    def _pack(self, batch: MiniBatch, inputs: Inputs, seeds: range) -> PackedBatch:
+        return pack_batch(
+            self._host.graph,
+            self._host.model,
+            self._products,
+            self._weights,
+            self._limits,
+            batch,
+            inputs,
+            seeds,
+            num_threads=self._threads,
+        )
+
+    @staticmethod
+    def _parts(batch: _Sent) -> Iterator[tuple[int, PackedBatch]]:
+        return ((unit, part) for unit, part in enumerate(batch.parts) if part is not None)
+
+    def _wait(self) -> None:
+        """Fetch loss, gradients and counters of the batch that runs, if one does."""
+        batch, self._running = self._running, None
+        if batch is None:
+            return
+        loss, gradients, counted, waited = 0.0, np.zeros(0, np.float32), [], []
+        with self._told():
+            for unit, _ in self._parts(batch):
+                found = self._board.wait(unit, self.device.timeout_s)
+                loss += check_outcome(found, self.device)
+                own = self._board.gradients(unit)
+                gradients = gradients + own if len(gradients) else own
+                counted.append(self._board.counters(unit))
+                waited.append(self._board.kernel_seconds(unit))
+        if len(gradients):
+            self._gradients = self._weights.unpack(gradients)
+        counters, seconds = step_counters(counted, waited, self.device)
+        counters |= {"arranging_s": batch.arranging_s, **self._host.counters()}
+        self._result = BatchOutcome(
+            loss=loss,
+            num_edges=batch.batch.num_edges,
+            num_vertices=batch.batch.num_vertices,
+            traffic=batch.traffic,
+            seconds={**batch.seconds, **seconds},
+            counters=counters,
+        )
+
+    def _reserve(self, num_bytes: int, what: str) -> None:
+        budget = self.device.memory_bytes
+        with self._lock:
+            if self._in_use + num_bytes > budget:
+                raise DeviceMemoryError(
+                    f"{self.device.label}: out of device memory: {what} needs "
+                    f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
+                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbours "
+                    "or a lower runtime.prefetch_depth take less"
+                )
+            self._in_use += num_bytes
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what the board says as an error of this device."""
+        try:
+            yield
+        except BoardMemoryError as error:
+            raise DeviceMemoryError(f"{self.device.label}: {error}") from error
+        except BoardError as error:
+            raise DeviceError(f"{self.device.label}: {error}") from error
+
+
+def _check(device: Fpga, host: HostParts) -> None:
+    """Refuse what the kernels do not know."""
+    if host.loader.dtype != torch.float32:
+        raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
+    if host.cache_bytes:
+        raise ConfigError(
+            f"cache_planner: {device.label} is an fpga, which has no cache of rows; "
+            "cache_planner=none trains without one"
+        )
+    if device.bitstream is not None and not Path(device.bitstream).is_file():
+        raise ConfigError(
+            f"device_plan.devices: {device.label}: bitstream={device.bitstream}: no such file; "
+            "fpga/README.md tells how to build one, and null simulates it"
+        )
+
+
+def _open(device: Fpga, header: Path | None) -> Board:
+    """Open the card, or the simulated one."""
+    design = Design(
+        n=device.n,
+        m=device.m,
+        compute_units=device.compute_units,
+        clock_hz=device.clock_hz,
+        header=header,
+    )
+    if device.bitstream is None:
+        xrt, bitstream = load_csim(), str(library(design))
+    else:
+        xrt, bitstream = load_pyxrt(), device.bitstream
+    return Board(
+        xrt,
+        index=device.index,
+        bitstream=bitstream,
+        compute_units=device.compute_units,
+        slots=_SLOTS,
+    )
+
+
+def _halves(value: int) -> tuple[int, int]:
+    """Return the low and the high half of 64 bits as signed integers of 32."""
+    low, high = np.array([value & (2**64 - 1)], np.uint64).view(np.int32).tolist()
+    return low, high
+
+
+def _bits(value: float) -> int:
+    """Return the bits of a float32 as a signed integer."""
+    return int(np.float32(value).view(np.int32))

@@ -1,0 +1,1 @@
+"""A board whose kernels are C++ compiled for the processor."""

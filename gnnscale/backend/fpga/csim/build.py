@@ -1,0 +1,253 @@
+"""Where the library of a design is: the one that was installed, or one that is compiled here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import gnnscale
+from gnnscale.backend.fpga.csim.library import Library
+from gnnscale.config import ConfigError, check_range
+from gnnscale.files import write_atomically
+from gnnscale.hardware import home
+from gnnscale.progress import track
+
+__all__ = ["Design", "compiler", "library", "prebuilt", "sources"]
+
+_MAX_UNITS = 16
+_MAX_CLOCK_HZ = 1_000_000_000
+_PREBUILT = Path("csim") / "gnnscale_step_n2_m512.so"
+#: What is compiled; it includes the rest.
+_SOURCE = Path("csim") / "library.cpp"
+_FOLDERS = ("csim", "include", "kernels")
+_SUFFIXES = (".cpp", ".hpp")
+_COMPILERS = ("g++", "c++", "clang++")
+_OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-pthread")
+#: Characters that no ``#include`` can hold.
+_NOT_IN_HEADER = ('"', "\\", "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """The sizes of a compute unit, and how many of them there are.
+
+    Attributes:
+        n: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16.
+        m: multiply-accumulate units of a compute unit: a power of two from 16 to 2048.
+        compute_units: of the board, each with a bank of memory.
+        clock_hz: the kernel's clock, in hertz.
+        header: a C++ header with scatter, gather and update of one's own; None for the project's.
+            Headers that it includes itself are not looked at when the library is looked up.
+    """
+
+    n: int = 2
+    m: int = 512
+    compute_units: int = 4
+    clock_hz: int = 300_000_000
+    header: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            ConfigError: there is no kernel of such a size.
+        """
+        for name, value, powers in (("n", self.n, range(5)), ("m", self.m, range(4, 12))):
+            allowed = [2**power for power in powers]
+            if value not in allowed:
+                raise ConfigError(f"{name}={value}: allowed are {', '.join(map(str, allowed))}")
+        check_range("compute_units", self.compute_units, 1, _MAX_UNITS)
+        check_range("clock_hz", self.clock_hz, 1, _MAX_CLOCK_HZ)
+
+    def is_that_of(self, built: Library) -> bool:
+        """Return whether ``built`` was compiled for these sizes, from the project's own layers."""
+        wanted = {name: getattr(self, name) for name in ("n", "m", "compute_units", "clock_hz")}
+        found = {name: built.design.get(name) for name in wanted}
+        return self.header is None and found == wanted
+
+    def definitions(self) -> tuple[str, ...]:
+        """Return what the compiler is told of it.
+
+        Raises:
+            ConfigError: the header is no file, or has a path that C++ cannot include.
+        """
+        sizes = (
+            f"-DGNNSCALE_N={self.n}",
+            f"-DGNNSCALE_M={self.m}",
+            f"-DGNNSCALE_COMPUTE_UNITS={self.compute_units}",
+            f"-DGNNSCALE_CLOCK_HZ={self.clock_hz}",
+        )
+        if self.header is None:
+            return sizes
+        header = str(self.header.absolute())
+        if not self.header.is_file():
+            raise ConfigError(f"header={self.header}: no such file")
+        if any(each in header for each in _NOT_IN_HEADER):
+            raise ConfigError(f"header={self.header}: C++ cannot include a path with such a name")
+        return (*sizes, f'-DGNNSCALE_LAYER_HEADER="{header}"')
+
+
+def sources() -> Path:
+    """Return the folder of the kernels' sources: as installed, or the checkout's.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    # In an editable installation the package has two folders: of what was built, and its sources.
+    folders = [Path(folder).parent / "fpga" for folder in gnnscale.__path__]
+    folders += [Path(folder) / "fpga" for folder in gnnscale.__path__]
+    for folder in folders:
+        if (folder / _SOURCE).is_file():
+            return folder
+    raise ConfigError("the sources of the FPGA kernels are not installed; install gnnscale again")
+
+
+def library(design: Design) -> Path:
+    """Return the library of a design: a bitstream for ``csim.xrt``.
+
+    What has to be compiled is kept in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``. Several
+    processes may ask for the same design at once: none finds a file that is not whole.
+
+    Raises:
+        ConfigError: there is no compiler, or it refuses the sources or the header.
+    """
+    installed = prebuilt(design)
+    if installed is not None:
+        return installed
+    compiling = _Compiler.find()
+    folder = home() / "csim"
+    found = folder / f"{_digest(design, compiling)}.so"
+    if not found.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with track("compiling the FPGA kernels for simulation"):
+            _compile(design, compiling, found)
+    return found
+
+
+def prebuilt(design: Design) -> Path | None:
+    """Return the library that was installed, where it is of ``design``; None otherwise."""
+    folders = (Path(folder) / _PREBUILT for folder in gnnscale.__path__)
+    return next((each for each in folders if _fits(design, each)), None)
+
+
+def compiler() -> str:
+    """Return the command of the compiler that libraries are made with.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return shlex.join(_Compiler.find().command)
+
+
+@dataclass(frozen=True)
+class _Compiler:
+    """A C++ compiler: how it is called, and the first line that it says of itself."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @classmethod
+    def find(cls) -> _Compiler:
+        chosen = os.environ.get("CXX", "").strip()
+        candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
+        for command in candidates:
+            if shutil.which(command[0]) is not None:
+                said = _output([*command, "--version"])[1].splitlines()
+                return cls(command, said[0] if said else "")
+        looked_for = f"CXX={chosen}" if chosen else ", ".join(_COMPILERS)
+        raise ConfigError(
+            f"simulating this FPGA design takes a C++ compiler, and there is none: looked for "
+            f"{looked_for}; the wheel holds the library of the default design, which takes none"
+        )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        # GCC would let all designs of a process share the static variables of inline functions.
+        unique = () if "clang" in self.version else ("-fno-gnu-unique",)
+        return (*_OPTIONS, *unique)
+
+
+def _fits(design: Design, prebuilt: Path) -> bool:
+    try:
+        if not prebuilt.is_file():
+            return False
+        built = Library(prebuilt)
+        return design.is_that_of(built) and built.design.get("sources") == _digest_of_sources()
+    except RuntimeError:
+        # Of another version, or for another machine: it can be compiled anew.
+        return False
+
+
+def _digest_of_sources() -> str:
+    """Return a hash of the kernels' sources, as ``native/CMakeLists.txt`` makes it."""
+    root = sources()
+    files = {
+        each.relative_to(root).as_posix(): each
+        for folder in _FOLDERS
+        for each in (root / folder).rglob("*")
+        if each.suffix in _SUFFIXES
+    }
+    hashes = (hashlib.sha256(files[name].read_bytes()).hexdigest() for name in sorted(files))
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _digest(design: Design, compiler: _Compiler) -> str:
+    """Return a hash of all that the library depends on."""
+    parts = [_digest_of_sources().encode()]
+    if design.header is not None and design.header.is_file():
+        parts.append(design.header.read_bytes())
+    said = (*compiler.command, compiler.version, *compiler.options, *design.definitions())
+    parts += [each.encode(errors="surrogateescape") for each in said]
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()[:32]
+
+
+def _compile(design: Design, compiler: _Compiler, into: Path) -> None:
+    """Compile the library, and rename it to ``into`` once it is whole."""
+    root = sources()
+    handle, unfinished = tempfile.mkstemp(prefix=f".{into.stem}.", suffix=".so", dir=into.parent)
+    os.close(handle)
+    options = (*compiler.options, f"-I{root / 'include'}", f"-I{root}", *design.definitions())
+    command = [*compiler.command, *options, str(root / _SOURCE), "-o", unfinished]
+    try:
+        status, output = _output(command)
+        if status != 0:
+            log = into.with_suffix(".log")
+            write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
+            raise ConfigError(f"{_first_error(output, status)}; all that was said is in {log}")
+        os.chmod(unfinished, 0o755)
+        os.replace(unfinished, into)
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+
+
+def _output(command: list[str]) -> tuple[int, str]:
+    """Run a compiler; return its exit status, and all that it says, in English."""
+    try:
+        ran = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=os.environ | {"LC_ALL": "C"},
+            check=False,
+        )
+    except OSError as error:
+        raise ConfigError(f"{command[0]}: {error.strerror}") from None
+    return ran.returncode, ran.stdout
+
+
+def _first_error(output: str, status: int) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    last = lines[-1] if lines else f"the compiler ended with status {status}"
+    return next((line for line in lines if "error:" in line), last)

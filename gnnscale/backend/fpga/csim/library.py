@@ -1,0 +1,214 @@
+"""Kernels that were compiled for the processor: the bitstream of a simulated board."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["FORMAT", "Argument", "Buffer", "Library", "Outcome"]
+
+#: Version of the interface between a library and this module.
+FORMAT = 1
+_KINDS = ("buffer", "int")
+_COUNTS = ("compute_units", "bank_bytes", "clock_hz")
+_SYMBOLS = (
+    "gnnscale_csim_design",
+    "gnnscale_csim_regions",
+    "gnnscale_csim_error",
+    "gnnscale_csim_counters",
+    "gnnscale_csim_counter_names",
+)
+
+
+class _Region(ctypes.Structure):
+    """``struct Region`` of a library: bytes that a kernel may touch."""
+
+    _fields_ = (
+        ("begin", ctypes.c_void_p),
+        ("num_bytes", ctypes.c_int64),
+        ("name", ctypes.c_char_p),
+    )
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Attributes:
+        name: as in the kernel's source.
+        is_buffer: whether it is a pointer to device memory; else it is a signed 32-bit integer.
+    """
+
+    name: str
+    is_buffer: bool
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Device memory that a kernel is called with.
+
+    Attributes:
+        address: of its first byte, in this process.
+        num_bytes: that the kernel may touch.
+    """
+
+    address: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one call of a kernel.
+
+    Attributes:
+        error: what the kernel found wrong, empty for nothing.
+        counters: figures of the call, by name.
+        seconds: that simulating it took.
+    """
+
+    error: str
+    counters: Mapping[str, int]
+    seconds: float
+
+
+class Library:
+    """A shared library of one kernel, and what it says of its design.
+
+    Each path is a library of its own: none sees another one's symbols.
+
+    Attributes:
+        path: the file.
+        design: all that the library says of itself.
+        kernel: the kernel's name.
+        arguments: of the kernel, in order.
+        compute_units: how many times the board has the kernel.
+        bank_bytes: bytes of device memory of each compute unit.
+        clock_hz: the kernel's clock, in hertz.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Load the library.
+
+        Args:
+            path: a file that a C++ compiler made from the kernels.
+
+        Raises:
+            RuntimeError: there is no such file, or it is something else. The message is one line.
+        """
+        self.path = Path(path).absolute()
+        _check_file(self.path)
+        try:
+            self._library = ctypes.CDLL(str(self.path))
+            for symbol in _SYMBOLS:
+                getattr(self._library, symbol)
+        except (OSError, AttributeError) as error:
+            raise RuntimeError(_refused(self.path, f"it cannot be loaded ({error})")) from None
+        self._library.gnnscale_csim_regions.restype = None
+        self._library.gnnscale_csim_counters.restype = None
+        self.design: Mapping[str, Any] = MappingProxyType(self._read_design())
+        self.kernel: str = self.design["kernel"]
+        self.arguments = tuple(
+            Argument(each["name"], each["kind"] == "buffer") for each in self.design["arguments"]
+        )
+        self.compute_units, self.bank_bytes, self.clock_hz = (self.design[key] for key in _COUNTS)
+        self._function = self._find_kernel()
+        names = self._text("gnnscale_csim_counter_names")
+        self._counters = tuple(name.strip() for name in names.split(",") if name.strip())
+
+    def call(self, values: Sequence[Buffer | int]) -> Outcome:
+        """Call the kernel in this thread, and wait for it. Other Python threads go on meanwhile.
+
+        Args:
+            values: for each of ``arguments`` a buffer, or a number of 32 bits with sign.
+        """
+        named = zip(self.arguments, values, strict=True)
+        buffers = [(name.name, each) for name, each in named if isinstance(each, Buffer)]
+        regions = (_Region * len(buffers))(
+            *(_Region(each.address, each.num_bytes, name.encode()) for name, each in buffers)
+        )
+        self._library.gnnscale_csim_regions(regions, ctypes.c_int32(len(buffers)))
+        start = time.perf_counter()
+        self._function(*(each.address if isinstance(each, Buffer) else each for each in values))
+        seconds = time.perf_counter() - start
+        found = (ctypes.c_int64 * len(self._counters))()
+        self._library.gnnscale_csim_counters(found, ctypes.c_int32(len(self._counters)))
+        counters = dict(zip(self._counters, found, strict=True))
+        return Outcome(self._text("gnnscale_csim_error"), counters, seconds)
+
+    def _text(self, function: str) -> str:
+        """Return what a function without arguments says, as one line."""
+        foreign = getattr(self._library, function)
+        foreign.restype = ctypes.c_char_p
+        return " ".join((foreign() or b"").decode(errors="replace").split())
+
+    def _read_design(self) -> dict[str, Any]:
+        try:
+            design = json.loads(self._text("gnnscale_csim_design"))
+        except ValueError:
+            raise RuntimeError(_refused(self.path, "its design is not JSON")) from None
+        wrong = _wrong_with(design)
+        if wrong:
+            raise RuntimeError(_refused(self.path, wrong))
+        found: dict[str, Any] = design
+        return found
+
+    def _find_kernel(self) -> Any:
+        try:
+            function = getattr(self._library, self.kernel)
+        except AttributeError:
+            raise RuntimeError(_refused(self.path, f"it has no {self.kernel}")) from None
+        function.restype = None
+        function.argtypes = [
+            ctypes.c_void_p if each.is_buffer else ctypes.c_int32 for each in self.arguments
+        ]
+        return function
+
+
+def _wrong_with(design: Any) -> str | None:
+    """Say what a library's description of itself lacks, None for nothing."""
+    if not isinstance(design, dict) or design.get("format") != FORMAT:
+        found = design.get("format") if isinstance(design, dict) else None
+        return f"its format is {found!r}, and this program reads {FORMAT}"
+    arguments = design.get("arguments")
+    if not isinstance(design.get("kernel"), str) or not isinstance(arguments, list):
+        return "its design names no kernel with arguments"
+    for each in arguments:
+        is_argument = isinstance(each, dict) and isinstance(each.get("name"), str)
+        if not is_argument or each.get("kind") not in _KINDS:
+            return f"an argument of its kernel is {each!r}, with a kind none of {_KINDS}"
+    for key in _COUNTS:
+        if type(design.get(key)) is not int or design[key] < 1:
+            return f"its design says {key}={design.get(key)!r}"
+    return None
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no library of kernels without running any of it."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            if text[:7] == b"xclbin2":
+                raise RuntimeError(
+                    f"{path}: a bitstream of a real board, which pyxrt drives; a simulated board "
+                    "takes a library that was compiled from the kernels"
+                )
+            if text[:4] != b"\x7fELF":
+                raise RuntimeError(_refused(path, "it is no shared library"))
+            missing = [name for name in _SYMBOLS if text.find(name.encode()) < 0]
+    except OSError as error:
+        raise RuntimeError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise RuntimeError(_refused(path, "it is empty")) from None
+    if missing:
+        raise RuntimeError(_refused(path, f"it has no {missing[0]}"))
+
+
+def _refused(path: Path, why: str) -> str:
+    reason = " ".join(why.split())
+    return f"{path}: not the bitstream of a simulated board: {reason}"

@@ -1,0 +1,309 @@
+"""A module with the names, arguments and behaviour of ``pyxrt``, over simulated cards.
+
+It has what a host program needs to run a kernel: devices, bitstreams, kernels, runs and buffers.
+A bitstream is a library that ``csim.build`` makes. Where XRT lets a mistake pass (a scalar that
+does not fit, an argument that was never set, a buffer in another unit's bank), this module raises.
+A run has three attributes that pyxrt's lacks: ``csim_error``, ``csim_counters``, ``csim_seconds``.
+"""
+
+# ruff: noqa: N801
+# The names are pyxrt's.
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Mapping
+from enum import IntEnum
+from pathlib import Path
+from uuid import UUID
+
+from gnnscale.backend.fpga.csim.card import NUM_CARDS, Card, Command, CommandState, ComputeUnit
+from gnnscale.backend.fpga.csim.card import card as _card
+from gnnscale.backend.fpga.csim.library import Argument, Library
+from gnnscale.backend.fpga.csim.memory import BufferFlags, BufferObject, SyncDirection, on_device
+
+__all__ = [
+    "bo",
+    "device",
+    "enumerate_devices",
+    "ert_cmd_state",
+    "hw_context",
+    "kernel",
+    "run",
+    "uuid",
+    "xclBOSyncDirection",
+    "xclbin",
+    "xrt_info_device",
+]
+
+ert_cmd_state = CommandState
+xclBOSyncDirection = SyncDirection  # noqa: N816
+
+_INT32 = range(-(2**31), 2**31)
+
+
+def enumerate_devices() -> int:
+    """Return how many cards there are."""
+    return NUM_CARDS
+
+
+class xrt_info_device:
+    """What ``device.get_info`` can be asked for."""
+
+    bdf = "bdf"
+    name = "name"
+    max_clock_frequency_mhz = "max_clock_frequency_mhz"
+
+
+class uuid:
+    """Identifies a bitstream."""
+
+    def __init__(self, text: str) -> None:
+        self._text = str(UUID(text))
+
+    def to_string(self) -> str:
+        """Return it as text of 36 characters."""
+        return self._text
+
+
+class xclbin:
+    """A bitstream: a library of kernels. It raises a ``RuntimeError`` for any other file."""
+
+    class xclbinkernel:
+        """A kernel of a bitstream."""
+
+        def __init__(self, library: Library) -> None:
+            self._library = library
+
+        def get_name(self) -> str:
+            """Return its name, without a compute unit."""
+            return self._library.kernel
+
+        def get_num_args(self) -> int:
+            """Return the number of its arguments."""
+            return len(self._library.arguments)
+
+    def __init__(self, filename: str) -> None:
+        self._library = Library(filename)
+        digest = hashlib.sha256(Path(filename).read_bytes()).digest()
+        self._uuid = str(UUID(bytes=digest[:16]))
+
+    def get_kernels(self) -> list[xclbinkernel]:
+        """Return its kernels; there is one."""
+        return [xclbin.xclbinkernel(self._library)]
+
+    def get_uuid(self) -> uuid:
+        """Return what identifies it: a hash of the file."""
+        return uuid(self._uuid)
+
+    def get_xsa_name(self) -> str:
+        """Return the platform that it is for."""
+        return "csim"
+
+
+class device:
+    """A card, by its number or by its address on the PCIe bus."""
+
+    def __init__(self, index: int | str = 0) -> None:
+        self._card = _card(index)
+        self._registered: dict[str, Library] = {}
+        self._loaded: uuid | None = None
+
+    def load_xclbin(self, xclbin_: str | xclbin) -> uuid:
+        """Load a bitstream, given itself or its path; return what identifies it."""
+        loaded = self.register_xclbin(xclbin_ if isinstance(xclbin_, xclbin) else xclbin(xclbin_))
+        self._load(loaded)
+        return loaded
+
+    def register_xclbin(self, xclbin_: xclbin) -> uuid:
+        """Make a bitstream known, so that a ``hw_context`` can load it; return its identity."""
+        self._registered[xclbin_._uuid] = xclbin_._library
+        return xclbin_.get_uuid()
+
+    def get_xclbin_uuid(self) -> uuid:
+        """Return the bitstream that was loaded through this object."""
+        if self._loaded is None:
+            raise RuntimeError("no bitstream was loaded")
+        return self._loaded
+
+    def get_info(self, key: str) -> str:
+        """Return the answer to one of ``xrt_info_device``, as text."""
+        if key == xrt_info_device.bdf:
+            return self._card.bdf
+        if key == xrt_info_device.name:
+            return "gnnscale_csim"
+        libraries = self._registered.values()
+        return str(max((each.clock_hz for each in libraries), default=0) // 10**6)
+
+    def _load(self, which: uuid) -> Card:
+        text = which.to_string()
+        if text not in self._registered:
+            raise RuntimeError(f"no xclbin with uuid {text} is registered with the device")
+        self._card.load(self._registered[text], text)
+        self._loaded = which
+        return self._card
+
+
+class hw_context:
+    """A bitstream of a device, ready to be used."""
+
+    def __init__(self, device_: device, uuid_: uuid) -> None:
+        self._card = device_._load(uuid_)
+
+
+class kernel:
+    """A kernel's compute units: one with ``kernel:{unit}``, or all with the kernel's name."""
+
+    class cu_access_mode(IntEnum):
+        """Who else may use the compute units; the simulated card lets everybody."""
+
+        exclusive = 0
+        shared = 1
+        none = 2
+
+    exclusive = cu_access_mode.exclusive
+    shared = cu_access_mode.shared
+    none = cu_access_mode.none
+
+    def __init__(
+        self,
+        where: device | hw_context,
+        what: uuid | str,
+        name: str | None = None,
+        mode: cu_access_mode = cu_access_mode.shared,
+    ) -> None:
+        """Open ``(hw_context, name)``, or the older ``(device, uuid, name[, mode])``."""
+        if isinstance(where, hw_context) and isinstance(what, str) and name is None:
+            card, full_name = where._card, what
+        elif isinstance(where, device) and isinstance(what, uuid) and isinstance(name, str):
+            card, full_name = where._load(what), name
+        else:
+            raise TypeError("kernel: takes (hw_context, name) or (device, uuid, name[, mode])")
+        image = card.image(self)
+        self._card = card
+        self._name = full_name
+        self._arguments: tuple[Argument, ...] = image.library.arguments
+        self._units: list[ComputeUnit] = image.matching(full_name)
+
+    def __call__(self, *args: bo | int) -> run:
+        """Start a run with these arguments, and return it."""
+        started = run(self)
+        for index, value in enumerate(args):
+            started.set_arg(index, value)
+        started.start()
+        return started
+
+    def group_id(self, argument: int) -> int:
+        """Return the bank of a buffer argument: that of the first compute unit."""
+        if not 0 <= argument < len(self._arguments) or not self._arguments[argument].is_buffer:
+            raise IndexError(f"argument {argument} of {self._name} is no buffer")
+        return self._units[0].bank.index
+
+
+class run:
+    """One execution of a kernel at a time."""
+
+    def __init__(self, kernel_: kernel) -> None:
+        self._kernel = kernel_
+        self._values: dict[int, bo | int] = {}
+        self._command: Command | None = None
+
+    def set_arg(self, index: int, value: bo | int) -> None:
+        """Set an argument: a buffer, or an integer of 32 bits with sign."""
+        arguments = self._kernel._arguments
+        if not 0 <= index < len(arguments):
+            raise RuntimeError(f"Bad argument index {index}: there are {len(arguments)}")
+        if not isinstance(value, bo):
+            value = operator.index(value)
+            if value not in _INT32:
+                raise TypeError(
+                    f"argument {index} ({arguments[index].name}) is {value}, which a signed "
+                    "integer of 32 bits cannot hold"
+                )
+        self._values[index] = value
+
+    def start(self) -> None:
+        """Hand the run to a compute unit that has its buffers' bank, behind what waits there."""
+        if self._command is not None and self._command.outcome is None:
+            raise RuntimeError("bad command state, can't launch: the run is under way")
+        arguments = enumerate(self._kernel._arguments)
+        values = [self._checked(index, argument) for index, argument in arguments]
+        banks = {on_device(each)[0] for each in values if isinstance(each, bo)}
+        units = [each for each in self._kernel._units if banks <= {each.bank.index}]
+        if not units:
+            raise RuntimeError(self._wrong_bank())
+        unit = min(units, key=lambda each: each.num_waiting)
+        passed = [on_device(each)[1] if isinstance(each, bo) else each for each in values]
+        self._command = Command(passed, held=values)
+        unit.submit(self._command)
+
+    def wait(self, timeout_ms: int = 0) -> CommandState:
+        """Wait so many milliseconds, 0 for ever; return the state, TIMEOUT where that was late."""
+        if self._command is None:
+            raise RuntimeError("wait: the run was not started")
+        if not self._command.wait(timeout_ms / 1000 if timeout_ms else None):
+            return CommandState.ERT_CMD_STATE_TIMEOUT
+        return self._command.state
+
+    def state(self) -> CommandState:
+        """Return how far it is, at once."""
+        return CommandState.ERT_CMD_STATE_NEW if self._command is None else self._command.state
+
+    @property
+    def csim_error(self) -> str:
+        """What the kernel found wrong; empty for nothing, and before it is done."""
+        outcome = self._command and self._command.outcome
+        return outcome.error if outcome else ""
+
+    @property
+    def csim_counters(self) -> Mapping[str, int]:
+        """What the kernel counted, by name; empty before it is done."""
+        outcome = self._command and self._command.outcome
+        return outcome.counters if outcome else {}
+
+    @property
+    def csim_seconds(self) -> float:
+        """Seconds that simulating took, by the wall clock; 0 before it is done."""
+        outcome = self._command and self._command.outcome
+        return outcome.seconds if outcome else 0.0
+
+    def _checked(self, index: int, argument: Argument) -> bo | int:
+        """Return an argument, if it was set to what it takes."""
+        value = self._values.get(index)
+        what = f"argument {index} ({argument.name}) of {self._kernel._name}"
+        if value is None:
+            raise RuntimeError(f"{what} was not set")
+        if isinstance(value, bo) != argument.is_buffer:
+            wanted, got = ("buffer", "scalar") if argument.is_buffer else ("scalar", "buffer")
+            raise RuntimeError(f"{what} is a {wanted}, and was set to a {got}")
+        return value
+
+    def _wrong_bank(self) -> str:
+        kernel_ = self._kernel
+        units = ", ".join(f"{each.name} uses bank {each.bank.index}" for each in kernel_._units)
+        found = ", ".join(
+            f"argument {index} ({kernel_._arguments[index].name}) is in bank {on_device(each)[0]}"
+            for index, each in sorted(self._values.items())
+            if isinstance(each, bo)
+        )
+        return f"wrong bank: {units}; {found}"
+
+
+class bo(BufferObject):
+    """A buffer of a device: ``bo(device, size, flags, group)`` with a kernel's ``group_id``."""
+
+    flags = BufferFlags
+    normal = BufferFlags.normal
+    cacheable = BufferFlags.cacheable
+    device_only = BufferFlags.device_only
+    host_only = BufferFlags.host_only
+    p2p = BufferFlags.p2p
+    svm = BufferFlags.svm
+
+    def __init__(self, device_: device, size: int, flags: BufferFlags, group: int) -> None:
+        self._card = device_._card
+        banks = self._card.image(self).banks
+        if not 0 <= group < len(banks):
+            raise RuntimeError(f"no bank {group}: the card has {len(banks)}")
+        super().__init__(banks[group], size, flags)

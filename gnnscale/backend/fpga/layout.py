@@ -1,0 +1,355 @@
+"""A mini-batch as the kernels read it: see ``fpga/include/gnnscale_fpga/batch.hpp``.
+
+Seeds are cut into groups whose rows fit into the memory on the chip. The blocks of a group are
+those edges of the mini-batch that lead to its seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.backend.fpga.lowering import Product, coefficients
+from gnnscale.backend.fpga.weights import LANES, WeightLayout, words
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.model import GNN, Inputs
+from gnnscale.ops import ArrangedBlock
+from gnnscale.sampler import MiniBatch
+
+__all__ = ["ChipLimits", "PackedBatch", "pack_batch"]
+
+_WORD = 64
+#: Of ``Stage.flags``.
+_ACTIVATES, _DROPS, _CONCATENATES = 1, 2, 4
+_PROBABILITIES = 65536
+_ONE_TILE = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChipLimits:
+    """The sizes of a compute unit, as ``fpga/include/gnnscale_fpga/design.hpp`` has them.
+
+    Attributes:
+        n: scatter-gather PEs.
+        row_words: of the memory of all layers' output rows, and of aggregated ones.
+        gather_rows: sums of all gather PEs.
+        max_words_out: of the widest output row.
+        max_stages: products of a model.
+    """
+
+    n: int
+    row_words: int = 131072
+    gather_rows: int = 16384
+    max_words_out: int = 64
+    max_stages: int = 16
+
+    def check(self, products: Sequence[Product]) -> None:
+        """Check a model's products.
+
+        Raises:
+            ConfigError: there are too many, or one is too wide.
+        """
+        if len(products) > self.max_stages:
+            raise ConfigError(
+                f"model.num_layers: {len(products)} products, and an fpga's kernels take "
+                f"{self.max_stages}"
+            )
+        widest = max(product.width_out for product in products)
+        if widest > self.max_words_out * LANES:
+            raise ConfigError(
+                f"model.hidden: a layer has {widest} output features, and an fpga's kernels make "
+                f"{self.max_words_out * LANES}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedBatch:
+    """What one compute unit gets of a mini-batch.
+
+    Attributes:
+        batch: bytes of groups, stages, edges, labels and ids.
+        features: ``[num_words, 16]`` float32 input rows, sixteen columns of all rows at a time.
+        num_groups: of seeds.
+        num_seeds: of the unit.
+        scratch_bytes: that it needs for aggregated rows that do not fit on the chip.
+        num_sources: input rows over all groups.
+        num_edges: edges of all blocks and groups, those of rows to themselves included.
+    """
+
+    batch: NDArray[np.uint8]
+    features: NDArray[np.float32]
+    num_groups: int
+    num_seeds: int
+    scratch_bytes: int
+    num_sources: int
+    num_edges: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stage:
+    """A product's rows and edges in one group."""
+
+    product: Product
+    arranged: ArrangedBlock
+    rows: NDArray[np.int32]
+
+    @property
+    def padded_rows(self) -> int:
+        return _padded(len(self.rows))
+
+
+class _Buffer:
+    """Arrays in a row, each beginning at a word."""
+
+    def __init__(self, num_words: int) -> None:
+        self._parts: list[NDArray[np.uint8]] = []
+        self.num_words = num_words
+
+    def add(self, array: NDArray[Any]) -> int:
+        """Append ``array`` and return its first word."""
+        first = self.num_words
+        raw = np.ascontiguousarray(array).view(np.uint8).ravel()
+        self._parts.append(raw)
+        if len(raw) % _WORD:
+            self._parts.append(np.zeros(_WORD - len(raw) % _WORD, np.uint8))
+        self.num_words += -(-len(raw) // _WORD)
+        return first
+
+    def join(self, head: Sequence[NDArray[np.int32]]) -> NDArray[np.uint8]:
+        """Return everything after ``head``."""
+        return np.concatenate([*(each.view(np.uint8) for each in head), *self._parts])
+
+
+def pack_batch(
+    graph: Graph,
+    model: GNN,
+    products: Sequence[Product],
+    weights: WeightLayout,
+    limits: ChipLimits,
+    batch: MiniBatch,
+    inputs: Inputs,
+    seeds: range,
+    *,
+    num_threads: int,
+) -> PackedBatch:
+    """Arrange what leads to some seeds of a mini-batch for one compute unit.
+
+    Args:
+        graph: whose labels are predicted.
+        model: what ``products`` were made of.
+        products: the stages.
+        weights: where their weights lie.
+        limits: of the unit.
+        batch: the mini-batch.
+        inputs: its loaded rows.
+        seeds: positions of the unit's seeds.
+        num_threads: threads to use.
+
+    Raises:
+        DeviceMemoryError: what leads to one seed does not fit on the chip.
+    """
+    groups = list(_groups(model, products, limits, batch, inputs, seeds))
+    buffer = _Buffer(len(groups))
+    heads, features = [], []
+    num_words = scratch = sources = 0
+    for stages, part in groups:
+        rows = stages[0].arranged.sources if products[0].aggregates else stages[0].rows
+        x = ops.gather_columns(inputs.x, rows, num_threads=num_threads)
+        described, used = _describe(stages, weights, limits, batch, model, buffer)
+        heads.append(
+            np.array(
+                [
+                    buffer.add(described),
+                    len(stages),
+                    num_words,
+                    buffer.add(_labels(graph, batch.seeds[part.start : part.stop])),
+                    len(part),
+                    graph.num_classes,
+                    # Logits come after the outcome.
+                    1 + (part.start - seeds.start) * words(graph.num_classes),
+                    *[0] * 9,
+                ],
+                np.int32,
+            )
+        )
+        features.append(x.reshape(-1, LANES))
+        num_words += len(features[-1])
+        scratch = max(scratch, used)
+        sources += len(rows)
+    return PackedBatch(
+        batch=buffer.join(heads),
+        features=features[0] if len(features) == 1 else np.concatenate(features),
+        num_groups=len(groups),
+        num_seeds=len(seeds),
+        scratch_bytes=scratch * _WORD,
+        num_sources=sources,
+        num_edges=sum(_num_edges(stage) for stages, _ in groups for stage in stages),
+    )
+
+
+def _groups(
+    model: GNN,
+    products: Sequence[Product],
+    limits: ChipLimits,
+    batch: MiniBatch,
+    inputs: Inputs,
+    seeds: range,
+) -> Iterator[tuple[list[_Stage], range]]:
+    """Cut seeds into groups that fit, halving those that do not."""
+    if not seeds:
+        return
+    stages = _arrange(model, products, limits, batch, inputs, seeds)
+    problem = _too_large(stages, limits)
+    if problem is None:
+        yield stages, seeds
+    elif len(seeds) == 1:
+        raise DeviceMemoryError(
+            f"what leads to vertex {batch.seeds[seeds.start]} does not fit on the fpga's chip: "
+            f"{problem}; lower sampler.fanouts or model.hidden"
+        )
+    else:
+        middle = (seeds.start + seeds.stop) // 2
+        for half in (range(seeds.start, middle), range(middle, seeds.stop)):
+            yield from _groups(model, products, limits, batch, inputs, half)
+
+
+def _arrange(
+    model: GNN,
+    products: Sequence[Product],
+    limits: ChipLimits,
+    batch: MiniBatch,
+    inputs: Inputs,
+    seeds: range,
+) -> list[_Stage]:
+    """Arrange the blocks that lead to some seeds, from the last to the first."""
+    rows: NDArray[np.int32] = np.arange(seeds.start, seeds.stop, dtype=np.int32)
+    stages: list[_Stage] = []
+    for number in range(len(products) - 1, -1, -1):
+        product, last_tile = products[number], _ONE_TILE if number else None
+        if product.aggregates:
+            block = batch.blocks[product.layer]
+            found = coefficients(model.layer(product.layer), block, inputs.degrees)
+            arranged = ops.arrange_block(
+                block.indptr,
+                block.indices,
+                block.num_src,
+                destinations=rows,
+                weights=found.weights,
+                dst_scale=found.dst_scale,
+                self_scale=found.self_scale,
+                self_term=found.self_term,
+                tile_rows=_ONE_TILE,
+                backward_tile_rows=last_tile,
+                num_banks=limits.n,
+            )
+        else:
+            arranged = _each_by_itself(len(rows), last_tile)
+        stages.append(_Stage(product=product, arranged=arranged, rows=rows))
+        if product.aggregates:
+            rows = arranged.sources
+    return stages[::-1]
+
+
+def _each_by_itself(num_rows: int, tile: int | None) -> ArrangedBlock:
+    """Return edges from every row to itself."""
+    return ops.arrange_block(
+        np.zeros(num_rows + 1, np.int64),
+        np.zeros(0, np.int32),
+        num_rows,
+        destinations=np.arange(num_rows, dtype=np.int32),
+        self_term="add",
+        tile_rows=_ONE_TILE,
+        backward_tile_rows=tile,
+    )
+
+
+def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
+    """Return which memory on the chip is too small for a group, None where all is well."""
+    hidden = 0
+    for number, stage in enumerate(stages):
+        sums = stage.product.num_slots * stage.padded_rows
+        sources = _padded(len(stage.arranged.sources)) if number else 0
+        if max(sums, sources) > limits.gather_rows:
+            return f"{max(sums, sources)} rows are gathered at once, of {limits.gather_rows}"
+        hidden += stage.padded_rows * words(stage.product.width_out)
+    if hidden > limits.row_words:
+        return f"hidden rows take {hidden} words of {_WORD} bytes, of {limits.row_words}"
+    return None
+
+
+def _describe(
+    stages: Sequence[_Stage],
+    weights: WeightLayout,
+    limits: ChipLimits,
+    batch: MiniBatch,
+    model: GNN,
+    buffer: _Buffer,
+) -> tuple[NDArray[np.int32], int]:
+    """Return the records of a group's stages, and the words of scratch memory that they take."""
+    records = []
+    rows_of = [stage.padded_rows * words(stage.product.width_out) for stage in stages]
+    # Output rows must be on the chip; aggregated ones take what is left.
+    hidden, chip, outside = 0, sum(rows_of), 0
+    for number, stage in enumerate(stages):
+        product, arranged, backward = stage.product, stage.arranged, stage.arranged.backward
+        vertices = batch.input_vertices[stage.rows].astype(np.int64)
+        columns = words(product.width_in)
+        kept = min(columns, (limits.row_words - chip) // stage.padded_rows)
+        records.append(
+            [
+                len(arranged.sources),
+                len(stage.rows),
+                columns,
+                words(product.width_out),
+                buffer.add(arranged.forward.edges),
+                len(arranged.forward.edges) // 8,
+                0 if backward is None else buffer.add(backward.edges),
+                0 if backward is None else len(backward.edges) // 8,
+                weights.first_word(number),
+                _ACTIVATES * product.activates
+                + _DROPS * product.drops
+                + _CONCATENATES * (product.num_slots > 1),
+                (_drop(model.dropout) if product.drops else 0) + (product.layer << 16),
+                buffer.add(vertices) if product.drops else 0,
+                hidden // limits.n,
+                chip // limits.n,
+                kept,
+                outside,
+            ]
+        )
+        hidden += rows_of[number]
+        chip += kept * stage.padded_rows
+        outside += (columns - kept) * stage.padded_rows
+    return np.array(records, np.int32), outside
+
+
+def _drop(p: float) -> int:
+    """Return a probability of dropping in 1/65536, as ``ops.relu_dropout`` rounds it."""
+    return min(round(p * _PROBABILITIES), _PROBABILITIES - 1)
+
+
+def _labels(graph: Graph, seeds: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Return the labels of seeds: a class each, or a row of words of 0 and 1 each."""
+    labels: NDArray[Any] = graph.labels[seeds]
+    if not graph.multilabel:
+        return labels.astype(np.int32)
+    out = np.zeros((len(seeds), words(graph.num_classes) * LANES), np.float32)
+    out[:, : graph.num_classes] = labels
+    return out
+
+
+def _num_edges(stage: _Stage) -> int:
+    """Return the entries of a stage's edges that lead somewhere."""
+    ends = stage.arranged.forward.edges.astype(np.uint32) & np.uint32(0x7FFFFFFF)
+    return int(np.count_nonzero(ends != 0x7FFFFFFF))
+
+
+def _padded(num_rows: int) -> int:
+    return -(-num_rows // LANES) * LANES

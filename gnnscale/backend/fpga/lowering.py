@@ -1,0 +1,187 @@
+"""From a model to the stages of the kernels: each an aggregation, and the product after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from gnnscale.config import ConfigError
+from gnnscale.model import GNN
+from gnnscale.model.aggregation import sum_scale
+from gnnscale.model.custom import CustomLayer
+from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
+from gnnscale.sampler import Block
+
+__all__ = ["Coefficients", "Product", "coefficients", "kernel_header", "lower"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coefficients:
+    """The weights of a block's edges, as ``ops.arrange_block`` takes them.
+
+    Attributes:
+        self_term: whether a row's own features are added to its sum, kept beside it, or neither.
+        weights: ``[num_edges]`` float32, None for ones.
+        dst_scale, self_scale: ``[num_dst]`` float32, None for ones.
+    """
+
+    self_term: Literal["add", "concat"] | None
+    weights: NDArray[np.float32] | None = None
+    dst_scale: NDArray[np.float32] | None = None
+    self_scale: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A stage of the kernels.
+
+    Attributes:
+        layer: of the model, inputs first.
+        linear: its matrix and bias.
+        aggregates: whether rows are aggregated over the layer's block before; each row stands for
+            itself otherwise.
+        num_slots: sums of each row: 2 where its own features are kept beside its neighbours'.
+        width_in: features of a source row.
+        activates: whether the activation comes after it.
+        drops: whether dropout comes after that.
+    """
+
+    layer: int
+    linear: nn.Linear
+    aggregates: bool
+    num_slots: int
+    width_in: int
+    activates: bool
+    drops: bool
+
+    @property
+    def width_out(self) -> int:
+        """Features of an output row."""
+        return self.linear.out_features
+
+
+def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
+    """Return the stages that compute ``model``, inputs first.
+
+    Args:
+        model: GCN, GraphSAGE, GIN, or layers of a user's own with a header for the kernels.
+        aggregated: whether the host aggregates the first layer, where that layer lets it.
+
+    Raises:
+        ConfigError: the kernels cannot compute it.
+    """
+    if any(not isinstance(norm, nn.Identity) for norm in model.norms):
+        raise ConfigError(
+            "model.norm: must be none on an fpga, whose kernels know no normalisation"
+        )
+    products: list[Product] = []
+    last = len(model.layers) - 1
+    aggregated = aggregated and model.layer(0).aggregates_on_load
+    for index in range(len(model.layers)):
+        linears = _linears(model.layer(index))
+        for number, linear in enumerate(linears):
+            ends = number + 1 == len(linears)
+            gathers = number == 0 and not (aggregated and index == 0)
+            width = model.widths[index] if gathers else linear.in_features
+            products.append(
+                Product(
+                    layer=index,
+                    linear=linear,
+                    aggregates=gathers,
+                    num_slots=linear.in_features // width,
+                    width_in=width,
+                    activates=not ends or index != last,
+                    drops=ends and index != last and model.dropout > 0,
+                )
+            )
+    return tuple(products)
+
+
+def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficients:
+    """Return the weights of the edges of ``block`` in ``layer``.
+
+    Args:
+        layer: of a model that ``lower`` accepts.
+        block: the layer's block.
+        degrees: ``[at least num_src]`` float32 in-degrees in the whole graph, where used.
+    """
+    if isinstance(layer, LinearAggregationLayer):
+        found = layer.aggregation(block, degrees)
+        return Coefficients(
+            self_term=found.self_term,
+            weights=found.weights,
+            dst_scale=found.dst_scale,
+            self_scale=found.self_scale,
+        )
+    assert isinstance(layer, CustomLayer)
+    gather, weights, scale = layer.functions.gather, block.importance, None
+    if gather == "sum" and degrees is not None:
+        scale = sum_scale(block, degrees)
+    elif gather == "mean":
+        counts = np.diff(block.indptr) if weights is None or degrees is None else degrees
+        scale = np.float32(1) / np.maximum(counts[: block.num_dst], 1).astype(np.float32)
+    linear = _linears(layer)[0]
+    own = linear.in_features == 2 * layer.width_in
+    return Coefficients(
+        self_term="concat" if own else None,
+        weights=None if gather == "max" else weights,
+        dst_scale=scale,
+    )
+
+
+def kernel_header(model: GNN) -> Path | None:
+    """Return the header of the functions of a user's layers; None for the library's own.
+
+    Raises:
+        ConfigError: there is none for layers of a user's own, or more than one, or no such file.
+    """
+    layers = [model.layer(index) for index in range(len(model.layers))]
+    custom = {type(each.functions) for each in layers if isinstance(each, CustomLayer)}
+    if not custom:
+        return None
+    if len(custom) > 1 or not all(isinstance(each, CustomLayer) for each in layers):
+        raise ConfigError("model: an fpga computes all layers with one header of functions")
+    (functions,) = custom
+    header = functions.kernel_header
+    if header is None:
+        raise ConfigError(
+            f"{functions.__name__}.kernel_header=None: an fpga needs a C++ header with the same "
+            "scatter, gather and update; docs/fpga.md says how"
+        )
+    if not Path(header).is_file():
+        raise ConfigError(f"{functions.__name__}.kernel_header={header}: no such file")
+    return Path(header).resolve()
+
+
+def _linears(layer: GraphLayer) -> list[nn.Linear]:
+    """Return a layer's products in their order."""
+    linears = [each for each in layer.modules() if isinstance(each, nn.Linear)]
+    if isinstance(layer, CustomLayer):
+        if not _is_one_product(layer, linears):
+            raise ConfigError(
+                f"{type(layer.functions).__name__}: an fpga computes layers whose update is one "
+                "torch.nn.Linear of what was gathered, or of own and gathered rows"
+            )
+    elif not isinstance(layer, LinearAggregationLayer) or any(
+        each.bias is None for each in linears
+    ):
+        raise ConfigError(
+            f"model: {type(layer).__name__} does not run on an fpga; GCN, GraphSAGE, GIN and "
+            "layers of one's own with a header do"
+        )
+    return linears
+
+
+def _is_one_product(layer: CustomLayer, linears: Sequence[nn.Linear]) -> bool:
+    """Return whether all weights of a user's layer are one matrix and its bias."""
+    return (
+        len(linears) == 1
+        and linears[0].in_features in (layer.width_in, 2 * layer.width_in)
+        and len(list(layer.parameters())) == len(list(linears[0].parameters()))
+    )

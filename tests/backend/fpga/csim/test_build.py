@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gnnscale
+from gnnscale.backend.fpga.csim import build
+from gnnscale.backend.fpga.csim.build import Design, library, sources
+from gnnscale.backend.fpga.csim.library import Library
+from gnnscale.config import ConfigError
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "step.cpp"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sources of a small kernel, a package without a library, and an empty home."""
+    (tmp_path / "fpga" / "csim").mkdir(parents=True)
+    shutil.copy(PROGRAM, tmp_path / "fpga" / "csim" / "library.cpp")
+    (tmp_path / "gnnscale").mkdir()
+    monkeypatch.setattr(gnnscale, "__path__", [str(tmp_path / "gnnscale")])
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CXX", "g++")
+    return tmp_path
+
+
+def test_a_design_is_compiled_once(tree: Path) -> None:
+    found = library(Design(n=4, m=16, compute_units=1, clock_hz=10))
+    assert found.parent == tree / "home" / "csim"
+    said = Library(found).design
+    assert [said[key] for key in ("n", "m", "compute_units", "clock_hz")] == [4, 16, 1, 10]
+    before = found.stat().st_mtime_ns
+    assert library(Design(n=4, m=16, compute_units=1, clock_hz=10)) == found
+    assert found.stat().st_mtime_ns == before
+    assert os.listdir(found.parent) == [found.name]
+
+
+def test_designs_share_nothing(tree: Path) -> None:
+    # n is a static variable of an inline function, of which GCC would make one for all.
+    designs = [Design(n=n) for n in (1, 2)]
+    assert [Library(library(each)).design["n"] for each in designs] == [1, 2]
+
+
+def test_whatever_changes_is_compiled_anew(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = tree / "layer.hpp"
+    header.write_text("inline float added() { return 1; }\n")
+    found = [library(Design()), library(Design(m=16)), library(Design(header=header))]
+    header.write_text("inline float added() { return 2; }\n")
+    found.append(library(Design(header=header)))
+    (tree / "fpga" / "include").mkdir()
+    (tree / "fpga" / "include" / "new.hpp").write_text("// more\n")
+    found.append(library(Design()))
+    assert len({str(each) for each in found}) == 5
+
+
+def test_the_same_design_many_times_at_once(tree: Path) -> None:
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(library(Design()))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found) == 3
+    assert os.listdir(found[0].parent) == [found[0].name]
+    assert Library(found[0]).kernel == "gnnscale_step"
+
+
+def test_an_installed_library_is_taken_where_it_fits(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As CMake builds it, it knows its sources.
+    monkeypatch.setenv("CXX", rf"g++ -DGNNSCALE_SOURCES=\"{build._digest_of_sources()}\"")
+    prebuilt = tree / "gnnscale" / "csim" / "gnnscale_step_n2_m512.so"
+    prebuilt.parent.mkdir()
+    shutil.copy(library(Design()), prebuilt)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert library(Design()) == prebuilt
+    with pytest.raises(ConfigError, match="CXX=no-such-compiler"):
+        library(Design(clock_hz=200_000_000))
+    with pytest.raises(ConfigError, match="CXX=no-such-compiler"):
+        library(Design(header=PROGRAM))
+    # One that cannot be used is as good as none, and so is one of other sources.
+    monkeypatch.setenv("CXX", "g++")
+    with (tree / "fpga" / "csim" / "library.cpp").open("a") as source:
+        source.write("// changed\n")
+    compiled = library(Design())
+    assert compiled != prebuilt
+    prebuilt.unlink()
+    prebuilt.write_bytes(b"of another machine")
+    assert library(Design()) == compiled
+
+
+def test_without_a_compiler_one_line_says_what_was_looked_for(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tree))
+    with pytest.raises(ConfigError, match=r"looked for g\+\+, c\+\+, clang\+\+; the wheel holds"):
+        library(Design())
+    monkeypatch.setenv("CXX", "ccache g++")
+    with pytest.raises(ConfigError, match=r"looked for CXX=ccache g\+\+"):
+        library(Design())
+
+
+def test_a_compile_error_is_one_line_with_a_log(tree: Path) -> None:
+    header = tree / "layer.hpp"
+    header.write_text("#warning odd\ninline float added() { return unknown_name; }\n")
+    with pytest.raises(ConfigError, match=r"layer\.hpp:2.*error: .*unknown_name") as caught:
+        library(Design(header=header))
+    assert "\n" not in str(caught.value)
+    (log,) = (tree / "home" / "csim").iterdir()
+    assert str(caught.value).endswith(f"all that was said is in {log}")
+    assert "#warning odd" in log.read_text()
+    # What is mended is compiled.
+    header.write_text("inline float added() { return 0; }\n")
+    assert library(Design(header=header)).is_file()
+
+
+def test_a_compiler_that_fails_without_a_word(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(ConfigError, match="the compiler ended with status 1"):
+        library(Design())
+
+
+def test_headers_that_cannot_be_included(tree: Path) -> None:
+    with pytest.raises(ConfigError, match=r"header=.*absent\.hpp: no such file"):
+        library(Design(header=tree / "absent.hpp"))
+    odd = tree / 'a"b.hpp'
+    odd.write_text("")
+    with pytest.raises(ConfigError, match="cannot include a path with such a name"):
+        library(Design(header=odd))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"n": 3}, "n=3: allowed are 1, 2, 4, 8, 16"),
+        ({"m": 8}, "m=8: allowed are 16, 32, .*, 2048"),
+        ({"m": 4096}, "m=4096: allowed"),
+        ({"compute_units": 0}, "compute_units=0: must be at least 1"),
+        ({"clock_hz": 0}, "clock_hz=0: must be at least 1"),
+    ],
+)
+def test_sizes_that_no_kernel_has(sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Design(**sizes)
+
+
+def test_where_the_sources_are(tree: Path) -> None:
+    # The checkout's are newer than what an editable installation has copied.
+    installed = tree / "gnnscale" / "fpga"
+    shutil.copytree(tree / "fpga", installed)
+    assert sources() == tree / "fpga"
+    shutil.rmtree(tree / "fpga")
+    assert sources() == installed
+    shutil.rmtree(installed)
+    with pytest.raises(ConfigError, match="sources of the FPGA kernels are not installed"):
+        build.sources()

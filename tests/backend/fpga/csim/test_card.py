@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gnnscale.backend.fpga.csim.card import (
+    NUM_CARDS,
+    Card,
+    Command,
+    CommandState,
+    ComputeUnit,
+    Image,
+    card,
+)
+from gnnscale.backend.fpga.csim.library import Outcome
+from gnnscale.backend.fpga.csim.memory import Bank
+
+
+class Kernels:
+    """Stands for a library of two compute units; a call waits until it is let go."""
+
+    kernel, compute_units, bank_bytes, path = "step", 2, 4096, "kernels.so"
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.let_go = threading.Event()
+
+    def call(self, values: Sequence[Any]) -> Outcome:
+        self.calls.append(values[0])
+        assert self.let_go.wait(20)
+        return Outcome("wrong" if values[0] < 0 else "", {}, 0.0)
+
+
+@pytest.fixture
+def kernels() -> Any:
+    found = Kernels()
+    yield found
+    found.let_go.set()
+
+
+def test_a_unit_runs_commands_in_order(kernels: Any) -> None:
+    unit = ComputeUnit(kernels, "step_1", Bank(0, 1))
+    commands = [Command([number], held=object()) for number in range(5)]
+    for command in commands:
+        unit.submit(command)
+    assert unit.num_waiting == 5
+    assert not commands[0].wait(0.01)
+    assert {each.state for each in commands} == {CommandState.ERT_CMD_STATE_QUEUED}
+    kernels.let_go.set()
+    assert all(each.wait(20) for each in commands)
+    assert kernels.calls == [0, 1, 2, 3, 4]
+    assert unit.num_waiting == 0
+    assert all(each.held is None for each in commands)
+    # It works again after it had nothing to do.
+    late = Command([9])
+    unit.submit(late)
+    assert late.wait(20)
+
+
+def test_a_kernels_error_is_the_commands_state(kernels: Any) -> None:
+    kernels.let_go.set()
+    unit = ComputeUnit(kernels, "step_1", Bank(0, 1))
+    commands = [Command([-1]), Command([1])]
+    for command in commands:
+        unit.submit(command)
+        assert command.wait(20)
+    assert [each.state.name for each in commands] == [
+        "ERT_CMD_STATE_ERROR",
+        "ERT_CMD_STATE_COMPLETED",
+    ]
+
+
+def test_names_of_compute_units(kernels: Any) -> None:
+    image = Image(kernels, "id")
+    assert [each.name for each in image.matching("step")] == ["step_1", "step_2"]
+    (second,) = image.matching("step:{step_2}")
+    assert (second.name, second.bank.index) == ("step_2", 1)
+    assert len(image.matching("step:{step_1,step_2}")) == 2
+    with pytest.raises(RuntimeError, match=r"matching 'step:\{step_3\}'.* has step_1, step_2"):
+        image.matching("step:{step_3}")
+    with pytest.raises(RuntimeError, match="No such kernel 'other': the bitstream has 'step'"):
+        image.matching("other")
+
+
+def test_a_card_in_use_keeps_its_bitstream(kernels: Any) -> None:
+    class User:
+        pass
+
+    found = Card(0)
+    with pytest.raises(RuntimeError, match="no bitstream is loaded"):
+        found.image(User())
+    found.load(kernels, "first")
+    user = User()
+    image = found.image(user)
+    found.load(kernels, "first")
+    assert found.image(user) is image
+    with pytest.raises(RuntimeError, match=r"busy with bitstream kernels\.so"):
+        found.load(kernels, "second")
+    del user
+    gc.collect()
+    found.load(kernels, "second")
+    assert found.image(User()).uuid == "second"
+
+
+def test_cards_are_shared_by_number_and_address() -> None:
+    first = card(0)
+    assert card("0000:01:00.1") is first
+    assert card(1) is not first
+    for wrong in (NUM_CARDS, -1, "0000:ff:00.1"):
+        with pytest.raises(RuntimeError, match="No such device"):
+            card(wrong)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnscale.backend.fpga.csim.library import Buffer, Library
+
+
+def buffers(count: int) -> tuple[list[np.ndarray], list[Buffer]]:
+    """One array for each buffer of the kernel, ``count`` words each."""
+    arrays = [np.zeros(count, np.float32) for _ in range(6)]
+    return arrays, [Buffer(each.ctypes.data, each.nbytes) for each in arrays]
+
+
+def test_a_library_says_what_it_is(bitstream: Path) -> None:
+    library = Library(bitstream)
+    assert library.kernel == "gnnscale_step"
+    assert [each.name for each in library.arguments][-4:] == ["result", "count", "scale", "mode"]
+    assert [each.is_buffer for each in library.arguments] == [True] * 6 + [False] * 3
+    assert (library.compute_units, library.bank_bytes) == (4, 1 << 20)
+    # What this program does not know is passed through.
+    assert library.design["m"] == 512
+
+
+def test_a_call_computes_and_counts(bitstream: Path) -> None:
+    arrays, passed = buffers(3)
+    arrays[0].view(np.uint32)[:] = [10, 20, 30]
+    arrays[1][:] = [1, 2, 3]
+    arrays[2][0] = 0.5
+    outcome = Library(bitstream).call([*passed, 3, -2, 0])
+    assert arrays[3].tolist() == [8.5, 16.5, 24.5]
+    assert outcome.error == ""
+    assert outcome.counters == {"items": 3, "gradient_bytes": 12}
+    assert outcome.seconds >= 0
+
+
+def test_errors_are_of_the_call_and_on_one_line(bitstream: Path) -> None:
+    library = Library(bitstream)
+    _, passed = buffers(1)
+    found = library.call([*passed, 1, 1, 1])
+    assert found.error == "vertex 7 of layer 1 is none of the batch"
+    assert library.call([*passed, 1, 1, 0]).error == ""
+    assert library.call([*passed, 2, 1, 0]).error == "gradients are too small"
+
+
+def test_calls_of_two_threads_do_not_mix(bitstream: Path, gate: Callable[[], None]) -> None:
+    library = Library(bitstream)
+    outcomes = {}
+
+    def call(mode: int) -> None:
+        _, passed = buffers(4)
+        outcomes[mode] = library.call([*passed, 4, 1, mode])
+
+    holding = threading.Thread(target=call, args=[3])
+    holding.start()
+    call(1)
+    gate()
+    holding.join()
+    assert outcomes[1].error.startswith("vertex 7")
+    assert outcomes[3].error == ""
+
+
+def test_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    foreign = {
+        "text.so": (b"hello", "it is no shared library"),
+        "empty.so": (b"", "it is empty"),
+        "real.xclbin": (b"xclbin2\0" + bytes(64), "a bitstream of a real board"),
+        "other.so": (b"\x7fELF" + bytes(64), "it has no gnnscale_csim_design"),
+        "broken.so": (
+            b"\x7fELF"
+            + b" gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error"
+            + b" gnnscale_csim_counters gnnscale_csim_counter_names",
+            "it cannot be loaded",
+        ),
+    }
+    for name, (content, message) in foreign.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(RuntimeError, match=message) as caught:
+            Library(tmp_path / name)
+        assert str(caught.value).startswith(str(tmp_path / name))
+        assert "\n" not in str(caught.value)
+    with pytest.raises(RuntimeError, match="No such file"):
+        Library(tmp_path / "absent.so")
+    with pytest.raises(RuntimeError, match="Is a directory"):
+        Library(tmp_path)
+
+
+def test_other_formats_are_refused(built: Callable[..., Path]) -> None:
+    with pytest.raises(RuntimeError, match="its format is 2, and this program reads 1"):
+        Library(built(FORMAT=2))
+    with pytest.raises(RuntimeError, match="its design says compute_units=0"):
+        Library(built(GNNSCALE_COMPUTE_UNITS=0))
+    with pytest.raises(RuntimeError, match="its design is not JSON"):
+        Library(built(KERNEL='"\\""'))
+    with pytest.raises(RuntimeError, match="it has no gnnscale_other"):
+        Library(built(KERNEL='"gnnscale_other"'))

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.backend.fpga.csim import xrt
+
+TO = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+FROM = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+DONE = xrt.ert_cmd_state.ERT_CMD_STATE_COMPLETED
+BUFFERS = ("batch", "features", "weights", "gradients", "scratch", "result")
+COMPUTE, FAIL, MEET, HOLD = range(4)
+
+
+def legacy(path: Path, name: str, index: int = 0) -> tuple[xrt.device, xrt.kernel]:
+    device = xrt.device(index)
+    loaded = device.load_xclbin(str(path))
+    return device, xrt.kernel(device, loaded, name, xrt.kernel.shared)
+
+
+def modern(path: Path, name: str, index: int = 0) -> tuple[xrt.device, xrt.kernel]:
+    device = xrt.device(index)
+    loaded = device.register_xclbin(xrt.xclbin(str(path)))
+    return device, xrt.kernel(xrt.hw_context(device, loaded), name)
+
+
+def arguments(device: xrt.device, bank: int, size: int = 16) -> list[xrt.bo]:
+    return [xrt.bo(device, size, xrt.bo.normal, bank) for _ in BUFFERS]
+
+
+def fill(buffer: xrt.bo, values: Any) -> None:
+    buffer.write(values, 0)
+    buffer.sync(TO)
+
+
+@pytest.mark.parametrize("opened", [legacy, modern])
+def test_a_run_by_hand(bitstream: Path, opened: Callable[..., Any]) -> None:
+    device, kernel = opened(bitstream, "gnnscale_step:{gnnscale_step_2}")
+    assert [kernel.group_id(index) for index in range(6)] == [1] * 6
+    buffers = arguments(device, kernel.group_id(0))
+    for buffer, values in zip(buffers, ([4, 5], [1, 2], [0.5]), strict=False):
+        fill(buffer, np.array(values, np.uint32 if values[0] == 4 else np.float32))
+    run = kernel(*buffers, 2, -3, COMPUTE)
+    assert run.wait() == DONE
+    assert run.state() == DONE
+    assert buffers[3].read(8, 0).view(np.float32).tolist() == [0, 0]
+    buffers[3].sync(FROM, 8, 0)
+    assert buffers[3].read(8, 0).view(np.float32).tolist() == [1.5, -0.5]
+    assert run.csim_counters == {"items": 2, "gradient_bytes": 16}
+    assert run.csim_error == ""
+    assert run.csim_seconds > 0
+
+
+def test_what_a_bitstream_and_a_device_say(bitstream: Path) -> None:
+    image = xrt.xclbin(str(bitstream))
+    (kernel,) = image.get_kernels()
+    assert (kernel.get_name(), kernel.get_num_args()) == ("gnnscale_step", 9)
+    assert image.get_xsa_name() == "csim"
+    assert len(image.get_uuid().to_string()) == 36
+    assert xrt.uuid(image.get_uuid().to_string()).to_string() == image.get_uuid().to_string()
+    assert xrt.enumerate_devices() > 0
+    device = xrt.device("0000:02:00.1")
+    assert device.get_info(xrt.xrt_info_device.name) == "gnnscale_csim"
+    assert device.get_info(xrt.xrt_info_device.bdf) == "0000:02:00.1"
+    with pytest.raises(RuntimeError, match="no bitstream was loaded"):
+        device.get_xclbin_uuid()
+    loaded = device.load_xclbin(image)
+    assert device.get_xclbin_uuid() is loaded
+    assert device.get_info(xrt.xrt_info_device.max_clock_frequency_mhz) == "300"
+
+
+def test_a_run_that_is_set_up_argument_by_argument(bitstream: Path) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step")
+    run = xrt.run(kernel)
+    assert run.state() == xrt.ert_cmd_state.ERT_CMD_STATE_NEW
+    assert (run.csim_error, run.csim_counters, run.csim_seconds) == ("", {}, 0.0)
+    with pytest.raises(RuntimeError, match="was not started"):
+        run.wait()
+    for index, value in enumerate([*arguments(device, 0), np.int64(1), 1, COMPUTE]):
+        run.set_arg(index, value)
+    for _ in range(2):
+        run.start()
+        assert run.wait(20_000) == DONE
+
+
+@given(st.one_of(st.integers(2**31), st.integers(max_value=-(2**31) - 1), st.floats()))
+def test_scalars_have_32_bits(bitstream_kernel: Any, value: Any) -> None:
+    with pytest.raises(TypeError):
+        xrt.run(bitstream_kernel).set_arg(6, value)
+
+
+@pytest.fixture(scope="module")
+def bitstream_kernel(built: Callable[..., Path]) -> Any:
+    return modern(built(), "gnnscale_step")[1]
+
+
+@pytest.mark.parametrize(
+    ("index", "wrong", "message"),
+    [
+        (7, None, r"argument 7 \(scale\) of gnnscale_step was not set"),
+        (3, None, r"argument 3 \(gradients\) of gnnscale_step was not set"),
+        (3, 5, r"argument 3 \(gradients\) of gnnscale_step is a buffer, and was set to a scalar"),
+        (6, "bo", r"argument 6 \(count\) of gnnscale_step is a scalar, and was set to a buffer"),
+    ],
+)
+def test_wrong_arguments_are_told_at_the_start(
+    bitstream: Path, index: int, wrong: Any, message: str
+) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step")
+    values = dict(enumerate([*arguments(device, 0), 1, 1, COMPUTE]))
+    run = xrt.run(kernel)
+    if wrong is None:
+        del values[index]
+    else:
+        values[index] = arguments(device, 0)[0] if wrong == "bo" else wrong
+    for position, value in values.items():
+        run.set_arg(position, value)
+    with pytest.raises(RuntimeError, match=message):
+        run.start()
+    assert run.state() == xrt.ert_cmd_state.ERT_CMD_STATE_NEW
+
+
+def test_arguments_that_there_are_not(bitstream: Path) -> None:
+    _, kernel = modern(bitstream, "gnnscale_step")
+    with pytest.raises(RuntimeError, match="Bad argument index 9"):
+        xrt.run(kernel).set_arg(9, 1)
+    for index in (6, 9):
+        with pytest.raises(IndexError, match="is no buffer"):
+            kernel.group_id(index)
+    with pytest.raises(TypeError, match="kernel: takes"):
+        xrt.kernel(xrt.device(0), "gnnscale_step")  # type: ignore[arg-type]
+
+
+def test_a_buffer_lies_in_its_units_bank(bitstream: Path) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step:{gnnscale_step_1}")
+    with pytest.raises(RuntimeError, match="wrong bank: gnnscale_step_1 uses bank 0; argument 0"):
+        kernel(*arguments(device, 1), 1, 1, COMPUTE)
+    mixed = [*arguments(device, 0)[:5], arguments(device, 2)[5]]
+    with pytest.raises(RuntimeError, match=r"argument 5 \(result\) is in bank 2$"):
+        kernel(*mixed, 1, 1, COMPUTE)
+    with pytest.raises(RuntimeError, match="no bank 4: the card has 4"):
+        xrt.bo(device, 16, xrt.bo.normal, 4)
+
+
+def test_a_plain_name_runs_where_the_buffers_are(bitstream: Path) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step")
+    assert kernel.group_id(0) == 0
+    assert kernel(*arguments(device, 3), 1, 1, COMPUTE).wait(20_000) == DONE
+
+
+def test_a_banks_memory_is_limited(bitstream: Path) -> None:
+    device, _kernel = modern(bitstream, "gnnscale_step")
+    whole = xrt.bo(device, 1 << 20, xrt.bo.normal, 0)
+    with pytest.raises(RuntimeError, match="out of device memory: bank 0"):
+        xrt.bo(device, 1, xrt.bo.normal, 0)
+    del whole
+    assert xrt.bo(device, 1 << 20, xrt.bo.device_only, 0).size() == 1 << 20
+
+
+def test_runs_of_one_unit_queue_up(bitstream: Path, gate: Callable[[], None]) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step:{gnnscale_step_1}")
+    buffers = arguments(device, 0)
+    first = kernel(*buffers, 1, 7, HOLD)
+    second = kernel(*buffers, 1, 8, COMPUTE)
+    assert second.wait(20) == xrt.ert_cmd_state.ERT_CMD_STATE_TIMEOUT
+    assert second.state() == xrt.ert_cmd_state.ERT_CMD_STATE_QUEUED
+    with pytest.raises(RuntimeError, match="can't launch"):
+        first.start()
+    gate()
+    assert (second.wait(20_000), first.state()) == (DONE, DONE)
+    buffers[5].sync(FROM)
+    assert buffers[5].read(8, 0).view(np.uint32).tolist() == [1, 8]
+
+
+def test_units_run_at_the_same_time(bitstream: Path) -> None:
+    runs = []
+    for unit in (1, 2):
+        device, kernel = modern(bitstream, f"gnnscale_step:{{gnnscale_step_{unit}}}")
+        # Each waits in the kernel for the other.
+        runs.append(kernel(*arguments(device, unit - 1), 1, 1, MEET))
+    assert [each.wait(30_000) for each in runs] == [DONE, DONE]
+
+
+def test_a_kernels_error(bitstream: Path) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step")
+    run = kernel(*arguments(device, 0), 1, 1, FAIL)
+    assert run.wait() == xrt.ert_cmd_state.ERT_CMD_STATE_ERROR
+    assert run.csim_error == "vertex 7 of layer 1 is none of the batch"
+    # The kernel knows how long its buffers are.
+    beyond = kernel(*arguments(device, 0), 5, 1, COMPUTE)
+    beyond.wait()
+    assert beyond.csim_error == "gradients are too small"
+
+
+def test_buffers_outlive_their_run(bitstream: Path, gate: Callable[[], None]) -> None:
+    device, kernel = modern(bitstream, "gnnscale_step")
+    run = kernel(*arguments(device, 0), 1, 1, HOLD)
+    with pytest.raises(RuntimeError, match="out of device memory"):
+        xrt.bo(device, 1 << 20, xrt.bo.normal, 0)
+    gate()
+    assert run.wait(20_000) == DONE
+
+
+def test_names_that_the_bitstream_lacks(bitstream: Path) -> None:
+    with pytest.raises(RuntimeError, match="No such kernel 'other'"):
+        modern(bitstream, "other")
+    with pytest.raises(RuntimeError, match="has gnnscale_step_1, gnnscale_step_2"):
+        modern(bitstream, "gnnscale_step:{gnnscale_step_5}")
+    device = xrt.device(0)
+    with pytest.raises(RuntimeError, match="is registered with the device"):
+        xrt.hw_context(device, xrt.xclbin(str(bitstream)).get_uuid())
+
+
+def test_another_bitstream_replaces_one_that_nobody_uses(built: Callable[..., Path]) -> None:
+    first, other = built(), built(GNNSCALE_COMPUTE_UNITS=1)
+    device, kernel = modern(first, "gnnscale_step", 5)
+    with pytest.raises(RuntimeError, match="busy"):
+        device.load_xclbin(str(other))
+    # On another card it is welcome.
+    assert legacy(other, "gnnscale_step", 6)[1].group_id(0) == 0
+    del kernel
+    assert legacy(other, "gnnscale_step", 5)[1].group_id(0) == 0
+    with pytest.raises(RuntimeError, match=r"has gnnscale_step_1$"):
+        legacy(other, "gnnscale_step:{gnnscale_step_2}", 5)

@@ -1,0 +1,414 @@
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
+from gnnscale.backend.base import DeviceError
+from gnnscale.backend.fpga import backend as fpga_backend
+from gnnscale.backend.fpga.backend import FpgaBackend
+from gnnscale.backend.fpga.board import Board
+from gnnscale.backend.fpga.csim import xrt
+from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.config import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.model.options import ModelConfig
+from gnnscale.plan import Cpu, Fpga, Threads
+from gnnscale.sampler import MiniBatch, NeighborSampler
+
+#: A card that no other test of this process opens.
+CARD = 9
+SEEDS = np.arange(0, 300, 5)
+
+
+def card(**options: Any) -> Fpga:
+    return Fpga(**({"name": "card", "index": CARD} | options))
+
+
+@pytest.fixture(autouse=True)
+def compiled(csim_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(csim_home))
+
+
+@pytest.fixture
+def opened(backend: Callable[..., Any]) -> Iterator[Callable[..., FpgaBackend]]:
+    """Open cards whose weights are the model's; they are closed when the test ends."""
+    found: list[FpgaBackend] = []
+
+    def build(*, model: GNN | None = None, loaded: bool = True, **options: Any) -> FpgaBackend:
+        one = backend(card(**options), model=model)
+        assert isinstance(one, FpgaBackend)
+        found.append(one)
+        if loaded:
+            one.load_state()
+        return one
+
+    yield build
+    for each in found:
+        each.close()
+
+
+def model_of(graph: Graph, config: ModelConfig) -> GNN:
+    torch.manual_seed(3)
+    return config.build(num_features=graph.num_features, num_classes=graph.num_classes).train()
+
+
+def sent(backend: Backend, batch: MiniBatch) -> DeviceBatch:
+    return backend.transfer(batch, backend.load(batch))
+
+
+def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> BatchOutcome:
+    arrived = sent(backend, batch)
+    backend.propagate(arrived, weight)
+    return backend.finish(arrived)
+
+
+def gradients(backend: Backend, model: GNN) -> list[torch.Tensor]:
+    into = [torch.full_like(each, torch.nan) for each in model.parameters()]
+    backend.gradients_out(into)
+    return into
+
+
+def near(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+    for mine, theirs in zip(found, wanted, strict=True):
+        scale = theirs.abs().max().item()
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-4 * scale + 1e-9)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    "config", [GCN(hidden=16), GraphSAGE(hidden=16), GIN(hidden=16, dropout=0)]
+)
+def test_answers_are_the_processors(
+    backend: Callable[..., Any],
+    opened: Callable[..., FpgaBackend],
+    graph: Graph,
+    config: ModelConfig,
+    fused: bool,
+) -> None:
+    models = model_of(graph, config), model_of(graph, config)
+    processor = backend(Cpu(), model=models[0])
+    found = opened(model=models[1], host_aggregates=fused)
+    for step in range(3):
+        # Six seeds are one or two for each compute unit.
+        seeds = np.arange(step, 200, 3 if step < 2 else 33)
+        batch = processor.sample(seeds, step)
+        assert batch.input_vertices.tolist() == found.sample(seeds, step).input_vertices.tolist()
+        models[0].zero_grad()
+        mine, theirs = propagated(processor, batch, 0.3), propagated(found, batch, 0.3)
+        assert theirs.loss == pytest.approx(mine.loss, rel=1e-5)
+        assert (mine.num_edges, mine.num_vertices) == (theirs.num_edges, theirs.num_vertices)
+        near(gradients(found, models[1]), [each.grad for each in models[0].parameters()])
+
+
+def test_what_a_step_tells(opened: Callable[..., FpgaBackend], batch: MiniBatch) -> None:
+    found = opened(link_bandwidth=1e6, link_latency_s=0.5, link_request_bytes=128)
+    inputs = found.load(batch)
+    arrived = found.transfer(batch, inputs)
+    assert len(arrived.inputs.x) == 0
+    rows, lists = arrived.traffic.rows, arrived.traffic.lists
+    # Each of the four units gets the rows that lead to its seeds, of 20 features in 2 words.
+    assert rows.link_bytes >= len(batch.input_vertices) * 2 * 64
+    assert rows.host_bytes == inputs.traffic.rows.host_bytes
+    assert rows.link_requests == -(-rows.link_bytes // 128)
+    assert lists.link_bytes > 0
+    assert arrived.num_bytes == rows.link_bytes + lists.link_bytes
+    found.propagate(arrived, 1.0)
+    outcome = found.finish(arrived)
+    assert (outcome.num_edges, outcome.num_vertices) == (batch.num_edges, batch.num_vertices)
+    assert outcome.traffic == arrived.traffic
+    # Its own clock is the kernels'; the link is modelled.
+    seconds = outcome.seconds
+    moved = rows.link_bytes + lists.link_bytes
+    assert seconds["transfer"] == pytest.approx(0.5 + moved / 1e6)
+    assert seconds["propagate"] == outcome.counters["csim_cycles"] / 300e6
+    assert outcome.counters["csim_feature_bytes"] >= rows.link_bytes
+    assert outcome.counters["csim_simulating_s"] > 0
+    assert found.device.figures == "csim"
+
+
+def test_the_card_owns_its_weights(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, new_model: Callable[[], GNN]
+) -> None:
+    model = new_model()
+    found = opened(model=model)
+    before = propagated(found, batch).loss
+    with torch.no_grad():
+        for each in model.parameters():
+            each += 0.1
+    assert propagated(found, batch).loss == before
+    for take_over in (found.update_weights, found.load_state):
+        take_over()
+        after = propagated(found, batch).loss
+        assert after != pytest.approx(before, rel=1e-3)
+        before = after
+        with torch.no_grad():
+            for each in model.parameters():
+                each *= 1.5
+    # It has no buffers, and the host's gradients are the optimizer's.
+    found.buffers_out()
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_without_weights_nothing_is_computed(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch
+) -> None:
+    found = opened(loaded=False)
+    with pytest.raises(DeviceError, match=r"^card: board 9 .*weights of compute unit 0"):
+        found.propagate(sent(found, batch), 1.0)
+
+
+def test_a_step_without_seeds_has_no_gradient(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, new_model: Callable[[], GNN]
+) -> None:
+    model = new_model()
+    found = opened(model=model)
+    # Whoever has no mini-batch at all is asked, too.
+    assert not any(each.any() for each in gradients(found, model))
+    propagated(found, batch)
+    assert all(each.any() for each in gradients(found, model))
+    # Each gradient is brought once.
+    assert not any(each.any() for each in gradients(found, model))
+    outcome = propagated(found, found.sample(SEEDS[:0], 1))
+    assert (outcome.loss, outcome.num_edges, outcome.seconds.keys()) == (0, 0, {"transfer"})
+    assert not any(each.any() for each in gradients(found, model))
+
+
+@pytest.mark.parametrize("num_seeds", [1, 3, 5])
+def test_some_units_may_have_no_seeds(
+    backend: Callable[..., Any],
+    opened: Callable[..., FpgaBackend],
+    new_model: Callable[[], GNN],
+    num_seeds: int,
+) -> None:
+    models = new_model(), new_model()
+    processor, found = backend(Cpu(), model=models[0]), opened(model=models[1])
+    batch = processor.sample(SEEDS[:num_seeds], 5)
+    mine, theirs = propagated(processor, batch), propagated(found, batch)
+    assert theirs.loss == pytest.approx(mine.loss, rel=1e-5)
+    near(gradients(found, models[1]), [each.grad for each in models[0].parameters()])
+
+
+def test_gradients_may_be_asked_for_first(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, new_model: Callable[[], GNN]
+) -> None:
+    model = new_model()
+    found = opened(model=model)
+    wanted = propagated(found, batch)
+    first = gradients(found, model)
+    arrived = sent(found, batch)
+    found.propagate(arrived, 1.0)
+    second = gradients(found, model)
+    assert all(torch.equal(*each) for each in zip(first, second, strict=True))
+    assert found.finish(arrived).loss == wanted.loss
+
+
+def test_mini_batches_are_sent_while_others_are_computed(
+    opened: Callable[..., FpgaBackend], new_model: Callable[[], GNN]
+) -> None:
+    found = opened(model=new_model())
+    batches = [found.sample(np.arange(step, 300, 7), step) for step in range(12)]
+    wanted = [propagated(found, each).loss for each in batches]
+    assert len(set(wanted)) == len(wanted)
+    arrived: list[DeviceBatch] = []
+    room, ready = threading.Semaphore(4), threading.Semaphore(0)
+
+    def send() -> None:
+        for each in batches:
+            room.acquire()
+            arrived.append(sent(found, each))
+            ready.release()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    losses = []
+    for number in range(len(batches)):
+        assert ready.acquire(timeout=60)
+        found.propagate(arrived[number], 1.0)
+        losses.append(found.finish(arrived[number]).loss)
+        room.release()
+    sender.join()
+    assert losses == wanted
+    # Of so many slots only those that were used at once have buffers.
+    assert len({each.slot for each in arrived}) <= 5  # type: ignore[attr-defined]
+
+
+def test_threads_are_the_hosts(opened: Callable[..., FpgaBackend], batch: MiniBatch) -> None:
+    found = opened()
+    one = propagated(found, batch).loss
+    found.set_threads(Threads(sample=2, load=3, propagate=1))
+    assert found._host.sampler.num_threads == 2
+    assert found._host.loader.num_threads == 3
+    assert propagated(found, batch).loss == one
+
+
+def test_memory_is_refused_beyond_the_budget_and_given_back(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, new_model: Callable[[], GNN]
+) -> None:
+    model = 2 * 4 * opened()._weights.num_bytes
+    one = sent(opened(), batch).num_bytes
+    found = opened(memory_bytes=model + 2 * one)
+    first, _ = sent(found, batch), sent(found, batch)
+    with pytest.raises(DeviceMemoryError) as caught:
+        sent(found, batch)
+    assert "\n" not in str(caught.value)
+    for part in ("card: out of device memory", f"{len(batch.seeds)} seeds", "prefetch_depth"):
+        assert part in str(caught.value)
+    found.propagate(first, 1.0)
+    found.finish(first)
+    sent(found, batch)
+    with pytest.raises(DeviceMemoryError):
+        sent(found, batch)
+    with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
+        opened(memory_bytes=model - 1)
+
+
+def test_a_closed_card_is_free(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, new_model: Callable[[], GNN]
+) -> None:
+    found = opened()
+    found.propagate(sent(found, batch), 1.0)
+    found.close()
+    found.close()
+    assert propagated(opened(), batch).loss > 0
+
+
+def test_a_step_that_takes_too_long(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = opened(timeout_s=1e-6)
+    # However fast this machine is, the card is still at it.
+    monkeypatch.setattr(Board, "_ended_as", lambda *_: None)
+    arrived = sent(found, batch)
+    found.propagate(arrived, 1.0)
+    with pytest.raises(DeviceError, match=r"^card: board 9 .* is not done after 1e-06 s"):
+        found.finish(arrived)
+
+
+def test_a_bitstream_is_driven_by_the_runtime(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels in place of a bitstream, and the simulated card's module in place of pyxrt."""
+    monkeypatch.setitem(sys.modules, "pyxrt", xrt)
+    path = str(library(Design()))
+    found = opened(bitstream=path)
+    outcome = propagated(found, batch)
+    assert outcome.loss == propagated(opened(), batch).loss
+    # Everything is measured: nothing is counted, and nothing modelled.
+    assert outcome.counters.keys() == {"arranging_s"}
+    assert outcome.seconds.keys() == {"propagate"}
+    assert found.device.figures == "measured"
+    # A bitstream tells for which sizes it was made.
+    for sizes in ({"n": 4}, {"m": 256}):
+        other = opened(bitstream=path, **sizes)
+        with pytest.raises(DeviceError, match=r"^card: the bitstream has n=2 and m=512"):
+            propagated(other, batch)
+
+
+def test_a_bitstream_of_something_else(
+    opened: Callable[..., FpgaBackend],
+    bitstream: Path,
+    batch: MiniBatch,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyxrt", xrt)
+    found = opened(bitstream=str(bitstream))
+    with pytest.raises(DeviceError, match="takes 3 numbers, and 7 were given"):
+        propagated(found, batch)
+    found.close()
+    wrong = tmp_path / "gnn.xclbin"
+    wrong.write_bytes(b"xclbin2 and so on")
+    with pytest.raises(DeviceError, match=r"^card: board 9 .*a bitstream of a real board"):
+        opened(bitstream=str(wrong))
+
+
+def test_a_kernel_that_says_nothing(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = opened()
+    board = found._board
+    wait = board.wait
+    monkeypatch.setattr(board, "wait", lambda *given: wait(*given) * 0)
+    with pytest.raises(DeviceError, match=r"^card: the kernel wrote no outcome"):
+        propagated(found, batch)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"bitstream": "no.xclbin"},
+            "device_plan.devices: card: bitstream=no.xclbin: no such file",
+        ),
+        ({"bitstream": str(Path(__file__).parent)}, "device_plan.devices: card: bitstream=.*: no"),
+        ({"index": 99}, "card: board 99: opening the card: No such device 99"),
+        ({"bitstream": __file__}, "a bitstream needs the Xilinx Runtime"),
+    ],
+)
+def test_cards_that_are_not_there(
+    opened: Callable[..., FpgaBackend],
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyxrt", None)
+    with pytest.raises(ConfigError, match=f"^{message}") as caught:
+        opened(**options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (GAT(hidden=8), "model: GATLayer does not run on an fpga"),
+        (GCN(norm="batch"), "model.norm: must be none on an fpga"),
+        (GCN(hidden=2048), "model.hidden: a layer has 2048 output features"),
+        (GIN(num_layers=9), "model.num_layers: 18 products"),
+    ],
+)
+def test_models_that_are_refused(
+    opened: Callable[..., FpgaBackend],
+    graph: Graph,
+    monkeypatch: pytest.MonkeyPatch,
+    config: ModelConfig,
+    message: str,
+) -> None:
+    """Before anything is compiled or opened."""
+    monkeypatch.setattr(fpga_backend, "library", None)
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        opened(model=model_of(graph, config))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": torch.bfloat16}, "runtime.compute_dtype: must be float32 on card, an fpga"),
+        ({"cache_bytes": 1}, "cache_planner: card is an fpga, which has no cache of rows"),
+    ],
+)
+def test_runs_that_are_refused(
+    graph: Graph, new_model: Callable[[], GNN], options: dict[str, Any], message: str
+) -> None:
+    model = new_model()
+    loader = FeatureLoader(
+        graph, model, num_threads=1, compute_dtype=options.get("dtype", torch.float32)
+    )
+    host = HostParts(
+        graph=graph,
+        model=model,
+        sampler=NeighborSampler(graph, fanouts=[10, 5]),
+        loader=loader,
+        cache_bytes=options.get("cache_bytes", 0),
+    )
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        FpgaBackend(card(), host)

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.backend.fpga.board import Board, BoardError, BoardMemoryError
+from gnnscale.backend.fpga.csim import xrt
+
+COMPUTE, FAIL, MEET, HOLD = range(4)
+WORD = np.ones(1, np.uint32)
+NONE = np.empty(0, np.float32)
+
+
+def without_contexts() -> Any:
+    """The module as it was before XRT 2.16."""
+    return SimpleNamespace(**{k: v for k, v in vars(xrt).items() if k != "hw_context"})
+
+
+@pytest.fixture
+def opened(bitstream: Path) -> Iterator[Callable[..., Board]]:
+    """Open boards; they are closed when the test ends."""
+    boards: list[Board] = []
+
+    def open_it(path: Path = bitstream, module: Any = xrt, **options: Any) -> Board:
+        sizes = {"index": 1, "compute_units": 2, "slots": 2} | options
+        boards.append(Board(module, bitstream=str(path), **sizes))
+        return boards[-1]
+
+    yield open_it
+    for board in boards:
+        board.close()
+
+
+def prepare(board: Board, unit: int, slot: int, batch: list[int], features: list[float]) -> int:
+    """Send a mini-batch, with room for as many gradients; return the bytes that were sent."""
+    for name in ("gradients", "scratch"):
+        board.allocate(unit, name, 4 * len(batch))
+    board.allocate(unit, "result", 8, slot=slot)
+    return board.send(unit, slot, np.array(batch, np.uint32), np.array(features, np.float32))
+
+
+@pytest.mark.parametrize("module", [xrt, without_contexts()])
+def test_steps_by_hand(opened: Callable[..., Board], module: Any) -> None:
+    board = opened(module=module)
+    assert board.label == "board 1 (gnnscale_csim)"
+    assert board.send_weights(np.array([0.5, 9], np.float32)) == 2 * 8
+    assert prepare(board, 1, 0, [10, 20], [1, 2]) == 16
+    board.start(1, 0, [2, 3, COMPUTE])
+    assert board.wait(1, 20).tolist() == [2, 3]
+    assert board.gradients(1).tolist() == [13.5, 26.5]
+    assert board.counters(1) == {"items": 2, "gradient_bytes": 4096}
+    assert 0 < board.kernel_seconds(1) < 20
+    # The weights of the next step count at once.
+    board.send_weights(np.array([1.5], np.float32))
+    board.start(1, 0, [2, 3, COMPUTE])
+    board.wait(1, 20)
+    assert board.gradients(1).tolist() == [14.5, 27.5]
+
+
+@given(st.lists(st.lists(st.integers(0, 2**20), min_size=1, max_size=3000), max_size=6))
+def test_buffers_grow_and_are_used_again(growing: Board, batches: list[list[int]]) -> None:
+    growing.send_weights(np.zeros(1, np.float32))
+    for number, batch in enumerate(batches):
+        slot = number % 2
+        prepare(growing, 0, slot, batch, [1.0] * len(batch))
+        growing.start(0, slot, [len(batch), 1, COMPUTE])
+        assert growing.wait(0, 20).tolist() == [len(batch), 1]
+        assert growing.gradients(0).tolist() == [each + 1 for each in batch]
+
+
+@pytest.fixture(scope="module")
+def growing(built: Callable[..., Path]) -> Iterator[Board]:
+    board = Board(xrt, index=2, bitstream=str(built()), compute_units=1, slots=2)
+    yield board
+    board.close()
+
+
+def test_a_buffer_grows_by_a_quarter_and_whole_pages(
+    opened: Callable[..., Board], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    class Seen(xrt.bo):
+        def __init__(self, device: Any, size: int, flags: Any, group: int) -> None:
+            sizes.append(size)
+            super().__init__(device, size, flags, group)
+
+    board = opened(module=SimpleNamespace(**(vars(xrt) | {"bo": Seen})))
+    for num_bytes in (10_000, 12_288, 12_289, 5, 15_000, 40_000, 16_000):
+        board.allocate(0, "gradients", num_bytes)
+    # 3 pages; 12,289 -> 1.25 * 3 pages; 15,000 and less fit; 40,000 is more than a quarter.
+    assert sizes == [12_288, 16_384, 40_960]
+    # The old one goes first: the bank of 1 MiB never holds both.
+    board.allocate(0, "gradients", 800_000)
+    board.allocate(0, "gradients", 1_000_000)
+
+
+def test_a_bank_that_is_full(opened: Callable[..., Board]) -> None:
+    board = opened()
+    with pytest.raises(BoardMemoryError, match="out of device memory: bank 1") as caught:
+        board.allocate(1, "scratch", 2_000_000)
+    assert str(caught.value).startswith(
+        "board 1 (gnnscale_csim): allocating 2.0 MB for scratch of compute unit 1: "
+    )
+    assert str(caught.value).endswith("take less")
+    board.allocate(1, "scratch", 4096)
+
+
+def test_a_slot_is_filled_while_another_one_runs(
+    opened: Callable[..., Board], gate: Callable[[], None]
+) -> None:
+    board = opened(compute_units=1)
+    board.send_weights(np.zeros(1, np.float32))
+    prepare(board, 0, 0, [1], [1])
+    board.start(0, 0, [1, 5, HOLD])
+    results: list[list[int]] = []
+    waiting = threading.Thread(target=lambda: results.append(board.wait(0, 20).tolist()))
+    waiting.start()
+    # Larger, so that buffers that are in flight are replaced.
+    prepare(board, 0, 1, [1] * 2000, [1.0] * 2000)
+    board.start(0, 1, [2000, 6, COMPUTE])
+    with pytest.raises(BoardError, match="slot 0 of compute unit 0 is in flight"):
+        board.send(0, 0, WORD, WORD)
+    with pytest.raises(BoardError, match="weights change while compute unit 0 computes"):
+        board.send_weights(WORD)
+    assert results == []
+    gate()
+    waiting.join()
+    assert results == [[1, 5]]
+    assert board.gradients(0).tolist() == [6.0]
+    assert board.wait(0, 20).tolist() == [2000, 6]
+    assert board.gradients(0).tolist() == [7.0] * 2000
+
+
+def test_many_steps_with_two_slots_and_two_threads(opened: Callable[..., Board]) -> None:
+    board = opened(compute_units=1)
+    board.send_weights(np.zeros(1, np.float32))
+    filled, freed = threading.Semaphore(0), threading.Semaphore(2)
+
+    def fill() -> None:
+        for step in range(60):
+            freed.acquire()
+            prepare(board, 0, step % 2, [step] * (10 * step + 1), [1.0] * (10 * step + 1))
+            filled.release()
+
+    filling = threading.Thread(target=fill)
+    filling.start()
+    for step in range(60):
+        filled.acquire()
+        board.start(0, step % 2, [10 * step + 1, 2, COMPUTE])
+        assert board.wait(0, 20).tolist() == [10 * step + 1, 2]
+        assert set(board.gradients(0)[: 10 * step + 1].tolist()) == {step + 2.0}
+        freed.release()
+    filling.join()
+
+
+def test_compute_units_run_at_the_same_time(opened: Callable[..., Board]) -> None:
+    board = opened()
+    board.send_weights(np.zeros(1, np.float32))
+    for unit in range(2):
+        prepare(board, unit, 0, [1], [1])
+        # Each waits in the kernel for the other.
+        board.start(unit, 0, [1, unit, MEET])
+    assert [board.wait(unit, 30).tolist() for unit in range(2)] == [[1, 0], [1, 1]]
+
+
+def test_a_run_that_takes_too_long(opened: Callable[..., Board], gate: Callable[[], None]) -> None:
+    board = opened(compute_units=1)
+    board.send_weights(np.zeros(1, np.float32))
+    prepare(board, 0, 0, [1], [1])
+    board.start(0, 0, [1, 1, HOLD])
+    with pytest.raises(BoardError, match=r"compute unit 0 is not done after 0.02 s; `xrt-smi"):
+        board.wait(0, 0.02)
+    gate()
+    assert board.wait(0, 20).tolist() == [1, 1]
+
+
+def test_a_kernel_that_fails(opened: Callable[..., Board]) -> None:
+    board = opened()
+    board.send_weights(np.zeros(1, np.float32))
+    prepare(board, 0, 0, [1], [1])
+    board.start(0, 0, [1, 1, FAIL])
+    with pytest.raises(BoardError, match="unit 0 failed: vertex 7 of layer 1 is none of the batch"):
+        board.wait(0, 20)
+    assert board.counters(0)["items"] == 1
+    # The slot is free again.
+    prepare(board, 0, 0, [1], [1])
+    board.start(0, 0, [1, 1, COMPUTE])
+    board.wait(0, 20)
+
+
+def test_a_card_tells_only_its_state(opened: Callable[..., Board], clock: Any) -> None:
+    class State(IntEnum):
+        running = 3
+        aborted = int(xrt.ert_cmd_state.ERT_CMD_STATE_ABORT)
+        completed = int(xrt.ert_cmd_state.ERT_CMD_STATE_COMPLETED)
+
+    class Run:
+        """Ends as it is told after 3 s, and lacks what the simulated card adds."""
+
+        end = State.completed
+
+        def __init__(self, kernel: Any) -> None:
+            self.until = clock.now + 3
+
+        def set_arg(self, index: int, value: Any) -> None:
+            pass
+
+        def start(self) -> None:
+            pass
+
+        def state(self) -> State:
+            return self.end if clock.now >= self.until else State.running
+
+        def wait(self) -> State:
+            return self.state()
+
+    board = opened(module=SimpleNamespace(**(vars(xrt) | {"run": Run})), compute_units=1)
+    board.send_weights(np.zeros(1, np.float32))
+    prepare(board, 0, 0, [1], [1])
+    board.start(0, 0, [1, 1, 0])
+    board.wait(0, 20)
+    # An upper bound, by a millisecond at most.
+    assert 3 <= board.kernel_seconds(0) <= 3.0011
+    assert board.counters(0) == {}
+    Run.end = State.aborted
+    board.start(0, 0, [1, 1, 0])
+    with pytest.raises(BoardError, match="compute unit 0 failed: its state is ABORT; `xrt-smi"):
+        board.wait(0, 20)
+
+
+def test_what_cannot_be_opened(opened: Callable[..., Board], tmp_path: Path) -> None:
+    with pytest.raises(BoardError, match=r"board 99: opening the card: No such device 99.*xrt-smi"):
+        opened(index=99)
+    (tmp_path / "text.xclbin").write_text("hello")
+    with pytest.raises(BoardError, match=r"board 1 \(gnnscale_csim\): loading .*text\.xclbin: "):
+        opened(tmp_path / "text.xclbin")
+    with pytest.raises(BoardError, match="it has no kernel other, but gnnscale_step; is it built"):
+        opened(kernel="other")
+    with pytest.raises(BoardError, match=r"matching 'gnnscale_step:\{gnnscale_step_5\}'"):
+        opened(compute_units=5)
+
+
+def test_what_cannot_be_asked(opened: Callable[..., Board]) -> None:
+    board = opened()
+    asked: dict[str, Callable[[], Any]] = {
+        "no compute unit 2: 2 are open": lambda: board.allocate(2, "scratch", 1),
+        "no compute unit -1": lambda: board.send(-1, 0, WORD, WORD),
+        "no buffer scratches of slot 0": lambda: board.allocate(0, "scratches", 1),
+        "no buffer batch of slot 2": lambda: board.send(0, 2, WORD, WORD),
+        "takes 3 numbers, and 1 were given": lambda: board.start(0, 0, [1]),
+        "batch of compute unit 0, slot 0, holds nothing": lambda: board.start(0, 0, [1, 1, 1]),
+        "has no run to wait for": lambda: board.wait(0, 1),
+        "no run of compute unit 0 has ended": lambda: board.gradients(0),
+    }
+    for message, ask in asked.items():
+        with pytest.raises(BoardError, match=message) as caught:
+            ask()
+        assert str(caught.value).startswith("board 1 (gnnscale_csim): ")
+
+
+def test_scalars_that_do_not_fit_are_refused(opened: Callable[..., Board]) -> None:
+    board = opened(compute_units=1)
+    board.send_weights(WORD)
+    prepare(board, 0, 0, [1], [1])
+    with pytest.raises(BoardError, match=r"starting compute unit 0: argument 7 \(scale\) is 2147"):
+        board.start(0, 0, [1, 2**31, 0])
+    with pytest.raises(BoardError, match="no run to wait for"):
+        board.wait(0, 1)
+
+
+def test_arrays_of_any_form_are_sent(opened: Callable[..., Board]) -> None:
+    board = opened(compute_units=1)
+    board.send_weights(np.zeros((2, 3), np.float32))
+    strided = np.arange(8, dtype=np.uint32)[::2]
+    board.allocate(0, "gradients", 16)
+    board.allocate(0, "scratch", 16)
+    board.allocate(0, "result", 8)
+    assert board.send(0, 0, strided, np.ones((2, 2), np.float32).T) == 32
+    board.start(0, 0, [4, 1, COMPUTE])
+    board.wait(0, 20)
+    assert board.gradients(0).tolist() == [1, 3, 5, 7]
+    # Empty features are sent, too.
+    assert board.send(0, 0, WORD, NONE) == 4
+
+
+def test_a_closed_board_frees_its_memory(opened: Callable[..., Board]) -> None:
+    board = opened(index=3)
+    board.allocate(0, "gradients", 1 << 20)
+    board.close()
+    board.close()
+    with pytest.raises(BoardError, match="no compute unit 0: 0 are open"):
+        board.allocate(0, "gradients", 1)
+    opened(index=3).allocate(0, "gradients", 1 << 20)
+
+
+def test_closing_waits_for_runs(opened: Callable[..., Board], gate: Callable[[], None]) -> None:
+    board = opened(compute_units=1)
+    board.send_weights(WORD)
+    prepare(board, 0, 0, [1], [1])
+    board.start(0, 0, [1, 1, HOLD])
+    threading.Timer(0.05, gate).start()
+    board.close()

@@ -1,0 +1,568 @@
+"""The kernels against torch: logits, losses and gradients of one mini-batch, by their C simulation.
+
+Rounding may open a ReLU in one of them that is shut in the other, whose gradients then differ by
+more than rounding. So what is compared has no hidden value that is so near to zero.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import nn
+
+from gnnscale.backend.base import DeviceError
+from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.library import Buffer, Library
+from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
+from gnnscale.backend.fpga.lowering import kernel_header, lower
+from gnnscale.backend.fpga.outcome import check_outcome
+from gnnscale.backend.fpga.weights import WeightLayout, words
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.dataset import Planetoid, from_arrays
+from gnnscale.graph import Graph
+from gnnscale.model import GCN, GIN, GNN, GraphSAGE, Inputs
+from gnnscale.model.custom import Custom
+from gnnscale.model.loss import seed_loss
+from gnnscale.model.options import ModelConfig
+from gnnscale.plan import Fpga
+from gnnscale.sampler import Block, MiniBatch, NeighborSampler
+
+pytestmark = pytest.mark.timeout(240)
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "fpga"
+#: Every n and every m; more scatter-gather PEs than rows of the array, as many, and fewer.
+DESIGNS = ((2, 512), (16, 16), (8, 32), (4, 64), (2, 128), (16, 256), (4, 1024), (1, 2048))
+#: Designs with a header are compiled for these sizes.
+OWN = (4, 64)
+MODELS = (GCN, GraphSAGE, GIN)
+LOSS, LOGITS, MULTILABEL = 1, 2, 4
+#: Hidden values may not be nearer to zero than this part of the largest one.
+NEAR = 1e-5
+
+
+@pytest.fixture(scope="module")
+def kernels(csim_home: Path) -> Iterator[Callable[..., Library]]:
+    """Return the kernels of a design; all of them are compiled, two at a time."""
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setenv("GNNSCALE_HOME", str(csim_home))
+        designs = {(n, m, None): Design(n=n, m=m) for n, m in DESIGNS}
+        header = EXAMPLE / "max_pool.hpp"
+        designs[(*OWN, header)] = Design(n=OWN[0], m=OWN[1], header=header)
+        found: dict[Any, Future[Path]] = {
+            key: pool.submit(library, design) for key, design in designs.items()
+        }
+        yield lambda n, m, header=None: Library(found[(n, m, header)].result())
+        pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A mini-batch, and the model that it trains."""
+
+    graph: Graph
+    model: GNN
+    batch: MiniBatch
+    inputs: Inputs
+
+    @property
+    def width(self) -> int:
+        return self.inputs.x.shape[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What one of both found.
+
+    Attributes:
+        nearest: how near to zero a hidden value is, as a part of the largest one.
+    """
+
+    loss: float
+    logits: NDArray[np.float32]
+    gradients: dict[str, NDArray[np.float32]]
+    nearest: float = 1.0
+
+
+def near(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> None:
+    assert found.shape == wanted.shape
+    assert np.isfinite(found).all()
+    largest = np.abs(wanted).max(initial=0)
+    assert np.abs(found - wanted).max(initial=0) <= 1e-4 * largest + 1e-9
+
+
+def same(found: Answer, wanted: Answer) -> None:
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-4, abs=1e-7)
+    near(found.logits, wanted.logits)
+    assert found.gradients.keys() == wanted.gradients.keys()
+    for name, gradient in wanted.gradients.items():
+        near(found.gradients[name], gradient)
+
+
+def by_torch(case: Case) -> Answer:
+    nearest = 1.0
+
+    def note(_: nn.Module, __: Any, out: torch.Tensor) -> None:
+        nonlocal nearest
+        sizes = out.detach().abs()
+        if sizes.any():
+            nearest = min(nearest, (sizes[sizes > 0].min() / sizes.max()).item())
+
+    linears = [each for each in case.model.modules() if isinstance(each, nn.Linear)]
+    hooks = [each.register_forward_hook(note) for each in linears[:-1]]
+    case.model.zero_grad()
+    logits = case.model(case.batch, replace(case.inputs, x=case.inputs.x.clone()))
+    for hook in hooks:
+        hook.remove()
+    loss = seed_loss(case.graph, logits, case.batch.seeds)
+    loss.backward()
+    return Answer(
+        loss=loss.item(),
+        logits=logits.detach().numpy(),
+        gradients={name: each.grad.numpy() for name, each in case.model.named_parameters()},
+        nearest=nearest,
+    )
+
+
+def clear(cases: Iterable[Case]) -> tuple[Case, Answer]:
+    """Return the first case without hidden values near to zero, and torch's answer."""
+    answers = ((case, by_torch(case)) for case in cases)
+    return next((case, answer) for case, answer in answers if answer.nearest > NEAR)
+
+
+def aligned(num_bytes: int, content: NDArray[Any] | None = None) -> NDArray[np.uint8]:
+    """Return bytes at an address as a device's, which nobody has written before."""
+    raw = np.full(num_bytes + 64, 0xFF, np.uint8)
+    first = -raw.ctypes.data % 64
+    found = raw[first : first + num_bytes]
+    if content is not None:
+        found[: content.nbytes] = content.reshape(-1).view(np.uint8)
+    return found
+
+
+def pack(case: Case, limits: ChipLimits) -> tuple[PackedBatch, WeightLayout]:
+    products = lower(case.model, aggregated=case.inputs.aggregated)
+    limits.check(products)
+    weights = WeightLayout(products)
+    given = (case.graph, case.model, products, weights, limits, case.batch, case.inputs)
+    return pack_batch(*given, range(case.batch.num_seeds), num_threads=1), weights
+
+
+def by_kernels(
+    kernels: Library, case: Case, limits: ChipLimits | None = None
+) -> tuple[Answer, dict[str, int], PackedBatch]:
+    """Return the kernels' answer, what they counted, and what they were sent."""
+    n, m = kernels.design["n"], kernels.design["m"]
+    packed, layout = pack(case, limits or ChipLimits(n=n))
+    num_seeds, classes = case.batch.num_seeds, case.graph.num_classes
+    sent = (packed.batch, packed.features, layout.pack())
+    buffers = [aligned(each.nbytes, each) for each in sent]
+    result = aligned(64 + 64 * num_seeds * words(classes))
+    buffers += [aligned(layout.num_bytes), aligned(max(packed.scratch_bytes, 64)), result]
+    multilabel = case.graph.multilabel
+    scale = np.float32(1 / num_seeds / (classes if multilabel else 1))
+    random = np.array([case.batch.seed, case.batch.step], np.uint64).view(np.int32)
+    flags = LOSS | LOGITS | (MULTILABEL if multilabel else 0)
+    outcome = kernels.call(
+        [
+            *(Buffer(each.ctypes.data, each.nbytes) for each in buffers),
+            *(packed.num_groups, flags, *random.tolist(), int(scale.view(np.int32))),
+        ]
+    )
+    assert outcome.error == ""
+    loss = check_outcome(result.view(np.uint32), Fpga(n=n, m=m))
+    logits = result[64:].view(np.float32).reshape(num_seeds, -1)
+    names = {parameter: name for name, parameter in case.model.named_parameters()}
+    found = layout.unpack(buffers[3].view(np.float32))
+    gradients = {names[each]: gradient.numpy() for each, gradient in found.items()}
+    answer = Answer(loss=loss, logits=logits[:, :classes], gradients=gradients)
+    return answer, dict(outcome.counters), packed
+
+
+def some_graph(rng: np.random.Generator, num_classes: int, *, multilabel: bool) -> Graph:
+    """Return vertices with labels; their edges and features are those of the mini-batch."""
+    shape = (50, num_classes) if multilabel else (50,)
+    labels = rng.integers(0, 2 if multilabel else num_classes, shape)
+    none = np.zeros(0, np.int64)
+    return from_arrays(
+        (none, none),
+        np.zeros((50, 1), np.float32),
+        labels,
+        train_idx=np.arange(50),
+        num_classes=num_classes,
+    )
+
+
+def some_blocks(
+    rng: np.random.Generator, num_seeds: int, num_layers: int, *, most: int, repeats: bool = True
+) -> tuple[Block, ...]:
+    """Return random blocks: a fifth of the destinations has no edge, others up to ``most``."""
+    blocks: list[Block] = []
+    for _ in range(num_layers):
+        num_dst = blocks[0].num_src if blocks else num_seeds
+        num_src = num_dst + int(rng.integers(1, 30))
+        degrees = rng.integers(0, most + 1, num_dst) * (rng.random(num_dst) < 0.8)
+        lists: list[Any] = [np.zeros(0)]
+        for degree in degrees:
+            drawn = rng.random(degree) * rng.random(degree) * num_src
+            lists.append(drawn if repeats else rng.permutation(num_src)[:degree])
+        indices = np.concatenate(lists).astype(np.int32)
+        indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists[1:]])])
+        blocks.insert(0, Block(indptr=indptr, indices=indices, num_src=num_src))
+    return tuple(blocks)
+
+
+def some_model(config: ModelConfig, width: int, num_classes: int) -> GNN:
+    model = config.build(num_features=width, num_classes=num_classes)
+    with torch.no_grad():
+        for each in model.parameters():
+            each += 0.1 * torch.randn_like(each)
+    return model.train()
+
+
+def with_small_logits(case: Case) -> Case:
+    """Let no seed be so sure of its class that its gradient is nothing but rounding."""
+    *_, last = (each for each in case.model.modules() if isinstance(each, nn.Linear))
+    with torch.no_grad():
+        logits = case.model(case.batch, replace(case.inputs, x=case.inputs.x.clone()))
+        for each in last.parameters():
+            each /= max(1.0, logits.abs().max().item())
+    return case
+
+
+def clear_one(config: ModelConfig, **sizes: Any) -> tuple[Case, Answer]:
+    return clear(make(config, seed, **sizes) for seed in count())
+
+
+def make(
+    config: ModelConfig,
+    seed: int,
+    *,
+    width: int,
+    num_classes: int,
+    num_seeds: int = 20,
+    most: int = 8,
+    multilabel: bool = False,
+    importance: bool = False,
+    aggregated: bool = False,
+    repeats: bool = True,
+) -> Case:
+    """Return a random mini-batch of vertices with large ids, and a model for it."""
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    blocks = some_blocks(rng, num_seeds, config.num_layers, most=most, repeats=repeats)
+    if importance:
+        drawn = [rng.random(each.num_edges).astype(np.float32) + 0.5 for each in blocks]
+        pairs = zip(blocks, drawn, strict=True)
+        blocks = tuple(replace(block, importance=each) for block, each in pairs)
+    vertices = rng.permutation(max(50, num_seeds))[:num_seeds] % 50
+    others = rng.integers(2**31, 2**40, blocks[0].num_src - num_seeds)
+    batch = MiniBatch(
+        seed=int(rng.integers(0, 2**63)),
+        step=int(rng.integers(0, 2**40)),
+        num_seeds=num_seeds,
+        input_vertices=np.concatenate([vertices, others]),
+        blocks=blocks,
+    )
+    degrees = rng.integers(1, 20, blocks[0].num_src).astype(np.float32)
+    x = torch.from_numpy(rng.standard_normal((blocks[0].num_src, width), np.float32))
+    model = some_model(config, width, num_classes)
+    if aggregated:
+        with torch.no_grad():
+            x = model.layer(0).prepare(x, blocks[0], degrees, None)
+    return with_small_logits(
+        Case(
+            graph=some_graph(rng, num_classes, multilabel=multilabel),
+            model=model,
+            batch=batch,
+            inputs=Inputs(x=x, aggregated=aggregated, degrees=degrees),
+        )
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    sizes = st.integers(1, 70)
+    config = draw(st.sampled_from(MODELS))(
+        hidden=draw(sizes),
+        num_layers=draw(st.integers(1, 3)),
+        dropout=draw(st.sampled_from([0, 0, 0.3, 0.5])),
+    )
+    multilabel = draw(st.booleans())
+    return make(
+        config,
+        draw(st.integers(0, 2**32)),
+        width=draw(sizes),
+        num_classes=draw(st.integers(1 if multilabel else 2, 70)),
+        num_seeds=draw(st.integers(1, 40)),
+        most=draw(st.sampled_from([0, 1, 3, 10, 40])),
+        multilabel=multilabel,
+        importance=draw(st.booleans()),
+        aggregated=draw(st.booleans()),
+    )
+
+
+@pytest.mark.parametrize(("n", "m"), DESIGNS)
+def test_random_blocks(kernels: Callable[..., Library], n: int, m: int) -> None:
+    found = kernels(n, m)
+
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+    @given(cases())
+    def check(case: Case) -> None:
+        wanted = by_torch(case)
+        assume(wanted.nearest > NEAR)
+        same(by_kernels(found, case)[0], wanted)
+
+    check()
+
+
+@pytest.mark.parametrize("config", MODELS)
+@pytest.mark.parametrize(("n", "m"), [(1, 2048), (16, 256)])
+def test_a_hub_of_ten_thousand_neighbours(
+    kernels: Callable[..., Library], config: type[ModelConfig], n: int, m: int
+) -> None:
+    rng = np.random.default_rng(1)
+    hub = (np.arange(1, 10_001), np.zeros(10_000, np.int64))
+    few = rng.integers(0, 10_001, (2, 500))
+    few = few[:, few[1] != 0]
+    graph = from_arrays(
+        (np.concatenate([hub[0], few[0]]), np.concatenate([hub[1], few[1]])),
+        rng.standard_normal((10_001, 18), np.float32),
+        rng.integers(0, 5, 10_001),
+        train_idx=np.arange(10_001),
+        num_classes=5,
+    )
+    model = some_model(config(hidden=9, dropout=0.5), 18, 5)
+    seeds = np.array([0, *few[1, :5], 7])
+    # Twice 10,000 rows of hidden ones, own and gathered, would be more than the chip takes.
+    fanouts = [5, -1] if config is GraphSAGE else [-1, -1]
+    batch = NeighborSampler(graph, fanouts=fanouts, seed=1).sample(np.unique(seeds), 3)
+    inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
+    case = with_small_logits(Case(graph=graph, model=model, batch=batch, inputs=inputs))
+    assert max(np.diff(block.indptr).max() for block in batch.blocks) >= 10_000
+    answer, counted, _ = by_kernels(kernels(n, m), case)
+    # One hidden value of 90,000 that is too near to zero changes less than 1e-4.
+    same(answer, by_torch(case))
+    assert counted["hazards"] > 0
+
+
+def sampled(
+    graph: Graph, config: ModelConfig, seeds: NDArray[np.integer[Any]]
+) -> tuple[Case, Answer]:
+    """Return a mini-batch of a sampler, all of whose vertices lead to the seeds."""
+    torch.manual_seed(5)
+    model = some_model(config, graph.num_features, graph.num_classes)
+    sampler = NeighborSampler(graph, fanouts=[10, 5], seed=2)
+    loader = FeatureLoader(graph, model, num_threads=1, aggregates=False)
+    batches = (sampler.sample(seeds, step) for step in count())
+    return clear(
+        with_small_logits(Case(graph=graph, model=model, batch=each, inputs=loader.load(each)))
+        for each in batches
+    )
+
+
+@pytest.fixture(scope="module")
+def cora(test_data: Path, csim_home: Path) -> Graph:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GNNSCALE_HOME", str(csim_home))
+        raw = str(test_data / "planetoid")
+        return Planetoid(name="cora", raw=raw, undirected=True, normalize_features=True).open()
+
+
+@pytest.mark.parametrize("config", MODELS)
+def test_batches_of_cora(
+    kernels: Callable[..., Library], cora: Graph, config: type[ModelConfig]
+) -> None:
+    case, wanted = sampled(cora, config(hidden=24, dropout=0.5), cora.train_idx[:30])
+    answer, counted, packed = by_kernels(kernels(2, 512), case)
+    same(answer, wanted)
+    # 1,433 features are 90 words; GraphSAGE's own rows are read once more.
+    own = case.batch.blocks[0].num_dst if config is GraphSAGE else 0
+    assert packed.num_groups == 1
+    assert packed.num_sources == len(case.batch.input_vertices)
+    assert counted["feature_words"] == 90 * (packed.num_sources + own)
+
+
+def edges_of(case: Case, config: ModelConfig) -> list[tuple[int, int]]:
+    """Return the edges of each product, own ones included, and the words of its source rows."""
+    found = []
+    for index, block in enumerate(case.batch.blocks):
+        width = case.width if index == 0 else config.hidden
+        found.append((block.num_edges + block.num_dst, words(width)))
+        if isinstance(config, GIN):
+            found.append((block.num_dst, words(config.hidden)))
+    return found
+
+
+@pytest.mark.parametrize("config", MODELS)
+@pytest.mark.parametrize(("n", "m"), [(16, 16), (2, 128), (2, 512), (1, 2048)])
+def test_what_is_read_and_gathered(
+    kernels: Callable[..., Library],
+    random_graph: Callable[..., Graph],
+    config: type[ModelConfig],
+    n: int,
+    m: int,
+) -> None:
+    options = config(hidden=33, dropout=0.3)
+    case, wanted = sampled(random_graph(num_features=50), options, np.arange(20))
+    answer, counted, packed = by_kernels(kernels(n, m), case)
+    same(answer, wanted)
+    assert packed.num_groups == 1
+    assert packed.num_sources == len(case.batch.input_vertices)
+    assert packed.features.shape == (packed.num_sources * 4, 16)
+    # Each word of an input row once, and once more that of GraphSAGE's own rows for each block of
+    # rows of the weights: of sixteen, or of as many as the array has.
+    own = case.batch.blocks[0].num_dst * max(1, 256 // m) if config is GraphSAGE else 0
+    assert counted["feature_words"] == (packed.num_sources + own) * words(50)
+    # Every edge once for each word, and once more on the way back, but to the input.
+    edges = edges_of(case, options)
+    assert packed.num_edges == sum(number for number, _ in edges)
+    gathered = sum(number * width for number, width in edges)
+    assert counted["edges"] == 2 * gathered - edges[0][0] * edges[0][1]
+    # The lists are kept on the chip: they are read once each.
+    records = packed.batch.view(np.int32).reshape(-1, 16)
+    stages = records[records[0, 0] :][: len(edges)]
+    assert counted["edge_words"] == stages[:, 5].sum() + stages[:, 7].sum()
+
+
+def kept_rows(case: Case) -> list[int]:
+    """Return the rows of each product, in sixteens."""
+    rows = [block.num_dst for block in case.batch.blocks]
+    products = lower(case.model, aggregated=False)
+    return [-(-rows[each.layer] // 16) * 16 for each in products]
+
+
+def hidden_words(case: Case) -> int:
+    """Return the words that all output rows take on the chip."""
+    products = lower(case.model, aggregated=False)
+    pairs = zip(kept_rows(case), products, strict=True)
+    return sum(rows * words(each.width_out) for rows, each in pairs)
+
+
+@pytest.mark.parametrize("config", MODELS)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_groups_of_seeds_add_up(
+    kernels: Callable[..., Library],
+    random_graph: Callable[..., Graph],
+    config: type[ModelConfig],
+    dropout: float,
+) -> None:
+    graph = random_graph()
+    if dropout:
+        labels = np.arange(300 * 18).reshape(300, 18) % 7 < 3
+        graph = replace(graph, labels=labels.astype(np.uint8), num_classes=18, metric="micro_f1")
+        assert graph.multilabel
+    case, wanted = sampled(graph, config(hidden=40, dropout=dropout), np.arange(0, 200, 5))
+    whole, counted, packed = by_kernels(kernels(8, 32), case)
+    assert packed.num_groups == 1
+    same(whole, wanted)
+    limits = ChipLimits(n=8, row_words=hidden_words(case) // 2)
+    split, more, packed = by_kernels(kernels(8, 32), case, limits)
+    assert packed.num_groups >= 3
+    same(split, wanted)
+    # What several groups need is read by each of them.
+    assert more["feature_words"] > counted["feature_words"]
+    # The memory of the sums may be what is too small.
+    sums = ChipLimits(n=8, gather_rows=64)
+    split, _, packed = by_kernels(kernels(8, 32), case, sums)
+    assert packed.num_groups > 1
+    same(split, wanted)
+
+
+@pytest.mark.parametrize("config", MODELS)
+@pytest.mark.parametrize(("n", "m"), [(16, 256), (4, 1024)])
+def test_aggregated_rows_may_be_kept_off_the_chip(
+    kernels: Callable[..., Library],
+    random_graph: Callable[..., Graph],
+    config: type[ModelConfig],
+    n: int,
+    m: int,
+) -> None:
+    options = config(hidden=40, dropout=0.5)
+    case, wanted = sampled(random_graph(num_features=70), options, np.arange(30))
+    answer, counted, packed = by_kernels(kernels(n, m), case)
+    same(answer, wanted)
+    assert packed.scratch_bytes == counted["scratch_words"] == 0
+    rows = -(-case.batch.blocks[0].num_dst // 16) * 16
+    num_rows = sum(kept_rows(case))
+    # Room for two of the first product's five columns, and for none.
+    for room in (2 * rows, 0):
+        limits = ChipLimits(n=n, row_words=hidden_words(case) + room)
+        answer, counted, packed = by_kernels(kernels(n, m), case, limits)
+        same(answer, wanted)
+        assert packed.num_groups == 1
+        # The later ones take what is left on the chip: nothing, or nothing.
+        outside = 5 * rows - room + 3 * (num_rows - rows)
+        assert packed.scratch_bytes == 64 * outside
+        assert outside < counted["scratch_words"] <= 2 * outside
+
+
+@pytest.mark.parametrize(
+    ("config", "num_seeds", "limits", "message"),
+    [
+        (GCN(hidden=1040), 5, {"max_words_out": 99}, "stage 0 .*its output rows are too wide"),
+        (GIN(num_layers=9, hidden=4), 5, {"max_stages": 99}, "the model has too many layers"),
+        # 2,700 rows of 64 words, of 172,032; and twice 8,200 rows, of 16,384.
+        (GCN(hidden=1024), 2700, {"row_words": 1 << 20}, "stage 0 .*its rows do not fit"),
+        (GraphSAGE(num_layers=1), 8200, {"gather_rows": 1 << 20}, "its rows do not fit"),
+    ],
+)
+def test_the_kernels_refuse_what_they_have_no_room_for(
+    kernels: Callable[..., Library],
+    config: ModelConfig,
+    num_seeds: int,
+    limits: dict[str, int],
+    message: str,
+) -> None:
+    """What the host should have refused before."""
+    case = make(config, 0, width=16, num_classes=3, num_seeds=num_seeds, most=1)
+    with pytest.raises(DeviceError, match=message):
+        by_kernels(kernels(4, 64), case, ChipLimits(n=4, **limits))
+
+
+@pytest.fixture
+def max_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The example of a layer with a header."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield import_module("max_pool")
+    del sys.modules["max_pool"]
+
+
+@pytest.mark.parametrize("kept", ["all", "some", "none"])
+@pytest.mark.parametrize(("num_layers", "hidden", "dropout"), [(1, 8, 0), (2, 20, 0.5), (3, 33, 0)])
+def test_functions_of_ones_own(
+    kernels: Callable[..., Library],
+    max_pool: Any,
+    num_layers: int,
+    hidden: int,
+    dropout: float,
+    kept: str,
+) -> None:
+    """A maximum, whose gradient takes the rows at both ends of an edge."""
+    functions = max_pool.MaxPool
+    config = Custom(functions=functions, hidden=hidden, num_layers=num_layers, dropout=dropout)
+    # Messages that come twice would share their gradient in torch.
+    case, wanted = clear_one(config, width=30, num_classes=6, num_seeds=30, repeats=False)
+    header = kernel_header(case.model)
+    assert header == EXAMPLE / "max_pool.hpp"
+    limits = ChipLimits(n=OWN[0])
+    if kept != "all":
+        # All aggregated rows of the first product, and one column of the next one's; or none.
+        rows = [*kept_rows(case), 0]
+        room = words(30) * rows[0] + rows[1] if num_layers > 1 else rows[0]
+        limits = replace(limits, row_words=hidden_words(case) + (room if kept == "some" else 0))
+    answer, counted, _ = by_kernels(kernels(*OWN, header), case, limits)
+    same(answer, wanted)
+    assert (counted["scratch_words"] > 0) == (kept != "all")

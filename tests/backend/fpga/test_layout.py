@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.backend import DeviceMemoryError
+from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
+from gnnscale.backend.fpga.lowering import lower
+from gnnscale.backend.fpga.weights import WeightLayout
+from gnnscale.config import ConfigError
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.model import GCN, GIN, GNN, GraphSAGE, Inputs
+from gnnscale.model.options import ModelConfig
+from gnnscale.sampler import Block, MiniBatch
+
+NULL, FIRST = 0x7FFFFFFF, 1 << 31
+ACTIVATES, DROPS, CONCATENATES = 1, 2, 4
+DEGREES = np.array([3, 1, 8, 2, 5], np.float32)
+#: Features: the row, and a hundredth of the column.
+X = torch.arange(5)[:, None] + torch.arange(17)[None] / 100
+
+
+@pytest.fixture
+def graph() -> Graph:
+    none = np.zeros(0, np.int64)
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    features = np.zeros((6, 17), np.float32)
+    return from_arrays((none, none), features, labels, train_idx=np.arange(6), num_classes=3)
+
+
+@pytest.fixture
+def batch() -> MiniBatch:
+    """Seeds 4 and 2: 4 <- 0; 2 <- 0, 4 above; below 4 <- 5; 2 <- nobody; 0 <- 1, 4."""
+    above = Block(indptr=np.array([0, 1, 3]), indices=np.array([2, 2, 0], np.int32), num_src=3)
+    below = Block(indptr=np.array([0, 1, 1, 3]), indices=np.array([3, 4, 0], np.int32), num_src=5)
+    return MiniBatch(
+        seed=1,
+        step=2,
+        num_seeds=2,
+        input_vertices=np.array([4, 2, 0, 5, 1], np.int32),
+        blocks=(below, above),
+    )
+
+
+def packed(
+    graph: Graph,
+    model: GNN,
+    batch: MiniBatch,
+    inputs: Inputs,
+    limits: ChipLimits,
+    seeds: range | None = None,
+) -> PackedBatch:
+    products = lower(model, aggregated=inputs.aggregated)
+    limits.check(products)
+    weights = WeightLayout(products)
+    part = range(batch.num_seeds) if seeds is None else seeds
+    given = (graph, model, products, weights, limits, batch, inputs, part)
+    return pack_batch(*given, num_threads=1)
+
+
+def gathered(x: torch.Tensor = X) -> Inputs:
+    return Inputs(x=x, aggregated=False, degrees=DEGREES)
+
+
+def words_of(made: PackedBatch) -> NDArray[np.int32]:
+    return made.batch.view(np.int32).reshape(-1, 16)
+
+
+def stages_of(made: PackedBatch, group: int = 0) -> list[list[int]]:
+    words = words_of(made)
+    first, count = words[group, :2]
+    return words[first : first + count].tolist()
+
+
+def edges_at(made: PackedBatch, first: int, count: int) -> list[tuple[int, bool, float]]:
+    """Return destination, whether it is its source's first, and weight; None of what is no edge."""
+    raw = made.batch.view(np.uint64)[8 * first : 8 * (first + count)]
+    ends, weights = (raw & np.uint64(0xFFFFFFFF)).astype(np.int64), raw >> np.uint64(32)
+    values = weights.astype(np.uint32).view(np.float32)
+    return [
+        (int(end) & NULL, bool(end & FIRST), round(float(value), 5))
+        for end, value in zip(ends, values, strict=True)
+        if end & NULL != NULL
+    ]
+
+
+def built(config: ModelConfig, num_classes: int = 3) -> GNN:
+    return config.build(num_features=17, num_classes=num_classes)
+
+
+def test_two_layers_by_hand(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GCN(hidden=3, dropout=0.5))
+    made = packed(graph, model, batch, gathered(), ChipLimits(n=1))
+    assert (made.num_groups, made.num_seeds, made.num_sources) == (1, 2, 5)
+    assert made.scratch_bytes == 0
+    assert made.num_edges == (3 + 3) + (2 + 3)
+    words = words_of(made)
+    # 1: edges below; 2: vertices; 3 and 4: edges above and back; 5, 6: stages; 7: labels.
+    assert len(words) == 8
+    assert words[0].tolist() == [5, 2, 0, 7, 2, 3, 1, *[0] * 9]
+    assert words[2].view(np.int64)[:3].tolist() == [4, 2, 0]
+    assert words[7].tolist() == [1, 2, *[0] * 14]
+    below, above = stages_of(made)
+    # Five rows to three, two words to one; no way back. The weights begin; half is dropped, of
+    # layer 0. Output rows first, then both columns of aggregated rows behind those of both layers.
+    assert below == [5, 3, 2, 1, 1, 1, 0, 0, 0, ACTIVATES | DROPS, 32768, 2, 0, 32, 2, 0]
+    # Behind [32][1] words of weights and a bias.
+    assert above == [3, 2, 1, 1, 3, 1, 4, 1, 33, 0, 1 << 16, 0, 16, 64, 1, 0]
+    # Sixteen columns of all rows, then the last one.
+    assert made.features.shape == (10, 16)
+    assert np.array_equal(made.features[:5], X[:, :16])
+    assert np.array_equal(made.features[5:, 0], X[:, 16])
+    assert not made.features[5:, 1:].any()
+
+    # 1 / sqrt(D(v) D(u)), scaled by degree / sampled.
+    root = 1 / np.sqrt(DEGREES + 1)
+    own = [round(float(each), 5) for each in root**2]
+
+    def edge(u: int, v: int, sampled: int) -> float:
+        return round(float(root[u] * root[v] * DEGREES[v] / sampled), 5)
+
+    assert edges_at(made, 3, 1) == [
+        *((0, True, own[0]), (1, False, edge(0, 1, 2))),
+        *((1, True, own[1]), (0, True, edge(2, 0, 1)), (1, False, edge(2, 1, 2))),
+    ]
+    assert edges_at(made, 4, 1) == [
+        *((0, True, own[0]), (2, False, edge(2, 0, 1))),
+        *((0, True, edge(0, 1, 2)), (1, False, own[1]), (2, False, edge(2, 1, 2))),
+    ]
+    assert edges_at(made, 1, 1) == [
+        *((0, True, own[0]), (2, False, edge(0, 2, 2)), (1, True, own[1]), (2, True, own[2])),
+        *((0, True, edge(3, 0, 1)), (2, True, edge(4, 2, 2))),
+    ]
+
+
+def test_rows_are_shared_out_over_banks(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GCN(hidden=3, dropout=0))
+    below, above = stages_of(packed(graph, model, batch, gathered(), ChipLimits(n=8)))
+    # The same words as with one bank, an eighth in each.
+    assert below[12:15] == [0, 4, 2]
+    assert above[12:15] == [2, 8, 1]
+    assert below[9:12] == [ACTIVATES, 0, 0]
+
+
+def test_own_rows_have_a_slot(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GraphSAGE(hidden=20, dropout=0))
+    below, above = stages_of(packed(graph, model, batch, gathered(), ChipLimits(n=1)))
+    # Of the two slots only the sums are kept: own rows can be read again.
+    assert below[:4] == [5, 3, 2, 2]
+    assert [each[9] for each in (below, above)] == [ACTIVATES | CONCATENATES, CONCATENATES]
+    assert above[8] == (2 * 32 + 1) * 2
+    assert [each[12:15] for each in (below, above)] == [[0, 48, 2], [32, 80, 2]]
+
+
+def test_a_perceptron_is_two_stages(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GIN(hidden=3, dropout=0.25))
+    made = packed(graph, model, batch, gathered(), ChipLimits(n=1))
+    stages = stages_of(made)
+    assert [each[:4] for each in stages] == [[5, 3, 2, 1], [3, 3, 1, 1], [3, 2, 1, 1], [2, 2, 1, 1]]
+    assert [each[9] for each in stages] == [ACTIVATES, ACTIVATES | DROPS, ACTIVATES, 0]
+    assert [each[10] for each in stages] == [0, 16384, 1 << 16, 1 << 16]
+    # From each row to itself, and back.
+    each_alone = [(0, True, 1.0), (1, True, 1.0)]
+    assert edges_at(made, *stages[3][4:6]) == edges_at(made, *stages[3][6:8]) == each_alone
+    assert made.num_edges == 6 + 3 + 5 + 2
+
+
+def test_rows_that_the_host_aggregated(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GraphSAGE(hidden=3, dropout=0))
+    inputs = Inputs(x=torch.ones(3, 34), aggregated=True)
+    made = packed(graph, model, batch, inputs, ChipLimits(n=1))
+    below, above = stages_of(made)
+    assert below[:4] == [3, 3, 3, 1]
+    assert below[6:10] == [0, 0, 0, ACTIVATES]
+    assert above[9] == CONCATENATES
+    assert made.features.shape == (9, 16)
+    # What leads to the second seed alone: its own row, and those of its neighbours.
+    one = packed(graph, model, batch, inputs, ChipLimits(n=1), range(1, 2))
+    assert (one.num_seeds, one.num_sources) == (1, 3)
+
+
+def test_what_leads_to_some_seeds(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GCN(hidden=3, dropout=0.5))
+    made = packed(graph, model, batch, gathered(), ChipLimits(n=1), range(1))
+    words = words_of(made)
+    # 4 <- 0 above; 4 <- 5 and 0 <- 1, 4 below: vertex 2 is left out.
+    below, above = stages_of(made)
+    assert [below[:2], above[:2]] == [[4, 2], [2, 1]]
+    assert words[below[11]].view(np.int64)[:2].tolist() == [4, 0]
+    assert made.features[:4, 0].tolist() == [0, 2, 3, 4]
+    assert words[words[0, 3], 0] == 1
+
+
+def test_labels_of_several_classes(graph: Graph, batch: MiniBatch) -> None:
+    labels = np.zeros((6, 18), np.uint8)
+    labels[4, [0, 17]] = labels[2, 3] = 1
+    several = replace(graph, labels=labels, num_classes=18, metric="micro_f1")
+    model = built(GCN(hidden=3), 18)
+    made = packed(several, model, batch, gathered(), ChipLimits(n=1))
+    first = words_of(made)[0, 3]
+    rows = made.batch.view(np.float32).reshape(-1, 16)[first : first + 4].reshape(2, 32)
+    assert np.array_equal(rows[:, :18], labels[[4, 2]])
+    assert not rows[:, 18:].any()
+
+
+def alone(num_seeds: int, num_features: int = 17) -> tuple[MiniBatch, Inputs]:
+    """Return a mini-batch of seeds without neighbours."""
+    block = Block(
+        indptr=np.zeros(num_seeds + 1, np.int64), indices=np.zeros(0, np.int32), num_src=num_seeds
+    )
+    seeds = np.arange(num_seeds) % 6
+    batch = MiniBatch(seed=0, step=0, num_seeds=num_seeds, input_vertices=seeds, blocks=(block,))
+    x = torch.arange(num_seeds * num_features).float().view(num_seeds, num_features)
+    return batch, Inputs(x=x, aggregated=False, degrees=np.zeros(num_seeds, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("limits", "seeds", "groups"),
+    [
+        ({}, range(20), [20]),
+        ({"gather_rows": 16}, range(20), [10, 10]),
+        ({"gather_rows": 16}, range(4, 20), [16]),
+        ({"gather_rows": 16}, range(3, 20), [8, 9]),
+        ({"row_words": 16}, range(40), [10, 10, 10, 10]),
+        ({"row_words": 32}, range(33), [16, 17]),
+    ],
+)
+def test_seeds_are_halved_until_they_fit(
+    graph: Graph, limits: dict[str, int], seeds: range, groups: list[int]
+) -> None:
+    batch, inputs = alone(40)
+    model = built(GCN(num_layers=1))
+    made = packed(graph, model, batch, inputs, ChipLimits(n=2, **limits), seeds)
+    heads = words_of(made)[: made.num_groups]
+    assert heads[:, 4].tolist() == groups
+    assert made.num_sources == made.num_seeds == made.num_edges == len(seeds)
+    starts = np.cumsum([0, *groups[:-1]])
+    # Two words a row; logits follow the outcome, a word a seed.
+    assert heads[:, 2].tolist() == (2 * starts).tolist()
+    assert heads[:, 6].tolist() == (1 + starts).tolist()
+    for head, start, count in zip(heads, starts, groups, strict=True):
+        part = seeds[start : start + count]
+        labels = words_of(made)[head[3] :].ravel()[:count]
+        assert labels.tolist() == graph.labels[batch.seeds[part.start : part.stop]].tolist()
+        rows = made.features[2 * start : 2 * start + count, 0]
+        assert np.array_equal(np.sort(rows), inputs.x[part.start : part.stop, 0])
+
+
+@pytest.mark.parametrize(
+    ("row_words", "kept", "outside"), [(48, 2, 0), (47, 1, 1), (32, 1, 1), (31, 0, 2), (16, 0, 2)]
+)
+def test_aggregated_rows_take_what_is_left(
+    graph: Graph, row_words: int, kept: int, outside: int
+) -> None:
+    batch, inputs = alone(9)
+    made = packed(
+        graph, built(GCN(num_layers=1)), batch, inputs, ChipLimits(n=16, row_words=row_words)
+    )
+    (stage,) = stages_of(made)
+    assert stage[12:] == [0, 1, kept, 0]
+    assert made.scratch_bytes == 64 * 16 * outside
+
+
+def test_a_second_layer_follows_in_scratch_memory(graph: Graph, batch: MiniBatch) -> None:
+    model = built(GCN(hidden=40, dropout=0))
+    # Output rows take 16 * 3 and 16 words.
+    made = packed(graph, model, batch, gathered(), ChipLimits(n=1, row_words=64 + 32))
+    below, above = stages_of(made)
+    assert [below[12:], above[12:]] == [[0, 64, 2, 0], [48, 96, 0, 0]]
+    made = packed(graph, model, batch, gathered(), ChipLimits(n=1, row_words=64 + 16))
+    below, above = stages_of(made)
+    assert [below[12:], above[12:]] == [[0, 64, 1, 0], [48, 80, 0, 16]]
+    assert made.scratch_bytes == 64 * (16 + 3 * 16)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"gather_rows": 31}, "32 rows are gathered at once, of 31"),
+        ({"row_words": 79}, "hidden rows take 80 words of 64 bytes, of 79"),
+    ],
+)
+def test_a_seed_that_does_not_fit(graph: Graph, limits: dict[str, int], message: str) -> None:
+    num_rows = 33
+    above = Block(
+        indptr=np.array([0, 0, 32]), indices=np.arange(1, 33, dtype=np.int32), num_src=num_rows
+    )
+    below = Block(
+        indptr=np.zeros(num_rows + 1, np.int64), indices=np.zeros(0, np.int32), num_src=num_rows
+    )
+    vertices = np.array([3, 5, *range(100, 131)])
+    batch = MiniBatch(seed=0, step=0, num_seeds=2, input_vertices=vertices, blocks=(below, above))
+    degrees = np.ones(num_rows, np.float32)
+    inputs = Inputs(x=torch.ones(num_rows, 17), aggregated=False, degrees=degrees)
+    model = built(GCN(hidden=20))
+    # Seed 5 has 32 rows below, which are 2 * 2 * 16 words, and 16 of its own.
+    just = ChipLimits(n=1, gather_rows=32, row_words=80)
+    assert packed(graph, model, batch, inputs, just, range(1, 2)).num_groups == 1
+    with pytest.raises(DeviceMemoryError) as caught:
+        packed(graph, model, batch, inputs, ChipLimits(n=1, **limits))
+    assert str(caught.value) == (
+        f"what leads to vertex 5 does not fit on the fpga's chip: {message}; lower "
+        "sampler.fanouts or model.hidden"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (GCN(hidden=2048), "model.hidden: a layer has 2048 output features, and an fpga's kernels"),
+        (GCN(hidden=1025), "model.hidden: a layer has 1025 output features, .* make 1024"),
+        (GIN(num_layers=9), "model.num_layers: 18 products, and an fpga's kernels take 16"),
+    ],
+)
+def test_models_that_are_too_large(config: ModelConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        ChipLimits(n=2).check(lower(built(config), aggregated=False))
+
+
+@pytest.mark.parametrize("config", [GCN(hidden=1024), GIN(num_layers=8, hidden=4)])
+def test_models_that_just_fit(config: Any) -> None:
+    ChipLimits(n=2).check(lower(built(config), aggregated=False))
