@@ -28,17 +28,22 @@ from gnnscale.stages import STAGES, Access
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(README, CONTRIBUTING, ROOT / "CHANGELOG.md", ROOT / "fpga" / "README.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 #: The changelog names what is gone.
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 CODE = [
     path
-    for folder in ("gnnscale", "tests", "scripts", "native", "examples", ".ci")
+    for folder in ("gnnscale", "tests", "scripts", "native", "fpga", "examples", ".ci")
     for path in (ROOT / folder).rglob("*")
 ]
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-each_current = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+each_current = pytest.mark.parametrize(
+    "page", CURRENT, ids=lambda page: str(page.relative_to(ROOT))
+)
 
 
 def blocks(page: Path) -> Iterator[tuple[str, list[str]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gnnscale import ops
+from gnnscale.backend.fpga.csim import build
+from gnnscale.backend.fpga.drivers import load_pyxrt
+from gnnscale.config import ConfigError
 from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.hardware import Machine, cuda_devices, find_machine, installed
 from gnnscale.plan.platform import Processor
@@ -27,6 +32,8 @@ __all__ = [
     "store_problem",
 ]
 
+#: Cards that are looked for where XRT does not say how many there are.
+_MAX_BOARDS = 16
 #: Distribution and module of each package that a feature may need.
 _PACKAGES = {
     "dgl": ("dgl", "dgl"),
@@ -54,8 +61,10 @@ def examine() -> dict[str, Any]:
     """Look at the machine and return plain values, fit for JSON (imports torch).
 
     Returns:
-        ``machine``, ``simd_level``, ``cuda``, ``packages`` (version or None) and ``features``
-        (``name``, ``ready``, ``needs``: what is missing, or None).
+        ``machine``, ``simd_level``, ``cuda``, ``fpga`` (``xrt``: version of what ``pyxrt``
+        drives; ``boards``: their names; ``csim_library`` of the default design and
+        ``csim_compiler`` of others; None where there is none), ``packages`` (version or None) and
+        ``features`` (``name``, ``ready``, ``needs``: what is missing, or None).
     """
     import torch
 
@@ -64,18 +73,63 @@ def examine() -> dict[str, Any]:
         name: installed(*package) for name, package in _PACKAGES.items()
     }
     cuda = [asdict(device) for device in cuda_devices()]
+    fpga = {**_boards(), **_csim()}
     simd = ops.simd_level()
     return {
         "machine": {**asdict(machine), "home": str(machine.home), "bf16": list(machine.bf16)},
         "simd_level": simd,
         "cuda": cuda,
+        "fpga": fpga,
         "packages": packages,
-        "features": _features(machine, simd, packages, len(cuda)),
+        "features": _features(machine, simd, packages, len(cuda), fpga),
+    }
+
+
+def _boards() -> dict[str, Any]:
+    """Return XRT's version, None where ``pyxrt`` cannot be imported, and the cards it finds."""
+    boards: list[str] = []
+    try:
+        xrt = load_pyxrt()
+    except ConfigError:
+        return {"xrt": None, "boards": boards}
+    # Whatever a driver without cards, or of another version, raises.
+    try:
+        number = xrt.enumerate_devices() if hasattr(xrt, "enumerate_devices") else _MAX_BOARDS
+        for index in range(number):
+            boards.append(str(xrt.device(index).get_info(xrt.xrt_info_device.name)))
+    except Exception:
+        pass
+    return {"xrt": _xrt_version(), "boards": boards}
+
+
+def _xrt_version() -> str:
+    """Return what XRT's own file says; ``pyxrt`` does not tell."""
+    folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
+    try:
+        return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return "unknown version"
+
+
+def _csim() -> dict[str, str | None]:
+    """Return what simulates FPGAs, without compiling anything."""
+    try:
+        compiler = build.compiler()
+    except ConfigError:
+        compiler = None
+    installed = build.prebuilt(build.Design())
+    return {
+        "csim_library": None if installed is None else str(installed),
+        "csim_compiler": compiler,
     }
 
 
 def _features(
-    machine: Machine, simd: str, packages: dict[str, str | None], num_cuda: int
+    machine: Machine,
+    simd: str,
+    packages: dict[str, str | None],
+    num_cuda: int,
+    fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Each feature with what it still needs; None where it is ready."""
 
@@ -95,10 +149,33 @@ def _features(
         if peers
         else "torch-sparse or pyg-lib, as PyG's installation page says",
         "training on CUDA devices": f"a later release; {num_cuda} CUDA devices found",
-        "training on FPGAs": "a later release; pyxrt "
-        + (f"{packages['pyxrt']} found" if packages["pyxrt"] else "not found"),
+        "training on FPGAs in C simulation (csim)": _csim_needs(fpga),
+        "training on FPGA boards": _board_needs(fpga, packages["pyxrt"]),
     }
     return [{"feature": name, "ready": need is None, "needs": need} for name, need in needs.items()]
+
+
+def _csim_needs(fpga: dict[str, Any]) -> str | None:
+    if fpga["csim_library"] or fpga["csim_compiler"]:
+        return None
+    return "a C++ compiler such as g++, or an installation that has the default design's library"
+
+
+def _board_needs(fpga: dict[str, Any], pyxrt: str | None) -> str:
+    bitstream = "a bitstream, as fpga/README.md says; none was ever built"
+    if fpga["boards"]:
+        return bitstream
+    if fpga["xrt"]:
+        return f"a board, of which XRT ({fpga['xrt']}) finds none; {bitstream}"
+    if pyxrt:
+        return "pyxrt is there and cannot be imported: source /opt/xilinx/xrt/setup.sh"
+    return f"XRT 2.12 or later with pyxrt, from AMD's page of the card; a board; {bitstream}"
+
+
+def _shown_csim(fpga: dict[str, Any]) -> str:
+    library = "installed" if fpga["csim_library"] else "not installed"
+    compiler = fpga["csim_compiler"] or "no compiler"
+    return f"default design {library}, {compiler} for others"
 
 
 def print_findings(findings: dict[str, Any], console: Console) -> None:
@@ -114,6 +191,8 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
         ("CUDA devices", ", ".join(cuda) or "none"),
+        ("FPGA boards", ", ".join(findings["fpga"]["boards"]) or "none"),
+        ("FPGA simulation (csim)", _shown_csim(findings["fpga"])),
         *((name, version or "not installed") for name, version in findings["packages"].items()),
         ("graph stores", f"{machine['home']}, {gib(machine['home_free'])} free"),
         ("Python", machine["python"]),

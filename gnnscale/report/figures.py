@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "count", "gib", "milliseconds", "percent", "short", "signed_percent"]
+__all__ = [
+    "ABSENT",
+    "count",
+    "duration",
+    "gib",
+    "milliseconds",
+    "percent",
+    "short",
+    "signed_percent",
+]
 
 ABSENT = "–"
 
@@ -46,6 +55,13 @@ def milliseconds(seconds: float | None) -> str:
     value = seconds * 1e3
     decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:,.{decimals}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds with their unit, in milliseconds where they are less than one."""
+    if seconds < 1:
+        return f"{milliseconds(seconds)} ms"
+    return f"{seconds:,.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
 
 
 def percent(share: float | None) -> str:

@@ -19,7 +19,7 @@ from gnnscale.report.terminal.tables import fits
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.stages import STAGES, StageTimes
 
-__all__ = ["compare", "prediction_basis", "print_prediction"]
+__all__ = ["compare", "prediction_basis", "print_prediction", "step_kind"]
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
@@ -112,8 +112,16 @@ def _verdict(predicted: dict[str, Any]) -> str:
     if predicted["measured_step_s"] is None:
         return said + "no two full mini-batches in a row ran under the first plan"
     error = signed_percent(predicted["error"])
-    seen = f"{seen} ms {predicted['figures']} over {predicted['num_steps']} steps"
+    seen = f"{seen} ms {step_kind(predicted)} over {predicted['num_steps']} steps"
     return f"{said}{seen}, error {error}"
+
+
+def step_kind(predicted: dict[str, Any]) -> str:
+    """Return the kind of a step's seconds, which are this machine's where it simulates an FPGA."""
+    devices = predicted["devices"]
+    simulates = any((each["kind"], each["figures"]) == ("fpga", "csim") for each in devices)
+    kind: str = predicted["figures"]
+    return kind + (" (simulating included)" if simulates else "")
 
 
 def _ran_under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:

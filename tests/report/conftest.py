@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Fpga, Threads
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
@@ -168,6 +168,29 @@ def make_up(
     )
 
 
+def simulated(run: MadeUpRun) -> MadeUpRun:
+    """Put an FPGA in C simulation in the accelerator's place, of 30,000 cycles in each epoch."""
+    cpu, accelerator = run.started.plan.shares
+    plan = DevicePlan(shares=(cpu, replace(accelerator, device=Fpga(name="fpga:1"))))
+    counters = {
+        "csim_cycles": 30_000.0,
+        "csim_simulating_s": 2.0,
+        "csim_aggregate_cycles": 24_000.0,
+        "csim_update_cycles": 6_000.0,
+        "csim_memory_cycles": 12_000.0,
+        "csim_feature_bytes": 30.0 * (3 << 20),
+        "csim_edge_bytes": 30.0 * (1 << 20),
+        "csim_routing_conflicts": 90.0,
+    }
+    named = {"name": "fpga:1", "kind": "fpga", "figures": "csim", "counters": counters}
+    epochs = tuple(
+        replace(epoch, devices=(epoch.devices[0], replace(epoch.devices[1], **named)))
+        for epoch in run.epochs
+    )
+    started = replace(run.started, plan=plan, steps_per_epoch=len(run.steps) // len(epochs))
+    return replace(run, started=started, epochs=epochs)
+
+
 def _stages(
     per_seed: dict[str, float], num_seeds: int, random: np.random.Generator, *, exchange: bool
 ) -> StageTimes:
@@ -290,6 +313,11 @@ def cached_run() -> MadeUpRun:
 @pytest.fixture(scope="session")
 def exchange_run() -> MadeUpRun:
     return make_up(exchange=True)
+
+
+@pytest.fixture(scope="session")
+def simulated_run() -> MadeUpRun:
+    return simulated(make_up())
 
 
 @pytest.fixture(scope="session")

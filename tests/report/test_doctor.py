@@ -3,16 +3,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from gnnscale.backend.fpga.csim import build
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import PlantedPartition
+from gnnscale.report import doctor
 from gnnscale.report.doctor import DoctorConfig, examine_store, print_store, store_problem
 
 
@@ -75,7 +81,7 @@ def test_bad_options(options: dict[str, object], message: str) -> None:
 def test_command(store: Path, tmp_path: Path) -> None:
     """Findings in doctor.json; one line and status 1 for a damaged store."""
 
-    def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "gnnscale", "doctor", *arguments],
             cwd=tmp_path,
@@ -84,14 +90,101 @@ def test_command(store: Path, tmp_path: Path) -> None:
             text=True,
         )
 
-    answer = doctor(f"store='{store}'")
+    answer = run(f"store='{store}'")
     assert answer.returncode == 0, answer.stderr
     findings = json.loads(Path(answer.stdout.splitlines()[-1]).read_text())
     assert store_problem(findings["store"]) is None
     damage(store)
-    answer = doctor(f"store='{store}'")
+    answer = run(f"store='{store}'")
     assert answer.returncode == 1
     (line,) = answer.stderr.splitlines()
     assert line.startswith(f"{store}/features.npy: checksum ")
     findings = json.loads(Path(answer.stdout.splitlines()[-1]).read_text())
     assert len([check for check in findings["store"]["checks"] if check["problem"]]) == 2
+
+
+class _Cards:
+    """pyxrt as far as doctor asks it; cards after the first two cannot be opened."""
+
+    class xrt_info_device:  # noqa: N801
+        name = "name"
+
+    names = ("xilinx_u250", "xilinx_u55c")
+
+    def device(self, index: int) -> Any:
+        if index >= len(self.names):
+            raise RuntimeError(f"no such device {index}")
+        return SimpleNamespace(get_info=lambda key: self.names[index])
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], dict[str, Any]]:
+    """Lets doctor find a driver, and returns what it finds."""
+
+    def find(xrt: Any) -> dict[str, Any]:
+        monkeypatch.setattr(doctor, "load_pyxrt", lambda: xrt)
+        monkeypatch.setenv("XILINX_XRT", str(tmp_path))
+        return doctor._boards()
+
+    return find
+
+
+def test_boards_that_an_old_driver_does_not_count(driver: Any, tmp_path: Path) -> None:
+    assert driver(_Cards()) == {"xrt": "unknown version", "boards": list(_Cards.names)}
+    (tmp_path / "version.json").write_text('{"BUILD_VERSION": "2.12.427"}')
+    assert driver(_Cards())["xrt"] == "2.12.427"
+    (tmp_path / "version.json").write_text("[]")
+    assert driver(_Cards())["xrt"] == "unknown version"
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_boards_that_a_driver_counts(driver: Any, number: int) -> None:
+    cards = _Cards()
+    cards.enumerate_devices = lambda: number  # type: ignore[attr-defined]
+    assert driver(cards)["boards"] == list(_Cards.names[:number])
+
+
+def test_a_driver_that_fails_is_no_board(driver: Any) -> None:
+    assert driver(SimpleNamespace())["boards"] == []
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyxrt", None)
+    assert doctor._boards() == {"xrt": None, "boards": []}
+
+
+@pytest.mark.parametrize(
+    ("xrt", "boards", "pyxrt", "needs"),
+    [
+        (None, [], None, "XRT 2.12 or later"),
+        (None, [], "1", "source /opt/xilinx/xrt/setup.sh"),
+        ("2.16.1", [], "1", r"a board, of which XRT \(2.16.1\) finds none; a bitstream"),
+        ("2.16.1", ["xilinx_u250"], "1", "^a bitstream, as fpga/README.md says"),
+    ],
+)
+def test_what_boards_need(
+    xrt: str | None, boards: list[str], pyxrt: str | None, needs: str
+) -> None:
+    assert re.search(needs, doctor._board_needs({"xrt": xrt, "boards": boards}, pyxrt))
+
+
+def test_what_simulates_is_found_without_compiling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_compiling(*_: Any) -> None:
+        raise AssertionError("doctor compiles")
+
+    monkeypatch.setattr(build, "_compile", no_compiling)
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    found = doctor._csim()
+    assert found["csim_compiler"] is None
+    monkeypatch.setattr(build, "_fits", lambda design, file: False)
+    found = doctor._csim()
+    assert found == {"csim_library": None, "csim_compiler": None}
+    assert "a C++ compiler" in str(doctor._csim_needs(found))
+    monkeypatch.setattr(build, "_fits", lambda design, file: True)
+    found = doctor._csim()
+    assert str(found["csim_library"]).endswith(".so")
+    assert doctor._csim_needs(found) is None
+    assert doctor._shown_csim(found) == "default design installed, no compiler for others"
+    assert doctor._csim_needs({"csim_library": None, "csim_compiler": "g++"}) is None

@@ -1,6 +1,14 @@
 from __future__ import annotations
 
-from gnnscale.report.figures import count, gib, milliseconds, percent, short, signed_percent
+from gnnscale.report.figures import (
+    count,
+    duration,
+    gib,
+    milliseconds,
+    percent,
+    short,
+    signed_percent,
+)
 
 
 def test_figures_by_hand() -> None:
@@ -19,3 +27,6 @@ def test_figures_by_hand() -> None:
     ]
     assert [percent(0.284), percent(None)] == ["28 %", "–"]
     assert [signed_percent(-0.121), signed_percent(0.05)] == ["-12 %", "+5 %"]
+    assert [duration(value) for value in (0.00123, 0.5, 1, 9.94, 9.96, 1234.4)] == [
+        *("1.23 ms", "500 ms", "1.0 s", "9.9 s", "10 s", "1,234 s")
+    ]

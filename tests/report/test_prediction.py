@@ -116,6 +116,14 @@ def test_a_run_on_real_hardware_is_called_measured(tmp_path: Path, cpu_run: Any)
     assert " ms measured over 87 steps" in shown
 
 
+def test_a_step_that_simulates_an_fpga_says_so(tmp_path: Path, simulated_run: Any) -> None:
+    compared = compare(simulated_run.result, read(tmp_path, simulated_run.steps))
+    assert compared is not None
+    screen = io.StringIO()
+    print_prediction(compared, Console(file=screen, width=80))
+    assert " ms csim (simulating included) over 9 steps" in screen.getvalue()
+
+
 def test_an_exchange_has_a_column_where_there_is_one(tmp_path: Path, exchange_run: Any) -> None:
     compared = compare(exchange_run.result, read(tmp_path, exchange_run.steps))
     assert compared is not None

@@ -10,6 +10,7 @@ from gnnscale.files import write_atomically
 from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.files.trace import TRACE_FILE, write_trace
+from gnnscale.report.fpga import print_csim
 from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.prediction import compare, print_prediction
 from gnnscale.report.terminal.live import RunReport
@@ -26,7 +27,9 @@ def write_outcome(
     error: str | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Close ``report``, write the run's files, and print predicted next to measured stage times.
+    """Close ``report``, write the run's files, and print tables of the run.
+
+    They are predicted next to measured stage times, and what C simulation counted.
 
     ``summary.json`` comes first: a disk that is full before the report is written has it.
 
@@ -35,7 +38,7 @@ def write_outcome(
         run: the run's result, or ``report.run`` where it did not get to one.
         status: ``completed``, ``interrupted`` or ``failed``.
         error: why it failed.
-        console: where to print the table of stage times, None for nowhere.
+        console: where to print the tables, None for nowhere.
 
     Returns:
         The content of ``summary.json``.
@@ -57,6 +60,8 @@ def write_outcome(
         write_trace(directory / TRACE_FILE, run.plan, spans)
     page = render(run, summary, steps, spans, report.options)
     write_atomically(directory / REPORT_FILE, page)
-    if console is not None and predicted is not None:
-        print_prediction(predicted, console)
+    if console is not None:
+        if predicted is not None:
+            print_prediction(predicted, console)
+        print_csim(summary["devices"], console)
     return summary

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.files import write_atomically
 from gnnscale.hardware import find_machine, installed
 from gnnscale.metrics import mteps, nvtps
-from gnnscale.plan import Device
+from gnnscale.plan import Device, Fpga
 from gnnscale.report.devices import least_real
+from gnnscale.report.fpga import SIMULATED, csim_figures
 from gnnscale.stages import STAGES, Traffic
 
 if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
@@ -86,7 +87,7 @@ def summarise(
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "processor": find_machine().processor,
         "devices": [
-            _device(share.device, list(run.epochs_of(rank).values()))
+            _device(share.device, list(run.epochs_of(rank).values()), run.steps_per_epoch or 0)
             for rank, share in enumerate(run.plan.shares)
         ],
         "partition": _partition(run.partition),
@@ -159,7 +160,7 @@ def _per_epoch(count: int, epochs: int) -> int | None:
     return round(count / epochs) if epochs else None
 
 
-def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
+def _device(device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int) -> dict[str, Any]:
     """One device: means of an epoch; hit rates, memory and counters are of the whole run."""
     last = epochs[-1] if epochs else None
     sent = _mean(each.host_to_device_bytes for each in epochs)
@@ -178,7 +179,24 @@ def _device(device: Device, epochs: Sequence[DeviceEpoch]) -> dict[str, Any]:
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
         "counters": _counters(epochs),
+        "csim": _csim(device, epochs, steps_per_epoch),
     }
+
+
+def _csim(
+    device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int
+) -> dict[str, Any] | None:
+    """What was simulated of an FPGA; a run may have gone on with another card after it."""
+    if not isinstance(device, Fpga):
+        return None
+    simulated = [
+        each for each in epochs if any(name.startswith(SIMULATED) for name in each.counters)
+    ]
+    return csim_figures(
+        _counters(simulated),
+        num_steps=len(simulated) * steps_per_epoch,
+        clock_hz=device.clock_hz,
+    )
 
 
 def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | None:

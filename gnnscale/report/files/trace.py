@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gnnscale.files import write_atomically
 from gnnscale.plan import DevicePlan
 from gnnscale.report.devices import device_label
+from gnnscale.report.fpga import is_simulated
 from gnnscale.stages import SPAN, STAGES
 
 __all__ = ["TRACE_FILE", "Spans", "write_trace"]
@@ -75,6 +76,9 @@ def _names(plan: DevicePlan, spans: NDArray[np.void]) -> Iterator[dict[str, Any]
         device = share.device
         name = device_label(device.label, device.kind, device.figures)
         yield {**process, "name": "process_name", "args": {"name": name}}
+        if is_simulated(device):
+            labels = {"labels": "times of this machine, which simulates"}
+            yield {**process, "name": "process_labels", "args": labels}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": rank}}
         for stage in np.unique(spans["stage"][spans["device"] == rank]).tolist():
             thread = {**process, "tid": stage + 1}

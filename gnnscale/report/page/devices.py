@@ -12,6 +12,7 @@ from gnnscale.cache.cache_plan import HOST, ROWS_FROM
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import ABSENT, count, gib, percent
 from gnnscale.report.files.steps import Steps
+from gnnscale.report.fpga import SIMULATED, simulating
 from gnnscale.report.page.balance import decision_marks, steps_axis
 from gnnscale.report.page.cards import badge, card, device_css, grid, nothing, table
 from gnnscale.report.page.charts import Curve, legend, line_chart
@@ -41,7 +42,52 @@ def devices(summary: Mapping[str, Any]) -> str:
         "requests": [count(_link(each, "link_requests")) for each in found],
     }
     note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
-    return f'<div class="card wide">{table(labels, figures)}{note}</div>{_counters(found)}'
+    own = _csim(found) + _counters(found)
+    return f'<div class="card wide">{table(labels, figures)}{note}</div>{own}'
+
+
+def _csim(devices: list[dict[str, Any]]) -> str:
+    """What C simulation counted of FPGAs, in a step."""
+    ranks = [rank for rank, each in enumerate(devices) if each["csim"] is not None]
+    found = [devices[rank]["csim"] for rank in ranks]
+    if not found:
+        return ""
+    labels = {
+        "device": [_name(rank, devices[rank]) for rank in ranks],
+        "kind": [_kind(devices[rank]) for rank in ranks],
+    }
+    cycles = {
+        "cycles": [count(round(each["cycles"])) for each in found],
+        **{
+            f"{engine} busy": [percent(each["busy"][engine]) for each in found]
+            for engine in found[0]["busy"]
+        },
+        "bottleneck": [each["bottleneck"] for each in found],
+    }
+    memory = {
+        f"{kind} MiB": [count(each["memory_bytes"][kind] / 2**20) for each in found]
+        for kind in found[0]["memory_bytes"]
+    }
+    events = {
+        name.replace("_", " "): [count(round(each["events"][name])) for each in found]
+        for name in found[0]["events"]
+    }
+    tables = "".join(
+        f"<h3>{title}, of a step</h3>{table(labels, figures)}"
+        for title, figures in (
+            ("Cycles of simulated FPGAs", cycles),
+            ("Device memory", memory),
+            ("Events", events),
+        )
+    )
+    took = "; ".join(
+        f"{escape(devices[rank]['name'])}: {simulating(devices[rank]['csim'])}" for rank in ranks
+    )
+    note = (
+        '<p class="soft">Cycles and engines are those of the slowest compute unit, memory and '
+        f"events those of all. {took}.</p>"
+    )
+    return f'<div class="card wide">{tables}{note}</div>'
 
 
 def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
@@ -133,7 +179,7 @@ def _counters(found: list[dict[str, Any]]) -> str:
         (_name(rank, each), escape(name), count(value))
         for rank, each in enumerate(found)
         for name, value in each["counters"].items()
-        if not name.startswith(ROWS_FROM)
+        if not name.startswith((ROWS_FROM, SIMULATED))
     ]
     if not rows:
         return ""

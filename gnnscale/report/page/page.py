@@ -77,7 +77,7 @@ def _header(summary: dict[str, Any]) -> str:
     error = f'<div class="error">{escape(summary["error"])}</div>' if summary["error"] else ""
     warning = (
         f'<div class="note">{badge(figures)} Devices with this mark are not real hardware, and '
-        "so the figures of this run are not those of real hardware.</div>"
+        f"so the figures of this run are not those of real hardware.{_simulating(summary)}</div>"
     )
     return (
         f'<div class="head"><h1>{escape(summary["dataset"])} · {escape(summary["model"])}</h1>'
@@ -85,6 +85,17 @@ def _header(summary: dict[str, Any]) -> str:
         f'<p class="soft">gnnscale {escape(str(summary["versions"]["gnnscale"]))}, '
         f"seed {summary['seed']}, {escape(summary['processor'])}</p>"
         f"{error}{'' if figures == MEASURED else warning}{_tiles(summary)}"
+    )
+
+
+def _simulating(summary: dict[str, Any]) -> str:
+    """Which seconds are a simulated card's, and which are this machine's."""
+    if all(device["csim"] is None for device in summary["devices"]):
+        return ""
+    return (
+        " Seconds of propagate on csim devices are cycles over their clock, and those of transfer "
+        "are modelled. Seconds of steps and epochs, edges per second and the pipeline are those of "
+        "this machine, which simulates."
     )
 
 

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import gib, milliseconds, signed_percent
 from gnnscale.report.files.steps import Steps
+from gnnscale.report.fpga import is_simulated
 from gnnscale.report.page.balance import decision_marks, steps_axis
 from gnnscale.report.page.bars import prediction_chart
 from gnnscale.report.page.cards import badge, card, device_css, device_title, grid, nothing
 from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, upper
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.page.timeline import excerpt, timeline
-from gnnscale.report.prediction import prediction_basis
+from gnnscale.report.prediction import prediction_basis, step_kind
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
 from gnnscale.stages import STAGES
 
@@ -116,13 +117,13 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     step = (
         f"A step: <b>{milliseconds(predicted['step_s'])} ms</b> predicted "
         f"{escape(prediction_basis(predicted))}, "
-        f"<b>{milliseconds(predicted['measured_step_s'])} ms</b> {escape(predicted['figures'])}, "
+        f"<b>{milliseconds(predicted['measured_step_s'])} ms</b> {escape(step_kind(predicted))}, "
         f"error <b>{signed_percent(predicted['error'])}</b>. Medians over "
         f"{predicted['num_steps']:,} full mini-batches under the plan that the run began with."
     )
     key = (
         '<ul class="legend"><li><i class="hollow s-sample"></i>predicted, above</li>'
-        '<li><i class="s-sample"></i>measured, below</li>'
+        '<li><i class="s-sample"></i>of the run, below</li>'
         "<li>right: error of the prediction</li></ul>"
     )
     return f"<p>{step}</p>{key}{grid(cards)}"
@@ -180,9 +181,11 @@ def pipeline(plan: DevicePlan, steps: Steps, spans: NDArray[np.void]) -> str:
     shown = excerpt(spans, epochs)
     present = [STAGES[i] for i in np.unique(shown["stage"]).tolist()]
     key = legend([(f"s-{name}", name) for name in present])
+    simulated = any(is_simulated(share.device) for share in plan.shares)
     note = (
         '<p class="soft">Numbers are steps; shades alternate from step to step. The full '
-        "timeline of the first steps is in trace.json, which Perfetto opens.</p>"
+        "timeline of the first steps is in trace.json, which Perfetto opens."
+        f"{' Bars of csim devices last as long as simulating took.' if simulated else ''}</p>"
     )
     return f'<div class="card wide">{key}{timeline(plan, shown)}{note}</div>'
 

@@ -86,3 +86,16 @@ def test_predicted_times_are_printed_where_there_are_any(tmp_path: Path, hybrid_
     result = replace(hybrid_run.result, predicted=None)
     write_outcome(report, result, status="completed", console=console)
     assert len(screen.getvalue()) == printed
+
+
+def test_what_was_simulated_is_printed_without_a_prediction(
+    tmp_path: Path, simulated_run: Any
+) -> None:
+    screen = io.StringIO()
+    report = observer(tmp_path)
+    simulated_run.tell(report)
+    result = replace(simulated_run.result, predicted=None)
+    console = Console(file=screen, width=80)
+    write_outcome(report, result, status="completed", console=console)
+    last = screen.getvalue().splitlines()[-1]
+    assert last == "fpga:1 (csim): simulating took 6.0 s for 0.30 ms of the card"

@@ -207,3 +207,29 @@ def test_json_that_cannot_be_written_leaves_the_file_before(tmp_path: Path) -> N
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
+    run = simulated_run.result
+    cpu, fpga = summarise(run, status="completed")["devices"]
+    assert cpu["csim"] is None
+    assert fpga["csim"] == {
+        "cycles": 1000,
+        "busy": {"aggregate": 0.8, "update": 0.2, "memory": 0.4},
+        "bottleneck": "aggregate",
+        "memory_bytes": {"feature": 3 << 20, "edge": 1 << 20},
+        "events": {"routing_conflicts": 3},
+        "card_s": pytest.approx(90_000 / 300e6),
+        "simulating_s": 6,
+    }
+    # What went on with a bitstream is not what was simulated.
+    first, second, third = run.history
+    cards = [replace(each.devices[1], counters={}) for each in (second, third)]
+    later = [
+        replace(each, devices=(each.devices[0], card))
+        for each, card in zip((second, third), cards, strict=True)
+    ]
+    resumed = summarise(replace(run, history=(first, *later)), status="completed")
+    assert resumed["devices"][1]["csim"]["cycles"] == 1000
+    started = summarise(simulated_run.started, status="failed")
+    assert started["devices"][1]["csim"] is None

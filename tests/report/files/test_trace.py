@@ -52,6 +52,14 @@ def test_a_process_for_each_worker_and_a_thread_for_each_stage(
     assert order == [0, 1, 4, 5, *(0, 1, 3, 4, 5)]
 
 
+def test_the_time_of_simulating_is_called_so(tmp_path: Path, simulated_run: Any) -> None:
+    events = trace(tmp_path / "trace.json", simulated_run, simulated_run.spans)
+    names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    assert names == ["cpu:0", "fpga:1 (csim)"]
+    labels = [(e["pid"], e["args"]["labels"]) for e in events if e["name"] == "process_labels"]
+    assert labels == [(2, "times of this machine, which simulates")]
+
+
 def test_an_exchange_has_a_thread_where_there_is_one(tmp_path: Path, exchange_run: Any) -> None:
     events = trace(tmp_path / "trace.json", exchange_run, exchange_run.spans)
     assert threads(events, 2) == list(STAGES)

@@ -58,6 +58,22 @@ def test_counters_are_shown_by_their_own_names(hybrid_run: Any, cpu_run: Any) ->
     assert "counter" not in devices(summarise(cpu_run.result, status="completed"))
 
 
+def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
+    shown = devices(summarise(simulated_run.result, status="completed"))
+    assert rows(shown)[3:] == [
+        [
+            *("device", "kind", "cycles"),
+            *("aggregate busy", "update busy", "memory busy", "bottleneck"),
+        ],
+        ["fpga:1", "fpga csim", "1,000", "80 %", "20 %", "40 %", "aggregate"],
+        ["device", "kind", "feature MiB", "edge MiB"],
+        ["fpga:1", "fpga csim", "3", "1"],
+        ["device", "kind", "routing conflicts"],
+        ["fpga:1", "fpga csim", "3"],
+    ]
+    assert "fpga:1: simulating took 6.0 s for 0.30 ms of the card." in shown
+
+
 def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path) -> None:
     summary = summarise(hybrid_run.started, status="failed")
     assert rows(devices(summary)) == [

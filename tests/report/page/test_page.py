@@ -100,6 +100,24 @@ def test_the_mark_is_the_word_for_the_kind_of_figures(
     assert '<td class="left">board <span class="badge">csim</span></td>' in page
 
 
+def test_the_page_tells_a_simulated_card_from_this_machine(
+    tmp_path: Path, hybrid_run: Any, simulated_run: Any, write_run: Any
+) -> None:
+    page, summary = write_run(tmp_path, simulated_run)
+    assert summary["devices"][1]["csim"]["bottleneck"] == "aggregate"
+    assert set(re.findall('class="badge">(.*?)<', page)) == {"csim"}
+    assert 'fpga <span class="badge">csim' in section(page, "Devices")
+    for name in ("Stage times", "Predicted and measured", "Memory"):
+        assert 'fpga:1 <span class="badge">csim' in section(page, name)
+    assert "fpga:1 (csim)" in section(page, "Pipeline")
+    assert "as simulating took" in section(page, "Pipeline")
+    assert "ms</b> csim (simulating included)," in section(page, "Predicted and measured")
+    assert page.split("<h2>")[0].count("this machine, which simulates") == 1
+    (tmp_path / "hybrid").mkdir()
+    other, _ = write_run(tmp_path / "hybrid", hybrid_run)
+    assert "simulat" not in other.split("</style>", 1)[1].split("<script>")[0]
+
+
 def test_stages_that_no_device_has_are_hidden(
     tmp_path: Path, hybrid_run: Any, cpu_run: Any, exchange_run: Any, write_run: Any
 ) -> None:

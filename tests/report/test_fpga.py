@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gnnscale.plan import Cpu, Fpga
+from gnnscale.report.fpga import csim_figures, is_simulated, print_csim, simulating
+
+#: Four steps.
+COUNTERS = {
+    "csim_cycles": 4000,
+    "csim_aggregate_cycles": 3000,
+    "csim_update_cycles": 1000,
+    "csim_memory_cycles": 2000,
+    "csim_simulating_s": 12.4,
+    "csim_feature_bytes": 4 << 20,
+    "csim_edge_bytes": 2 << 20,
+    "csim_edges": 800,
+    "csim_hazards": 6,
+    "rows_from:host": 7,
+}
+
+
+def figures(**changes: float) -> dict[str, Any]:
+    counters = COUNTERS | {f"csim_{name}": value for name, value in changes.items()}
+    found = csim_figures(counters, num_steps=4, clock_hz=200e3)
+    assert found is not None
+    return found
+
+
+def device(rank: int, csim: dict[str, Any] | None) -> dict[str, Any]:
+    return {"name": f"fpga:{rank}", "kind": "fpga", "figures": "csim", "csim": csim}
+
+
+def printed(*devices: dict[str, Any], width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_csim(devices, console)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_figures_by_hand() -> None:
+    assert figures() == {
+        "cycles": 1000,
+        "busy": {"aggregate": 0.75, "update": 0.25, "memory": 0.5},
+        "bottleneck": "aggregate",
+        "memory_bytes": {"feature": 1 << 20, "edge": 1 << 19},
+        "events": {"edges": 200, "hazards": 1.5},
+        "card_s": 0.02,
+        "simulating_s": 12.4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "bottleneck"),
+    [
+        ({"update_cycles": 3500}, "update"),
+        ({"memory_cycles": 3999}, "memory"),
+        ({"aggregate_cycles": 2001}, "aggregate"),
+        ({"aggregate_cycles": 2000}, "latency"),
+    ],
+)
+def test_the_bottleneck_is_busy_for_more_than_half_of_the_cycles(
+    changes: dict[str, float], bottleneck: str
+) -> None:
+    assert figures(**changes)["bottleneck"] == bottleneck
+
+
+def test_nothing_was_simulated() -> None:
+    assert csim_figures({}, num_steps=3, clock_hz=3e8) is None
+    assert csim_figures({"late_s": 0.1}, num_steps=3, clock_hz=3e8) is None
+    assert csim_figures({"csim_cycles": 0}, num_steps=3, clock_hz=3e8) is None
+    assert csim_figures(COUNTERS, num_steps=0, clock_hz=3e8) is None
+
+
+def test_only_an_fpga_without_a_bitstream_is_simulated() -> None:
+    assert is_simulated(Fpga())
+    assert not is_simulated(Fpga(bitstream="gnnscale.xclbin"))
+    assert not is_simulated(Cpu())
+
+
+def test_what_simulating_took() -> None:
+    assert simulating(figures()) == "simulating took 12 s for 20.0 ms of the card"
+
+
+def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
+    text = printed(device(0, figures()), device(1, None), device(2, figures(cycles=8_000_000)))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("csim" in line for line in lines) == 8
+    assert "fpga:1" not in text
+    first = next(line for line in lines if "fpga:0" in line)
+    cells = [cell.strip() for cell in first.strip("│").split("│")]
+    assert cells == ["fpga:0 (csim)", "1,000", "75 %", "25 %", "50 %", "aggregate"]
+    assert "2,000,000" in text
+    assert lines[-2:] == [
+        "fpga:0 (csim): simulating took 12 s for 20.0 ms of the card",
+        "fpga:2 (csim): simulating took 12 s for 40 s of the card",
+    ]
+
+
+def test_nothing_is_printed_without_a_simulated_device() -> None:
+    assert printed(device(0, None)) == ""
