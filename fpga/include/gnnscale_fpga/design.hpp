@@ -22,9 +22,9 @@ struct Design {
   static constexpr int kSlices = kRows > kLanes ? kRows / kLanes : 1;
   static constexpr int kSliceRows = kRows / kSlices;
 
-  // On-chip memory, in words of 64 bytes: 8 blocks of URAM or BRAM side by side, 4096 or 512 words
-  // deep. Of one SLR of a U250, rows and edges take 280 of 320 blocks of URAM, sums 512 of 672 of
-  // BRAM.
+  // On-chip memory, in words of 64 bytes. Of one SLR of a U250, rows and edges take 280 of 320
+  // blocks of URAM, 8 side by side and 4,096 words deep; sums take 480 of 672 blocks of BRAM, 15
+  // side by side and 1,024 words deep.
   static constexpr int kRowWords = 131072;   // output rows of all layers, and aggregated rows
   static constexpr int kGatherRows = 16384;  // sums of all gather PEs, in each half
   static constexpr int kEdgeWords = 12288;   // words of 8 edges, read once if they fit
