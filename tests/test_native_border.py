@@ -487,6 +487,7 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     *((arrange_block, ARRANGE, "self_term", bad) for bad in ("mean", "", 1, True, [], ("add",))),
     *((arrange_block, ARRANGE, "tile_rows", bad) for bad in (0, -1, 2**30 + 1, 2**64, 1.0, None)),
     *((arrange_block, ARRANGE, "backward_tile_rows", bad) for bad in (0, -1, 2**30 + 1, 1.0, "1")),
+    *((arrange_block, ARRANGE, "num_banks", bad) for bad in (0, -1, 257, 1.0, "1", None)),
     *((ops.gather_columns, COLUMNS, "ids", np.array([0, bad])) for bad in (-1, 4, 2**62)),
     *((ops.gather_columns, COLUMNS, "ids", bad) for bad in (np.zeros(2), [0, 1], None, 3)),
     *((ops.gather_columns, COLUMNS, "x", bad) for bad in (np.ones((4, 2)), np.ones(4, "f4"), None)),

@@ -4,6 +4,7 @@ from gnnscale.backend.base import (
     Backend,
     BatchOutcome,
     DeviceBatch,
+    DeviceError,
     DeviceMemoryError,
     HostParts,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "BatchOutcome",
     "CpuBackend",
     "DeviceBatch",
+    "DeviceError",
     "DeviceMemoryError",
     "EmulatedBackend",
     "HostParts",

@@ -62,9 +62,9 @@ class CustomLayer(GraphLayer):
         """Build the layer around ``functions``, from ``num_in`` to ``num_out`` features."""
         super().__init__()
         self.functions = functions
-        self.width_in = num_in
-        self._num_out = num_out
-        self._per_edge = _num_parameters(functions.scatter) == 2
+        self.width_in, self.width_out = num_in, num_out
+        #: Whether a message is made of the rows at both ends of its edge.
+        self.scatters_per_edge = _num_parameters(functions.scatter) == 2
         # What a sampled sum is multiplied with depends on degrees, and a method may sum.
         self.uses_degrees = functions.gather not in ("mean", "max")
 
@@ -82,7 +82,7 @@ class CustomLayer(GraphLayer):
         """
         rows = x.float()
         # Made once for all slices.
-        messages = None if self._per_edge else self.functions.scatter(rows)
+        messages = None if self.scatters_per_edge else self.functions.scatter(rows)
         size = block.num_edges if torch.is_grad_enabled() else _SLICE_EDGES
         parts = [
             self._gather(rows, messages, part, first, degrees)
@@ -90,10 +90,10 @@ class CustomLayer(GraphLayer):
         ]
         gathered = torch.cat(parts) if len(parts) > 1 else parts[0]
         out = self.functions.update(rows[: block.num_dst], gathered)
-        if out.shape != (block.num_dst, self._num_out):
+        if out.shape != (block.num_dst, self.width_out):
             raise ConfigError(
                 f"{type(self.functions).__name__}.update: returns {list(out.shape)}, must be "
-                f"[destinations, num_out] = [{block.num_dst}, {self._num_out}]"
+                f"[destinations, num_out] = [{block.num_dst}, {self.width_out}]"
             )
         # The activation overwrites these rows, which may be needed for gradients of the user's.
         return out.to(x.dtype, memory_format=torch.contiguous_format, copy=True)
@@ -106,7 +106,7 @@ class CustomLayer(GraphLayer):
         self.eval()
         with torch.no_grad():
             with _products(functions) as scattering:
-                message = functions.scatter(*[row] * (2 if self._per_edge else 1))
+                message = functions.scatter(*[row] * (2 if self.scatters_per_edge else 1))
             with _products(functions) as updating:
                 functions.update(row, self._reduce(message, Segments(edge, None)))
         self.train(was_training)
@@ -116,7 +116,7 @@ class CustomLayer(GraphLayer):
             products=tuple(updating),
             message_width=message.numel(),
             message_products=tuple(scattering),
-            messages_per_edge=self._per_edge,
+            messages_per_edge=self.scatters_per_edge,
         )
 
     def _gather(

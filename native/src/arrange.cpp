@@ -160,12 +160,14 @@ class Arranger {
       ++total;
     });
     std::vector<int32_t> many;
-    std::vector<std::vector<int32_t>> one(task_.num_banks);  // by the bank of its edge
+    // By the bank of its edge; those without one, which fit any lane, at the end.
+    std::vector<std::vector<int32_t>> one(task_.num_banks + 1);
     for (int64_t i = 0; i < count; ++i) {
-      (degrees[i] > 1 ? many : one[ends[i] % task_.num_banks]).push_back(static_cast<int32_t>(i));
+      const int64_t bank = degrees[i] == 0 ? task_.num_banks : ends[i] % task_.num_banks;
+      (degrees[i] > 1 ? many : one[bank]).push_back(static_cast<int32_t>(i));
     }
     const std::vector<int32_t> before(sources.data.get() + stay, sources.data.get() + sources.size);
-    std::vector<size_t> taken(task_.num_banks);
+    std::vector<size_t> taken(one.size());
     const auto left = [&](int64_t bank) { return one[bank].size() - taken[bank]; };
     const int64_t begin = num_entries() - total;
     size_t taken_many = 0, ones = count - many.size();
@@ -176,11 +178,11 @@ class Arranger {
         chosen = many[taken_many++];
       } else {
         int64_t bank = (begin + edges) % task_.num_banks;
-        for (int64_t other = 0; left(bank) == 0; ++other) bank = other;
+        for (int64_t other = task_.num_banks; left(bank) == 0; --other) bank = other;
         chosen = one[bank][taken[bank]++];
         --ones;
       }
-      edges += degrees[chosen];
+      edges += std::max(degrees[chosen], 1);  // a source without edges has an entry, too
       sources.data[stay + place] = before[chosen];
       position_.data[before[chosen]] = static_cast<int32_t>(stay + place);
     }

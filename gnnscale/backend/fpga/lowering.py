@@ -16,6 +16,7 @@ from gnnscale.model import GNN
 from gnnscale.model.aggregation import sum_scale
 from gnnscale.model.custom import CustomLayer
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
+from gnnscale.model.segments import REDUCTIONS
 from gnnscale.sampler import Block
 
 __all__ = ["Coefficients", "Product", "coefficients", "kernel_header", "lower"]
@@ -163,9 +164,15 @@ def _linears(layer: GraphLayer) -> list[nn.Linear]:
     """Return a layer's products in their order."""
     linears = [each for each in layer.modules() if isinstance(each, nn.Linear)]
     if isinstance(layer, CustomLayer):
+        name = type(layer.functions).__name__
+        if layer.scatters_per_edge or not isinstance(layer.functions.gather, str):
+            raise ConfigError(
+                f"{name}: an fpga scatters along edges what the source's row says, and gathers by "
+                f"{', '.join(REDUCTIONS)}"
+            )
         if not _is_one_product(layer, linears):
             raise ConfigError(
-                f"{type(layer.functions).__name__}: an fpga computes layers whose update is one "
+                f"{name}: an fpga computes layers whose update is one "
                 "torch.nn.Linear of what was gathered, or of own and gathered rows"
             )
     elif not isinstance(layer, LinearAggregationLayer) or any(
@@ -183,5 +190,6 @@ def _is_one_product(layer: CustomLayer, linears: Sequence[nn.Linear]) -> bool:
     return (
         len(linears) == 1
         and linears[0].in_features in (layer.width_in, 2 * layer.width_in)
+        and linears[0].out_features == layer.width_out
         and len(list(layer.parameters())) == len(list(linears[0].parameters()))
     )

@@ -318,7 +318,7 @@ def cases(draw: st.DrawFn) -> Case:
 def test_random_blocks(kernels: Callable[..., Library], n: int, m: int) -> None:
     found = kernels(n, m)
 
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+    @settings(max_examples=15, suppress_health_check=[HealthCheck.filter_too_much])
     @given(cases())
     def check(case: Case) -> None:
         wanted = by_torch(case)

@@ -109,9 +109,9 @@ def test_stages_by_hand(config: ModelConfig, gathered: Any, aggregated: Any) -> 
         ),
         (
             Custom(functions=own_layers.PairSum),
-            "PairSum: an fpga computes layers whose update is one",
+            "PairSum: an fpga scatters along edges what the source's row says, and gathers by sum",
         ),
-        (Custom(functions=own_layers.Attention, hidden=9), "Attention: an fpga computes layers"),
+        (Custom(functions=own_layers.Attention, hidden=9), "Attention: an fpga "),
     ],
 )
 def test_models_that_are_refused(config: ModelConfig, message: str) -> None:
