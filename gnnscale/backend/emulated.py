@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.base import BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
+from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.backend.cpu import CpuBackend
+from gnnscale.backend.memory import DeviceMemory
 from gnnscale.cache.store.lists import CachedLists
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
@@ -46,7 +47,7 @@ class EmulatedBackend(CpuBackend):
         super().__init__(device, host)
         self._accelerator = device
         self._workload = unmeasured_workload(host.graph, host.model).on(device)
-        self._in_use = 0
+        self._memory = DeviceMemory(device)
         self._counters = host.counters
         self._lists = host.lists or CachedLists.none(device.link_request_bytes)
         #: What sampling read of each step that is on its way.
@@ -54,8 +55,8 @@ class EmulatedBackend(CpuBackend):
         self._late_s, self._late_stages = 0.0, 0
         # load, transfer and propagate may run in threads of their own.
         self._lock = threading.Lock()
-        self._reserve(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
-        self._reserve(host.cache_bytes, "the cache")
+        self._memory.reserve(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
+        self._memory.reserve(host.cache_bytes, "the cache")
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Sample on the host; a device that samples by itself takes its own time and its link's."""
@@ -95,7 +96,7 @@ class EmulatedBackend(CpuBackend):
         row_bytes, list_bytes = link_bytes(batch, inputs)
         activations = int(activation_bytes(self._workload, BatchSize.of(batch)))
         num_bytes = inputs.num_bytes + list_bytes + activations
-        self._reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
+        self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         traffic = inputs.traffic + Traffic(lists=self._sampled.pop(batch.step, Access()))
         arrived = replace(super().transfer(batch, inputs), num_bytes=num_bytes, traffic=traffic)
         if device.link_bandwidth is None:
@@ -123,8 +124,8 @@ class EmulatedBackend(CpuBackend):
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Free the batch's memory, and tell how late the host was since the last time."""
+        self._memory.free(batch.num_bytes)
         with self._lock:
-            self._in_use -= batch.num_bytes
             counters = {"late_s": self._late_s, "late_stages": float(self._late_stages)}
             counters |= self._counters()
             self._late_s, self._late_stages = 0.0, 0
@@ -146,18 +147,6 @@ class EmulatedBackend(CpuBackend):
             return 0.0
         weights = self._workload.weight_bytes
         return sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
-
-    def _reserve(self, num_bytes: int, what: str) -> None:
-        budget = self._accelerator.memory_bytes
-        with self._lock:
-            if self._in_use + num_bytes > budget:
-                raise DeviceMemoryError(
-                    f"{self.device.label}: out of device memory: {what} needs "
-                    f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
-                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbours "
-                    "or a lower runtime.prefetch_depth take less"
-                )
-            self._in_use += num_bytes
 
     @contextmanager
     def _lasting(self, seconds: float) -> Iterator[None]:

@@ -248,7 +248,7 @@ class TrainConfig(BatchesConfig):
 
     @property
     def has_caches(self) -> bool:
-        """Whether accelerators keep a part of the graph: those with memory behind a link."""
+        """Whether accelerators keep a part of the graph, those that hold a cache."""
         holding = any(device.holds_cache for device in self.device_plan.parsed())
         return self.asks_for_caches and holding
 

@@ -28,6 +28,7 @@ from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import kernel_header, lower
 from gnnscale.backend.fpga.outcome import check_outcome, step_counters
 from gnnscale.backend.fpga.weights import WeightLayout
+from gnnscale.backend.memory import DeviceMemory
 from gnnscale.config import ConfigError
 from gnnscale.model import Inputs
 from gnnscale.plan import Fpga, Threads
@@ -81,7 +82,7 @@ class FpgaBackend:
         self._weights = WeightLayout(self._products)
         self._lock = threading.Lock()
         self._slots = list(range(_SLOTS))
-        self._in_use = 0
+        self._memory = DeviceMemory(device)
         self._running: _Sent | None = None
         self._result = BatchOutcome(loss=0.0, num_edges=0, num_vertices=0, traffic=Traffic())
         self._gradients: dict[torch.Tensor, torch.Tensor] = {}
@@ -89,7 +90,7 @@ class FpgaBackend:
         header = kernel_header(model)
         self._limits = ChipLimits(n=device.n)
         self._limits.check(self._products)
-        self._reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
+        self._memory.reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
         with self._told():
             self._board = _open(device, header)
             for unit in range(device.compute_units):
@@ -118,7 +119,7 @@ class FpgaBackend:
         row_bytes = sum(each.features.nbytes for each in sent)
         list_bytes = sum(each.batch.nbytes for each in sent)
         num_bytes = row_bytes + list_bytes + sum(each.scratch_bytes for each in sent)
-        self._reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
+        self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         with self._lock:
             slot = self._slots.pop()
         with self._told():
@@ -178,8 +179,8 @@ class FpgaBackend:
         """Free the batch's slot, and tell what came of it."""
         assert isinstance(batch, _Sent)
         self._wait()
+        self._memory.free(batch.num_bytes)
         with self._lock:
-            self._in_use -= batch.num_bytes
             self._slots.append(batch.slot)
         return self._result
 
@@ -255,18 +256,6 @@ class FpgaBackend:
             seconds={**batch.seconds, **seconds},
             counters=counters,
         )
-
-    def _reserve(self, num_bytes: int, what: str) -> None:
-        budget = self.device.memory_bytes
-        with self._lock:
-            if self._in_use + num_bytes > budget:
-                raise DeviceMemoryError(
-                    f"{self.device.label}: out of device memory: {what} needs "
-                    f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
-                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbours "
-                    "or a lower runtime.prefetch_depth take less"
-                )
-            self._in_use += num_bytes
 
     @contextmanager
     def _told(self) -> Iterator[None]:

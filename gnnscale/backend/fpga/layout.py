@@ -80,7 +80,6 @@ class PackedBatch:
         num_seeds: of the unit.
         scratch_bytes: that it needs for aggregated rows that do not fit on the chip.
         num_sources: input rows over all groups.
-        num_edges: edges of all blocks and groups, those of rows to themselves included.
     """
 
     batch: NDArray[np.uint8]
@@ -89,7 +88,6 @@ class PackedBatch:
     num_seeds: int
     scratch_bytes: int
     num_sources: int
-    num_edges: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +188,6 @@ def pack_batch(
         num_seeds=len(seeds),
         scratch_bytes=scratch * _WORD,
         num_sources=sources,
-        num_edges=sum(_num_edges(stage) for stages, _ in groups for stage in stages),
     )
 
 
@@ -343,12 +340,6 @@ def _labels(graph: Graph, seeds: NDArray[np.integer[Any]]) -> NDArray[Any]:
     out = np.zeros((len(seeds), words(graph.num_classes) * LANES), np.float32)
     out[:, : graph.num_classes] = labels
     return out
-
-
-def _num_edges(stage: _Stage) -> int:
-    """Return the entries of a stage's edges that lead somewhere."""
-    ends = stage.arranged.forward.edges.astype(np.uint32) & np.uint32(0x7FFFFFFF)
-    return int(np.count_nonzero(ends != 0x7FFFFFFF))
 
 
 def _padded(num_rows: int) -> int:

@@ -308,5 +308,12 @@ def test_closing_waits_for_runs(opened: Callable[..., Board], gate: Callable[[],
     board.send_weights(WORD)
     prepare(board, 0, 0, [1], [1])
     board.start(0, 0, [1, 1, HOLD])
-    threading.Timer(0.05, gate).start()
+    released = threading.Event()
+
+    def release() -> None:
+        released.set()
+        gate()
+
+    threading.Timer(0.05, release).start()
     board.close()
+    assert released.is_set()

@@ -154,6 +154,7 @@ class _Compiler:
 
     @classmethod
     def find(cls) -> _Compiler:
+        """Return what ``CXX`` names, or the first of the usual ones."""
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
         for command in candidates:
