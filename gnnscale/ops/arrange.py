@@ -105,7 +105,10 @@ def arrange_block(
     then spread over the others, in the order above, destinations too unless their own rows are
     concatenated. Of the sources with one edge, the next is one whose edge leads to the bank of its
     lane, if there is any. The edges of each source, forward, and of each row, backward, are ordered
-    in the same way: the next is one that leads to the bank of its lane, if there is any.
+    in the same way: the next is one that leads to the bank of its lane, if there is any. Otherwise
+    the lane gets a null edge, provided that the kernel waits for the row anyway, since fewer than
+    ``num_banks`` entries have been dealt for each source before; that the list has more than half
+    as many; and that these null edges are at most a quarter of the entries.
 
     The cost is linear in the edges and the entries written. One thread is used.
 

@@ -11,9 +11,6 @@
 namespace gnnscale {
 namespace {
 
-// Longest list of edges that is searched for the next one.
-constexpr int64_t kShortList = 32;
-
 int64_t round_up(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
 
 uint64_t edge_of(float weight, int64_t destination) {
@@ -54,14 +51,97 @@ class Cursors {
   Array<uint32_t> next_;
 };
 
+// Null edges that a list of so many entries may have more, where there are several banks.
+int64_t max_left_out(int64_t num_entries) { return num_entries / 4; }
+
+// The edges of a source by the bank that they lead to, in their order.
+class Buckets {
+ public:
+  explicit Buckets(int64_t num_banks) : first_(num_banks), last_(num_banks), sizes_(num_banks) {}
+
+  void fill(const uint64_t* edges, int64_t num_edges) {
+    edges_ = edges;
+    left_ = num_edges;
+    next_.resize(std::max(next_.size(), static_cast<size_t>(num_edges)));
+    for (int64_t i = 0; i < num_edges; ++i) {
+      const auto bank = static_cast<size_t>(edges[i] & kNullEdge) % sizes_.size();
+      (sizes_[bank]++ == 0 ? first_[bank] : next_[last_[bank]]) = i;
+      last_[bank] = i;
+    }
+  }
+  bool empty() const { return left_ == 0; }
+  int64_t size(int64_t bank) const { return sizes_[bank]; }
+  int64_t fullest() const {
+    return std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+  }
+  uint64_t take(int64_t bank) {
+    const int64_t taken = first_[bank];
+    first_[bank] = next_[taken];
+    --sizes_[bank];
+    --left_;
+    return edges_[taken];
+  }
+
+ private:
+  const uint64_t* edges_ = nullptr;
+  int64_t left_ = 0;
+  std::vector<int64_t> first_, last_, sizes_, next_;
+};
+
+// Deals entries to lanes, entry i to lane i modulo their number. Of the edges of each source, the
+// next one is one that leads to the bank of its lane; what goes this way meets nothing on it. Where
+// edges come faster than rows, a lane whose bank has no edge is left out, by a null edge.
+class Dealer {
+ public:
+  Dealer(int64_t num_banks, int64_t num_entries, int64_t num_sources)
+      : num_banks_(num_banks), buckets_(num_banks) {
+    // Lanes that are idle for most of the time have time for what meets on its way.
+    const bool busy = 2 * num_entries > num_banks * num_sources;
+    left_out_ = busy ? max_left_out(num_entries) : 0;
+  }
+
+  int64_t place() const { return place_; }
+
+  // Calls append(edge) for what is dealt of the next source.
+  template <typename Append>
+  void deal(const uint64_t* edges, int64_t num_edges, Append&& append) {
+    const auto next = [&](uint64_t edge) {
+      append(edge);
+      ++place_;
+    };
+    if (num_edges == 0) next(kNullEdge);
+    buckets_.fill(edges, num_edges);
+    while (!buckets_.empty()) {
+      const int64_t bank = place_ % num_banks_;
+      if (buckets_.size(bank) > 0) {
+        next(buckets_.take(bank));
+      } else if (left_out_ > 0 && place_ < num_banks_ * source_) {
+        next(kNullEdge);
+        --left_out_;
+      } else {
+        next(buckets_.take(buckets_.fullest()));
+      }
+    }
+    ++source_;
+  }
+
+ private:
+  int64_t num_banks_, left_out_ = 0;
+  Buckets buckets_;
+  int64_t place_ = 0, source_ = 0;
+};
+
 // The lists of all tiles, one after the other.
 class Tiles {
  public:
   // Room for so many entries beside one of each source in each tile, and for what fills words.
-  Tiles(int64_t num_rows, int64_t tile_rows, int64_t num_sources, int64_t num_entries)
+  Tiles(int64_t num_rows, int64_t tile_rows, int64_t num_sources, int64_t num_entries,
+        bool several_banks)
       : num_rows_(num_rows), tile_rows_(tile_rows) {
     const int64_t num_tiles = num_rows / tile_rows + (num_rows % tile_rows != 0);
-    made_.edges = Array<uint64_t>(num_entries + num_tiles * (num_sources + kWordEdges));
+    const int64_t entries = num_entries + num_tiles * num_sources;
+    made_.edges = Array<uint64_t>(entries + (several_banks ? max_left_out(entries) : 0) +
+                                  num_tiles * kWordEdges);
     made_.tiles = Array<int64_t>(num_tiles * 3);
   }
 
@@ -151,76 +231,75 @@ class Arranger {
   void level(Array<int32_t>& sources) {
     const int64_t stay = task_.own_row == OwnRow::concat ? num_destinations_ : 0;
     const int64_t count = sources.size - stay;
-    std::vector<int32_t> degrees(count), ends(count);
-    int64_t total = 0;
-    for_edges(0, num_destinations_, [&](int64_t p, int64_t, int64_t v, float) {
-      if (p < stay) return;
-      ++degrees[p - stay];
-      ends[p - stay] = static_cast<int32_t>(v);
-      ++total;
-    });
-    std::vector<int32_t> many;
-    // By the bank of its edge; those without one, which fit any lane, at the end.
-    std::vector<std::vector<int32_t>> one(task_.num_banks + 1);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t bank = degrees[i] == 0 ? task_.num_banks : ends[i] % task_.num_banks;
-      (degrees[i] > 1 ? many : one[bank]).push_back(static_cast<int32_t>(i));
+    // The edges of each source, by the place that it has so far.
+    std::vector<int64_t> offsets(sources.size + 1);
+    for_edges(0, num_destinations_, [&](int64_t p, int64_t, int64_t, float) { ++offsets[p + 1]; });
+    int64_t num_entries = 0, total = 0;
+    for (int64_t p = 0; p < sources.size; ++p) {
+      num_entries += std::max<int64_t>(offsets[p + 1], 1);
+      total += p < stay ? 0 : offsets[p + 1];
+      offsets[p + 1] += offsets[p];
     }
-    const std::vector<int32_t> before(sources.data.get() + stay, sources.data.get() + sources.size);
+    std::vector<uint64_t> ends(offsets.back());
+    std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
+    for_edges(0, num_destinations_, [&](int64_t p, int64_t slot, int64_t v, float) {
+      ends[next[p]++] = slot * slot_stride(num_destinations_) + v;
+    });
+    const auto degree = [&](int64_t p) { return offsets[p + 1] - offsets[p]; };
+    Dealer dealer(task_.num_banks, num_entries, sources.size);
+    const auto deal = [&](int64_t p) {
+      dealer.deal(ends.data() + offsets[p], degree(p), [](uint64_t) {});
+    };
+    for (int64_t p = 0; p < stay; ++p) deal(p);
+
+    std::vector<int64_t> many;
+    // By the bank of its edge; those without one, which fit any lane, at the end.
+    std::vector<std::vector<int64_t>> one(task_.num_banks + 1);
+    for (int64_t p = stay; p < sources.size; ++p) {
+      const int64_t bank = degree(p) == 0
+                               ? task_.num_banks
+                               : static_cast<int64_t>(ends[offsets[p]]) % task_.num_banks;
+      (degree(p) > 1 ? many : one[bank]).push_back(p);
+    }
+    const std::vector<int32_t> before(sources.data.get(), sources.data.get() + sources.size);
     std::vector<size_t> taken(one.size());
     const auto left = [&](int64_t bank) { return one[bank].size() - taken[bank]; };
-    const int64_t begin = num_entries() - total;
     size_t taken_many = 0, ones = count - many.size();
     int64_t edges = 0;
     for (int64_t place = 0; place < count; ++place) {
-      int32_t chosen = 0;
+      int64_t chosen = 0;
       if (ones == 0 || (taken_many < many.size() && edges * count <= total * place)) {
         chosen = many[taken_many++];
       } else {
-        int64_t bank = (begin + edges) % task_.num_banks;
+        int64_t bank = dealer.place() % task_.num_banks;
         for (int64_t other = task_.num_banks; left(bank) == 0; --other) bank = other;
         chosen = one[bank][taken[bank]++];
         --ones;
       }
-      edges += std::max(degrees[chosen], 1);  // a source without edges has an entry, too
+      deal(chosen);
+      edges += std::max<int64_t>(degree(chosen), 1);  // a source without edges has an entry, too
       sources.data[stay + place] = before[chosen];
       position_.data[before[chosen]] = static_cast<int32_t>(stay + place);
     }
   }
 
-  // Orders the edges of each source such that the one at place i leads to bank i modulo their
-  // number, as far as there are such: places are dealt to the kernel's lanes in turn, and what
-  // leads from each lane to the bank of its number meets nothing on its way.
-  void spread(uint64_t* edges, int64_t num_edges) const {
-    const auto banks = static_cast<uint64_t>(task_.num_banks);
-    std::vector<std::vector<uint64_t>> of_bank;
+  // Deals the edges of each source to the kernel's lanes. Returns the number of words.
+  int64_t spread(uint64_t* edges, int64_t num_edges, int64_t num_rows) const {
     while (num_edges > 0 && edges[num_edges - 1] == kNullEdge) --num_edges;  // what fills a word
+    const std::vector<uint64_t> lists(edges, edges + num_edges);
+    Dealer dealer(task_.num_banks, num_edges, num_rows);
+    int64_t place = 0;
     for (int64_t begin = 0, end = 0; begin < num_edges; begin = end) {
       end = begin + 1;
-      while (end < num_edges && (edges[end] & kFirstEntry) == 0) ++end;
-      if (end - begin < 2) continue;
-      edges[begin] &= ~kFirstEntry;
-      if (end - begin <= kShortList) {
-        for (int64_t i = begin; i < end; ++i) {
-          const auto wanted = static_cast<uint64_t>(i) % banks;
-          int64_t found = i;
-          while (found < end && (edges[found] & kNullEdge) % banks != wanted) ++found;
-          if (found < end) std::rotate(edges + i, edges + found, edges + found + 1);
-        }
-      } else {
-        of_bank.assign(banks, {});
-        for (int64_t i = end - 1; i >= begin; --i) {
-          of_bank[(edges[i] & kNullEdge) % banks].push_back(edges[i]);
-        }
-        for (int64_t i = begin; i < end; ++i) {
-          auto bank = static_cast<uint64_t>(i) % banks;
-          for (uint64_t other = 0; of_bank[bank].empty(); ++other) bank = other;
-          edges[i] = of_bank[bank].back();
-          of_bank[bank].pop_back();
-        }
-      }
-      edges[begin] |= kFirstEntry;
+      while (end < num_edges && (lists[end] & kFirstEntry) == 0) ++end;
+      const bool none = (lists[begin] & kNullEdge) == kNullEdge;
+      const int64_t first = place;
+      dealer.deal(lists.data() + begin, none ? 0 : end - begin,
+                  [&](uint64_t edge) { edges[place++] = edge & ~kFirstEntry; });
+      edges[first] |= kFirstEntry;
     }
+    while (place % kWordEdges != 0) edges[place++] = kNullEdge;
+    return place / kWordEdges;
   }
 
   // The neighbours of destinations, while the order has not come to the last of them.
@@ -274,7 +353,8 @@ class Arranger {
   static int64_t slot_stride(int64_t rows) { return round_up(rows, kWordColumns); }
 
   void check_sizes() const {
-    const int64_t most = num_entries() + std::max(num_sources_, num_rows()) + kWordEdges;
+    const int64_t entries = num_entries() + std::max(num_sources_, num_rows());
+    const int64_t most = entries + max_left_out(entries) + kWordEdges;
     const int64_t stride = slot_stride(std::min(task_.tile_rows, num_destinations_));
     if (most <= kMaxLocal && stride * (1 + neighbor_slot_) <= static_cast<int64_t>(kNullEdge)) {
       return;
@@ -304,7 +384,8 @@ class Arranger {
 
   EdgeTiles forward() const {
     Cursors cursors(num_sources_);
-    Tiles tiles(num_destinations_, task_.tile_rows, num_sources_, num_entries());
+    Tiles tiles(num_destinations_, task_.tile_rows, num_sources_, num_entries(),
+                task_.num_banks > 1);
     return tiles.make([&](int64_t first, int64_t end, uint64_t* edges) {
       const int64_t stride = slot_stride(end - first);
       cursors.clear();
@@ -313,8 +394,7 @@ class Arranger {
       for_edges(first, end, [&](int64_t p, int64_t slot, int64_t v, float weight) {
         cursors.put(p, edge_of(weight, slot * stride + v - first), edges);
       });
-      if (task_.num_banks > 1) spread(edges, words * kWordEdges);
-      return words;
+      return task_.num_banks > 1 ? spread(edges, words * kWordEdges, num_sources_) : words;
     });
   }
 
@@ -366,7 +446,8 @@ class Arranger {
   // there in order is sorted in the transpose, too.
   EdgeTiles backward(const EdgeTiles& forward) const {
     Cursors cursors(num_rows());
-    Tiles tiles(num_sources_, task_.backward_tile_rows, num_rows(), num_entries());
+    Tiles tiles(num_sources_, task_.backward_tile_rows, num_rows(), num_entries(),
+                task_.num_banks > 1);
     std::vector<Reader> counted = readers(forward), written = counted;
     return tiles.make([&](int64_t first, int64_t end, uint64_t* edges) {
       cursors.clear();
@@ -381,8 +462,7 @@ class Arranger {
           cursors.put(row, weight | static_cast<uint64_t>(source - first), edges);
         });
       }
-      if (task_.num_banks > 1) spread(edges, words * kWordEdges);
-      return words;
+      return task_.num_banks > 1 ? spread(edges, words * kWordEdges, num_rows()) : words;
     });
   }
 
