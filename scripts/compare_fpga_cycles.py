@@ -110,7 +110,7 @@ def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> int:
     board.allocate(0, "gradients", weights.num_bytes)
     board.allocate(0, "scratch", max(packed.scratch_bytes, 64))
     board.allocate(0, "result", 64)
-    board.send(0, 0, packed.batch, packed.features)
+    board.send(0, 0, packed.batch, packed.edges, packed.features)
     scale = int(np.float32(1 / batch.num_seeds).view(np.int32))
     board.start(0, 0, (packed.num_groups, 1, 0, 0, 0, 0, scale))
     board.wait(0, 600)

@@ -49,7 +49,8 @@ std::string describe() {
     return ",\"" + std::string(name) + "\":" + std::to_string(static_cast<int64_t>(value));
   };
   std::string text = R"({"format":1,"kernel":"gnnscale_step","arguments":[)";
-  for (const char* name : {"batch", "features", "weights", "gradients", "scratch", "result"}) {
+  for (const char* name :
+       {"batch", "edges", "features", "weights", "gradients", "scratch", "result"}) {
     text += std::string(R"({"name":")") + name + R"(","kind":"buffer"},)";
   }
   for (const char* name :
@@ -88,18 +89,19 @@ void gnnscale_csim_counters(int64_t* out, int32_t count) {
   }
 }
 
-void gnnscale_step(const gnnscale::fpga::Word* batch, const gnnscale::fpga::Word* features,
-                   const gnnscale::fpga::Word* weights, gnnscale::fpga::Word* gradients,
-                   gnnscale::fpga::Word* scratch, gnnscale::fpga::Word* result, int32_t num_groups,
-                   int32_t flags, int32_t seed_low, int32_t seed_high, int32_t step_low,
-                   int32_t step_high, int32_t scale) {
+void gnnscale_step(const gnnscale::fpga::Word* batch, const gnnscale::fpga::Word* edges,
+                   const gnnscale::fpga::Word* features, const gnnscale::fpga::Word* weights,
+                   gnnscale::fpga::Word* gradients, gnnscale::fpga::Word* scratch,
+                   gnnscale::fpga::Word* result, int32_t num_groups, int32_t flags,
+                   int32_t seed_low, int32_t seed_high, int32_t step_low, int32_t step_high,
+                   int32_t scale) {
   gnnscale::csim::Simulation simulation(bank());
   simulation.allow(std::move(call.regions));
   call.regions.clear();
   call.error.clear();
   try {
     const gnnscale::csim::Entered entered(simulation);
-    gnnscale_kernel(batch, features, weights, gradients, scratch, result, num_groups, flags,
+    gnnscale_kernel(batch, edges, features, weights, gradients, scratch, result, num_groups, flags,
                     seed_low, seed_high, step_low, step_high, scale);
   } catch (const std::exception& error) {
     call.error = error.what();

@@ -163,16 +163,16 @@ class StreamState {
 
   // One element a cycle enters and leaves, as from a FIFO in hardware.
   bool readable(int64_t now) const {
-    return size_ > 0 && ready_at_[static_cast<size_t>(head_)] <= now && last_read_ != now;
+    return size_ > 0 && ready_at_[static_cast<size_t>(head_)] <= now && !just(last_read_, now);
   }
   bool writable(int64_t now) const {
-    return size_ + (last_read_ == now ? 1 : 0) < capacity_ && last_write_ != now;
+    return size_ + (last_read_ == now ? 1 : 0) < capacity_ && !just(last_write_, now);
   }
   // The first cycle from `now` on in which it is so, unless another process
   // does something before; kNever if that takes another process.
   int64_t readable_at(int64_t now) const {
     if (size_ == 0) return kNever;
-    return std::max(ready_at_[static_cast<size_t>(head_)], last_read_ == now ? now + 1 : now);
+    return std::max(ready_at_[static_cast<size_t>(head_)], just(last_read_, now) ? now + 1 : now);
   }
   int64_t writable_at(int64_t now) const {
     if (size_ == capacity_) return kNever;
@@ -181,8 +181,11 @@ class StreamState {
   static constexpr int64_t kNever = INT64_MAX;
 
  protected:
+  explicit StreamState(bool one_a_cycle) : one_a_cycle_(one_a_cycle) {}
+  int64_t head() const { return head_; }
+  int64_t tail() const { return (head_ + size_) % capacity_; }
   int64_t push(int64_t now) {
-    const int64_t at = (head_ + size_) % capacity_;
+    const int64_t at = tail();
     ready_at_[static_cast<size_t>(at)] = now + latency_;
     last_write_ = now;
     ++size_;
@@ -198,6 +201,9 @@ class StreamState {
   int64_t capacity() const { return capacity_; }
 
  private:
+  bool just(int64_t last, int64_t now) const { return one_a_cycle_ && last == now; }
+
+  bool one_a_cycle_ = true;
   std::string name_ = "a stream";
   std::vector<int64_t> ready_at_;
   int64_t capacity_ = 0, latency_ = 1, head_ = 0, size_ = 0;
@@ -227,6 +233,65 @@ class Stream : public StreamState {
 
  private:
   std::vector<T> elements_;
+};
+
+// hls::stream_of_blocks: arrays of type T that a producer and a consumer take
+// turns on. What is released in a cycle is there in the next one.
+template <class T>
+class Blocks : public StreamState {
+ public:
+  explicit Blocks(int depth)
+      : StreamState(false), memory_(take_memory(static_cast<size_t>(depth) * sizeof(T))) {
+    shape(depth, 1);
+  }
+
+  T& acquire_to_write() {
+    Simulation& simulation = Simulation::current();
+    if (!writable(simulation.now())) simulation.wait_writable(*this);
+    return block(tail());
+  }
+  const T& acquire_to_read() {
+    Simulation& simulation = Simulation::current();
+    if (!readable(simulation.now())) simulation.wait_readable(*this);
+    return block(head());
+  }
+  void release_written() { push(Simulation::current().now()); }
+  void release_read() { pop(Simulation::current().now()); }
+
+ private:
+  T& block(int64_t number) { return static_cast<T*>(memory_.get())[number]; }
+
+  std::unique_ptr<void, void (*)(void*)> memory_;
+};
+
+// A block that belongs to the producer as long as the lock lives.
+template <class T>
+class WriteLock {
+ public:
+  explicit WriteLock(Blocks<T>& blocks) : blocks_(blocks), block_(blocks.acquire_to_write()) {}
+  ~WriteLock() { blocks_.release_written(); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(const WriteLock&) = delete;
+  auto& operator[](int i) { return block_[i]; }
+
+ private:
+  Blocks<T>& blocks_;
+  T& block_;
+};
+
+// The same for the consumer.
+template <class T>
+class ReadLock {
+ public:
+  explicit ReadLock(Blocks<T>& blocks) : blocks_(blocks), block_(blocks.acquire_to_read()) {}
+  ~ReadLock() { blocks_.release_read(); }
+  ReadLock(const ReadLock&) = delete;
+  ReadLock& operator=(const ReadLock&) = delete;
+  const auto& operator[](int i) const { return block_[i]; }
+
+ private:
+  Blocks<T>& blocks_;
+  const T& block_;
 };
 
 }  // namespace gnnscale::csim

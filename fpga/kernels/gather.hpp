@@ -37,45 +37,16 @@ struct RecentSums {
   }
 };
 
-// Takes a message if there is one and its sum is free. Returns whether the pass
-// is over.
-template <class D, class MessageType, class Gathering>
-bool take(Stream<MessageType>& in, MessageType& message, bool& holds, RecentSums<D>& recent,
-          Word (&sums)[D::kGatherRows / D::kPes], Gathering gathered) {
-#pragma HLS inline
-  if (!holds && !in.empty()) {
-    message = in.read();
-    holds = true;
+// A sum after one more message. Copies of own rows are what came.
+template <class Functions>
+Word gathered(const Word& sum, const Message& message, bool own) {
+  Word out;
+  for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+    const float value = message.value.lane[i];
+    out.lane[i] = own ? value : Functions::gather(sum.lane[i], value);
   }
-  int added = -1;
-  bool ended = false;
-  if (holds && message.end) {
-    ended = true;
-    holds = false;
-  } else if (holds) {
-    const int row = static_cast<int>(message.destination) / D::kPes;
-    if (recent.has(row)) {
-      count(Count::hazards);
-    } else {
-      sums[row] = gathered(sums[row], message, row);
-      added = row;
-      holds = false;
-      count(Count::edges);
-    }
-  }
-  recent.shift(added);
-  return ended;
-}
-
-// Clears both halves; one row of each in a cycle.
-template <class D>
-void clear(Word (&sums)[2][D::kGatherRows / D::kPes], int num_rows, float initial) {
-rows:
-  for (int i = 0; i < num_rows; ++i) {
-#pragma HLS pipeline II = 1
-    sums[0][i] = sums[1][i] = filled(initial);
-    clock_cycle();
-  }
+  return out;
 }
 
 // A row without messages is 0, whatever sums begin with.
@@ -89,48 +60,7 @@ Word complete(const Word& sum) {
   return out;
 }
 
-// Forward: the sums of each pass leave in the order of their rows. The first
-// `num_own` rows of the PE take one message each, and hold it as it is.
-template <class D, class Functions>
-void gather(int num_passes, int num_own, int num_rows, Stream<Message>& in, Stream<Word>& out) {
-  Word sums[2][D::kGatherRows / D::kPes];
-#pragma HLS array_partition variable = sums dim = 1 complete
-  clear<D>(sums, num_rows, Functions::kInitial);
-passes:
-  for (int pass = 0; pass <= num_passes; ++pass) {
-    RecentSums<D> recent;
-    Message message = {};
-    bool holds = false;
-    bool ended = pass == num_passes;
-    int leaving = pass > 0 ? 0 : num_rows;
-  messages:
-    while (!ended || leaving < num_rows) {
-#pragma HLS pipeline II = 1
-#pragma HLS dependence variable = sums type = inter false  // RecentSums
-      if (!ended) {
-        ended = take<D>(in, message, holds, recent, sums[pass % 2],
-                        [&](const Word& sum, const Message& each, int row) {
-                          Word added;
-                          for (int i = 0; i < kLanes; ++i) {
-#pragma HLS unroll
-                            const float value = each.value.lane[i];
-                            added.lane[i] =
-                                row < num_own ? value : Functions::gather(sum.lane[i], value);
-                          }
-                          return added;
-                        });
-      }
-      if (leaving < num_rows && !out.full()) {
-        Word& sum = sums[(pass + 1) % 2][leaving++];
-        out.write(leaving <= num_own ? sum : complete<Functions>(sum));
-        sum = filled(Functions::kInitial);
-      }
-      clock_cycle();
-    }
-  }
-}
-
-// What a gather PE adds in the backward pass.
+// What a message adds on the way back, to the gradient of `source`.
 template <class Functions>
 Word sent_back(const Message& message, const Word& /*source*/) {
   return message.value;
@@ -146,43 +76,87 @@ Word sent_back(const MessageWithSum& message, const Word& source) {
   return out;
 }
 
-// Backward: the sums are gradients of hidden rows. They replace these rows, as
-// gradients of what came before update and dropout.
-template <class D, class Functions, class MessageType>
-void gather_gradients(int num_passes, int num_rows, int to, bool activates, bool drops, float scale,
-                      Stream<MessageType>& in, Word (&hidden)[D::kRowWords / D::kPes]) {
-  Word sums[2][D::kGatherRows / D::kPes];
-#pragma HLS array_partition variable = sums dim = 1 complete
-  clear<D>(sums, num_rows, 0.0F);
+// The source rows of a pass, where gradients take them. The rows of a PE are in
+// two banks in turn.
+template <class D>
+constexpr int source_rows_of_pe(bool reads_rows) {
+  return reads_rows ? D::kGatherRows / D::kPes : 1;
+}
+
+template <class D>
+using SumsOfPe = Word[2][D::kGatherRows / D::kPes];
+
+// Gathers what comes in each pass. Its sums leave in the order of their rows: of
+// the forward pass to the update engine, gradients to the banks of the rows
+// that they are of. Each is cleared as it leaves, so that the next task finds
+// them clear, but the first one of a run.
+template <class D, class Functions>
+void gather(Task task, SumsOfPe<D>& sums, Stream<MessageOf<Functions>>& in,
+            Stream<Word>& even_sources, Stream<Word>& odd_sources, Stream<Word>& out,
+            Stream<Word>& even_out, Stream<Word>& odd_out) {
+  Word sources[source_rows_of_pe<D>(Functions::kGradientReadsRows)];
+  const bool forward = task.mode == Mode::forward;
+  const bool reads_rows = Functions::kGradientReadsRows && !forward;
+  const Word initial = filled(forward ? Functions::kInitial : 0.0F);
+  const int own = forward ? task.own / D::kPes : 0;
+  const int unclear = Functions::kInitial == 0.0F ? task.unclear : task.sums;
+clearing:
+  for (int i = 0; i < unclear; ++i) {
+#pragma HLS pipeline II = 1
+    sums[0][i] = sums[1][i] = initial;
+    clock_cycle();
+  }
 passes:
-  for (int pass = 0; pass <= num_passes; ++pass) {
+  for (int pass = 0; pass <= task.passes; ++pass) {
+    for (int i = 0; reads_rows && pass < task.passes && i < task.sums; ++i) {
+#pragma HLS pipeline II = 1
+      sources[i] = i % 2 == 0 ? even_sources.read() : odd_sources.read();
+      clock_cycle();
+    }
     RecentSums<D> recent;
-    MessageType message = {};
+    MessageOf<Functions> message = {};
     bool holds = false;
-    bool ended = pass == num_passes;
-    int leaving = pass > 0 ? 0 : num_rows;
+    bool ended = pass == task.passes;
+    int leaving = pass > 0 ? 0 : task.sums;
   messages:
-    while (!ended || leaving < num_rows) {
+    while (!ended || leaving < task.sums) {
 #pragma HLS pipeline II = 1
 #pragma HLS dependence variable = sums type = inter false  // RecentSums
-      if (!ended) {
-        ended =
-            take<D>(in, message, holds, recent, sums[pass % 2],
-                    [&](const Word& sum, const MessageType& each, int row) {
-                      return sum + sent_back<Functions>(each, hidden[to + row * num_passes + pass]);
-                    });
+      if (!ended && !holds && !in.empty()) {
+        message = in.read();
+        holds = true;
       }
-      if (leaving < num_rows) {
-        Word& sum = sums[(pass + 1) % 2][leaving];
-        Word& row = hidden[to + leaving * num_passes + pass - 1];
-        ++leaving;
-        for (int i = 0; i < kLanes; ++i) {
-#pragma HLS unroll
-          const bool open = !drops || row.lane[i] != 0;  // what was dropped is 0
-          const float slope = activates ? Functions::update_gradient(row.lane[i] / scale) : 1.0F;
-          row.lane[i] = open ? sum.lane[i] * slope * scale : 0.0F;
+      int added = -1;
+      if (holds && message.end) {
+        ended = true;
+        holds = false;
+      } else if (holds) {
+        const int row = static_cast<int>(message.destination) / D::kPes;
+        if (recent.has(row)) {
+          count(Count::hazards);
+        } else {
+          Word& sum = sums[pass % 2][row];
+          sum = forward ? gathered<Functions>(sum, message, row < own)
+                        : sum + sent_back<Functions>(message, sources[reads_rows ? row : 0]);
+          added = row;
+          holds = false;
+          count(Count::edges);
         }
-        sum = filled(0.0F);
+      }
+      recent.shift(added);
+      const bool even = leaving % 2 == 0;
+      const bool room = forward ? !out.full() : even ? !even_out.full() : !odd_out.full();
+      if (leaving < task.sums && room) {
+        const Word sum = sums[(pass + 1) % 2][leaving];
+        sums[(pass + 1) % 2][leaving] = initial;
+        if (forward) {
+          out.write(complete<Functions>(sum));
+        } else if (even) {
+          even_out.write(sum);
+        } else {
+          odd_out.write(sum);
+        }
+        ++leaving;
       }
       clock_cycle();
     }

@@ -12,7 +12,7 @@ namespace gnnscale::fpga {
 // pipeline, each with a seed of its own: a seed takes as many cycles as its row has words, and the
 // last one three times as many.
 inline float cross_entropy(Word* row, int num_words, int num_classes, int label, float scale) {
-  float largest = row[0].lane[0];
+  float largest = -HUGE_VALF;
   float own = 0;
 highest:
   for (int j = 0; j < num_words; ++j) {
@@ -67,13 +67,19 @@ classes:
 // The loss of a group of seeds.
 template <class D>
 float lose(const Word* batch, const Group& group, int words_out, int from, bool multilabel,
-           float scale, Word (&hidden)[D::kPes][D::kRowWords / D::kPes]) {
+           float scale, Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
   float loss = 0;
   Word classes;
 seeds:
-  for (int v = 0; v < group.num_seeds; ++v) {
-    Word* row = &hidden[v % D::kPes][from + v / D::kPes * words_out];
-    if (multilabel) {
+  for (int v = 0; v < padded(group.num_seeds); ++v) {
+    const int bank = v % D::kBanks;
+    const int first = from + v / D::kBanks * words_out;
+    Word row[D::kMaxWordsOut];
+    for (int j = 0; j < words_out; ++j) row[j] = rows[bank][first + j];
+    if (v >= group.num_seeds) {
+      // Rows that only fill up the last one have no gradient.
+      for (int j = 0; j < words_out; ++j) row[j] = filled(0.0F);
+    } else if (multilabel) {
       for (int j = 0; j < words_out; ++j) {
 #pragma HLS pipeline II = 1
         const Word labels = load(batch, group.labels + v * words_out + j, Count::other_words);
@@ -86,12 +92,7 @@ seeds:
                             scale);
       clock_cycle(v + 1 < group.num_seeds ? words_out : 3 * words_out);
     }
-  }
-  // Rows that only fill up the last one have no gradient.
-  for (int v = group.num_seeds; v < padded(group.num_seeds); ++v) {
-    for (int j = 0; j < words_out; ++j) {
-      hidden[v % D::kPes][from + v / D::kPes * words_out + j] = filled(0.0F);
-    }
+    for (int j = 0; j < words_out; ++j) rows[bank][first + j] = row[j];
   }
   return loss;
 }

@@ -10,12 +10,12 @@ namespace gnnscale::fpga {
 // One stage. A message leaves on the side that bit `bit` of its destination
 // names.
 template <class D, class MessageType>
-void route(int bit, int num_passes, Stream<MessageType> (&in)[D::kPes],
+void route(Task task, int bit, Stream<MessageType> (&in)[D::kPes],
            Stream<MessageType> (&out)[D::kPes]) {
   MessageType held[D::kPes] = {};
   bool holds[D::kPes] = {};
   bool second_first[D::kPes] = {};  // whose turn it is where both want the same side
-  int left = num_passes * (D::kPes / 2);
+  int left = task.passes * (D::kPes / 2);
 #pragma HLS array_partition variable = held complete
 messages:
   while (left > 0) {

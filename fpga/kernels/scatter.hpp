@@ -5,73 +5,34 @@
 
 namespace gnnscale::fpga {
 
-// What a scatter PE makes in the forward pass.
-template <class Functions>
-struct ForwardMessage {
-  using RowType = Row;
-  using MessageType = Message;
-  static MessageType of(const RowType& row, const Edge& edge, bool own) {
-    MessageType out;
-    for (int i = 0; i < kLanes; ++i) {
-#pragma HLS unroll
-      const float value = row.value.lane[i];
-      out.value.lane[i] = own ? value : Functions::scatter(value, edge.weight);
-    }
-    return out;
-  }
-  static bool is_own(const RowType& /*row*/, const Edge& edge, int num_own) {
-    return static_cast<int>(edge.destination) < num_own;
-  }
-};
+// What the gather PE takes the derivative of.
+inline void attach(Message& /*message*/, const Row& /*row*/, const Edge& /*edge*/, bool /*own*/) {}
+inline void attach(MessageWithSum& message, const RowWithSum& row, const Edge& edge, bool own) {
+  message.gathered = row.gathered;
+  message.weight = edge.weight;
+  message.own = own;
+}
 
-// And in the backward pass, where the edge alone says what becomes of a
-// gradient.
-template <class Functions, bool reads_rows = Functions::kGradientReadsRows>
-struct BackwardMessage {
-  using RowType = Row;
-  using MessageType = Message;
-  static MessageType of(const RowType& row, const Edge& edge, bool own) {
-    MessageType out;
-    for (int i = 0; i < kLanes; ++i) {
-#pragma HLS unroll
-      const float value = row.value.lane[i];
-      out.value.lane[i] = own ? value : Functions::scatter_gradient(0, edge.weight, 0, value);
-    }
-    return out;
-  }
-  static bool is_own(const RowType& row, const Edge& /*edge*/, int num_own) {
-    return row.source < num_own;
-  }
-};
-
-// Where it takes the rows at both ends, the gather PE does it.
+// The value of a message. Where a gradient takes the rows at both ends of the
+// edge, the gather PE computes it.
 template <class Functions>
-struct BackwardMessage<Functions, true> {
-  using RowType = RowWithSum;
-  using MessageType = MessageWithSum;
-  static MessageType of(const RowType& row, const Edge& edge, bool own) {
-    MessageType out;
-    out.value = row.value;
-    out.gathered = row.gathered;
-    out.weight = edge.weight;
-    out.own = own;
-    return out;
-  }
-  static bool is_own(const RowType& row, const Edge& /*edge*/, int num_own) {
-    return row.source < num_own;
-  }
-};
+float message_of(float value, float weight, bool forward) {
+  if (forward) return Functions::scatter(value, weight);
+  if (Functions::kGradientReadsRows) return value;
+  return Functions::scatter_gradient(0, weight, 0, value);
+}
 
 // Reuses the row that it holds as long as edges leave from it, and takes the
 // next one otherwise (HitGNN, section V-C). Edges are sorted by source, so that
-// each row comes once. The first `num_own` aggregated rows are copies of own
-// rows, not sums of messages.
-template <class Making>
-void scatter(int num_passes, int num_own, Stream<Edge>& edges,
-             Stream<typename Making::RowType>& rows, Stream<typename Making::MessageType>& out) {
+// each row comes once. Own rows are copied: the first `own` aggregated ones,
+// and on the way back the gradients that come first.
+template <class Functions>
+void scatter(Task task, Stream<Edge>& edges, Stream<RowOf<Functions>>& rows,
+             Stream<MessageOf<Functions>>& out) {
+  const bool forward = task.mode == Mode::forward;
 passes:
-  for (int pass = 0; pass < num_passes; ++pass) {
-    typename Making::RowType held = {};
+  for (int pass = 0; pass < task.passes; ++pass) {
+    RowOf<Functions> held = {};
     held.source = -1;
     bool ended = false;
   edges:
@@ -82,8 +43,14 @@ passes:
         held = rows.read();
         count(Count::source_switches);
       }
-      const bool own = Making::is_own(held, edge, num_own);
-      typename Making::MessageType message = Making::of(held, edge, own);
+      const bool own = (forward ? static_cast<int>(edge.destination) : held.source) < task.own;
+      MessageOf<Functions> message;
+      for (int i = 0; i < kLanes; ++i) {
+#pragma HLS unroll
+        const float value = held.value.lane[i];
+        message.value.lane[i] = own ? value : message_of<Functions>(value, edge.weight, forward);
+      }
+      attach(message, held, edge, own);
       message.destination = edge.destination;
       message.end = ended = edge.end;
       out.write(message);

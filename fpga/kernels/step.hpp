@@ -1,21 +1,25 @@
 // A step of training on one compute unit: forward, loss and backward of its
 // mini-batch.
 //
-// Order of tiles. The mini-batch comes in groups of seeds whose hidden rows fit
-// on the chip. Within a group, layer by layer, sixteen columns of all rows are
-// aggregated at a time; while the next sixteen are aggregated, these are
-// multiplied with their sixteen rows of the weights, and added to the output
-// rows. So each input row is read once, hidden rows never leave the chip, and a
-// layer takes as long as the slower of the two engines (HitGNN, equation 6;
-// HyScale-GNN, equation 10).
+// Order of tiles. The mini-batch comes in groups of seeds whose output rows fit
+// on the chip. Within a group, stage by stage, tile by tile of the stage's
+// output rows: sixteen columns of all rows are aggregated at a time; while the
+// next sixteen are aggregated, these are multiplied with their sixteen rows of
+// the weights, and added to the output rows. So each input row is read once for
+// a tile, hidden rows never leave the chip, and a layer takes as long as the
+// slower of the two engines (HitGNN, equation 6; HyScale-GNN, equation 10). On
+// the way back tiles are of source rows, whose gradients are gathered.
+//
+// Forward, backward and the gradients of weights are passes of one dataflow
+// region, since there is one of each engine.
 #pragma once
 
+#include "kernels/deal.hpp"
 #include "kernels/gather.hpp"
-#include "kernels/gradients.hpp"
 #include "kernels/loss.hpp"
-#include "kernels/multiply.hpp"
 #include "kernels/read.hpp"
 #include "kernels/route.hpp"
+#include "kernels/rows.hpp"
 #include "kernels/scatter.hpp"
 
 namespace gnnscale::fpga {
@@ -23,6 +27,7 @@ namespace gnnscale::fpga {
 // The buffers of a compute unit, all in its bank of device memory.
 struct Memory {
   const Word* batch;
+  const Word* edges;
   const Word* features;
   const Word* weights;
   Word* gradients;
@@ -30,16 +35,12 @@ struct Memory {
   Word* result;
 };
 
-// The memory on the chip: rows of words, row v of a layer in bank v modulo n. A
-// bank is cut into blocks with ports of their own, so that a layer's rows are
-// read while those of the next one are written.
+// The memory on the chip that outlives a pass.
 template <class D>
 struct Chip {
-  Word rows[D::kPes][D::kRowWords / D::kPes];
+  Bank<D> rows[D::kBanks];
+  SumsOfPe<D> sums[D::kPes];
 };
-
-inline int slots_of(const Stage& stage) { return (stage.flags & kConcatenates) != 0 ? 2 : 1; }
-inline Kept kept_of(const Stage& stage) { return {stage.kept, stage.kept_columns, stage.outside}; }
 
 // What of a run is the same for all stages.
 struct Request {
@@ -52,10 +53,86 @@ struct Request {
 // FIFOs in front of PEs let one of them be ahead of another.
 constexpr int kFifo = 32;
 constexpr int kSwitchFifo = 8;
+constexpr int kBankFifo = 4;
+constexpr int kBlocks = 3;  // one is filled, one is ready, one is multiplied
 
 // Cycles of the pipelines.
 constexpr int kScatterLatency = 4;  // a product
 constexpr int kArrayLatency = 16;   // through the rows of the systolic array
+
+// A pass of the two engines. Streams lead from the aggregate engine to the
+// update engine, and on the way back the other way round.
+template <class D, class Functions>
+void run_engines(Task task, const Memory& memory, Chip<D>& chip) {
+#pragma HLS dataflow
+  using RowType = RowOf<Functions>;
+  using MessageType = MessageOf<Functions>;
+  constexpr int kStages = log2_of(D::kPes);
+  STREAMS(Edge, edges, D::kPes, kFifo, 1);
+  STREAMS(Need, needs, D::kPes, kFifo, 1);
+  STREAM(RowType, rows, 2, 1);
+  STREAMS(RowType, duplicated, D::kPes, 4, 1);
+  STREAMS(RowType, selected, D::kPes, kFifo, 1);
+  STREAM_STAGES(MessageType, messages, kStages + 1, D::kPes, kSwitchFifo, kScatterLatency);
+  STREAMS(Word, gathered, D::kPes, 2, 1);
+  STREAM(Word, own, 2, 1);
+  BLOCKS(Left<D>, left, kBlocks);
+  BLOCKS(Right<D>, right, kBlocks);
+  BLOCKS(Sums<D>, sums, 2);
+  STREAM(Word, vertices, 4, 1);
+  STREAMS(Product, products, D::kBanks, kBankFifo, kArrayLatency);
+  STREAM(RowType, gradients, 2, kArrayLatency);
+  STREAM(Word, weight_gradients, 2, kArrayLatency);
+  STREAM(Word, bias_gradient, 2, 1);
+  STREAMS(Word, bias, D::kBanks, 2, 1);
+  STREAMS(Word, stored, D::kBanks, kBankFifo, 1);
+  STREAMS(Word, keeping, D::kBanks, kBankFifo, 1);
+  STREAMS(Word, kept, D::kBanks, kBankFifo, 1);
+  STREAMS(Word, to_left, D::kBanks, kBankFifo, 1);
+  STREAMS(Word, to_right, D::kBanks, kBankFifo, 1);
+  STREAMS(Word, returned, D::kBanks, kBankFifo, 1);
+  STREAMS(Word, sources, D::kBanks, kBankFifo, 1);
+  STREAM(Word, kept_sums, 2, 1);
+  DATAFLOW(region);
+  PROCESS(region, "read_edges", -1, read_edges<D>, task, memory.edges, edges, needs);
+  PROCESS(region, "read_rows", -1, (read_rows<D, RowType>), task, memory.features, stored, rows,
+          own);
+  PROCESS(region, "duplicate", -1, (duplicate<D, RowType>), task, rows, gradients, duplicated);
+  for (int pe = 0; pe < D::kPes; ++pe) {
+#pragma HLS unroll
+    PROCESS(region, "select", pe, select<RowType>, task, needs[pe], duplicated[pe], selected[pe]);
+    PROCESS(region, "scatter", pe, scatter<Functions>, task, edges[pe], selected[pe],
+            messages[0][pe]);
+  }
+  for (int i = 0; i < kStages; ++i) {
+#pragma HLS unroll
+    PROCESS(region, "route", i, (route<D, MessageType>), task, 1 << i, messages[i],
+            messages[i + 1]);
+  }
+  for (int pe = 0; pe < D::kPes; ++pe) {
+#pragma HLS unroll
+    PROCESS(region, "gather", pe, (gather<D, Functions>), task, chip.sums[pe],
+            messages[kStages][pe], sources[pe], sources[D::kPes + pe], gathered[pe], returned[pe],
+            returned[D::kPes + pe]);
+  }
+  PROCESS(region, "fill_left", -1, (fill_left<D, Functions::kGradientReadsRows>), task, gathered,
+          own, memory.scratch, keeping, kept, to_left, kept_sums, left);
+  PROCESS(region, "fill_right", -1, fill_right<D>, task, memory.weights, to_right, bias,
+          bias_gradient, right);
+  PROCESS(region, "multiply", -1, multiply<D>, task, left, right, sums);
+  PROCESS(region, "read_vertices", -1, read_vertices, task, memory.batch, vertices);
+  PROCESS(region, "deal", -1, (deal<D, RowType>), task, vertices, kept_sums, sums, products,
+          gradients, weight_gradients);
+  PROCESS(region, "write_gradients", -1, write_gradients<D>, task, weight_gradients, bias_gradient,
+          memory.gradients);
+  for (int bank = 0; bank < D::kBanks; ++bank) {
+#pragma HLS unroll
+    PROCESS(region, "keep_rows", bank, (keep_rows<D, Functions>), task, bank, chip.rows[bank],
+            bias[bank], products[bank], keeping[bank], stored[bank], to_right[bank], kept[bank],
+            returned[bank], to_left[bank], sources[bank]);
+  }
+  RUN(region);
+}
 
 inline Activation activation_of(const Stage& stage, const Request& request) {
   const bool drops = (stage.flags & kDrops) != 0;
@@ -65,156 +142,102 @@ inline Activation activation_of(const Stage& stage, const Request& request) {
           dropout_key(request.seed, request.step, static_cast<uint64_t>(stage.dropout >> 16))};
 }
 
+// What is the same for all passes and tiles of a stage. `below` is the stage
+// before, where there is one.
+inline Task task_of(const Group& group, const Stage& stage, const Stage* below) {
+  Task task = {};
+  task.slots = (stage.flags & kConcatenates) != 0 ? 2 : 1;
+  task.words_in = stage.words_in;
+  task.words_out = stage.words_out;
+  task.num_rows = task.stage_rows = stage.num_rows;
+  task.weights = stage.weights;
+  task.hidden = below != nullptr;
+  task.features = group.features;
+  task.num_sources = stage.num_sources;
+  task.below = below != nullptr ? below->hidden : 0;
+  task.rows = stage.hidden;
+  task.kept = {stage.kept, stage.kept_parts, stage.outside};
+  return task;
+}
+
+inline Tile tile_of(const Memory& memory, int first, int number) {
+  return record_of<Tile>(load(memory.batch, first + number, Count::other_words));
+}
+
 template <class D, class Functions>
-void forward(const Memory& memory, const Stage& stage, const Sources& sources,
-             const Request& request, Chip<D>& chip) {
-#pragma HLS dataflow
+void forward(Task task, const Memory& memory, const Stage& stage, const Request& request,
+             int unclear, Chip<D>& chip) {
   const Elapsed elapsed(Count::forward);
-  constexpr int kStages = log2_of(D::kPes);
-  const int passes = stage.words_in;
-  const int slots = slots_of(stage);
-  const int own = slots > 1 ? padded(stage.num_rows) : 0;
-  const int sums = slots * padded(stage.num_rows) / D::kPes;
-  const int bias = stage.weights + slots * passes * kLanes * stage.words_out;
-  const Activation how = activation_of(stage, request);
-  STREAMS(Edge, edges, D::kPes, kFifo, 1);
-  STREAMS(Need, needs, D::kPes, kFifo, 1);
-  STREAM(Row, rows, 2, 1);
-  STREAMS(Row, duplicated, D::kPes, 4, 1);
-  STREAMS(Row, selected, D::kPes, kFifo, 1);
-  Stream<Message> messages[kStages + 1][D::kPes];
-  STREAMS(Word, gathered, D::kPes, 2, 1);
-  STREAM(RowTile<D>, tiles, 2, 1);
-  STREAM(WeightTile<D>, weights, 2, 1);
-  STREAM(Word, begins, 2, 1);
-  STREAM(Word, vertices, 4, 1);
-  for (int i = 0; i <= kStages; ++i) {
-    SHAPE(messages[i], i == 0 ? "messages" : "routed", kSwitchFifo, i == 0 ? kScatterLatency : 1);
+  task.mode = Mode::forward;
+  task.passes = stage.words_in;
+  task.incoming = stage.num_sources;
+  task.how = activation_of(stage, request);
+tiles:
+  for (int i = 0; i < stage.num_forward; ++i) {
+    const Tile tile = tile_of(memory, stage.forward, i);
+    task.first_row = tile.first;
+    task.num_rows = tile.num_rows;
+    task.own = task.slots > 1 ? padded(tile.num_rows) : 0;
+    task.sums = task.slots * padded(tile.num_rows) / D::kPes;
+    task.unclear = i == 0 ? unclear : 0;
+    task.edges = tile.edges;
+    task.edge_words = tile.num_words;
+    task.vertices = stage.vertices + tile.first / 8;
+    run_engines<D, Functions>(task, memory, chip);
   }
-  DATAFLOW(region);
-  PROCESS(region, "read_edges", -1, read_edges<D>, memory.batch, stage.forward_edges,
-          stage.forward_words, stage.num_sources, passes, edges, needs);
-  PROCESS(region, "read_rows", -1, read_rows<D>, memory.features, sources.hidden, sources.first,
-          stage.num_sources, passes, chip.rows, rows);
-  PROCESS(region, "duplicate", -1, (duplicate<D, Row>), passes * stage.num_sources, rows,
-          duplicated);
-  for (int pe = 0; pe < D::kPes; ++pe) {
-#pragma HLS unroll
-    PROCESS(region, "select", pe, select<Row>, passes, needs[pe], duplicated[pe], selected[pe]);
-    PROCESS(region, "scatter", pe, scatter<ForwardMessage<Functions>>, passes, own, edges[pe],
-            selected[pe], messages[0][pe]);
-  }
-  for (int i = 0; i < kStages; ++i) {
-#pragma HLS unroll
-    PROCESS(region, "route", i, (route<D, Message>), 1 << i, passes, messages[i], messages[i + 1]);
-  }
-  for (int pe = 0; pe < D::kPes; ++pe) {
-#pragma HLS unroll
-    PROCESS(region, "gather", pe, (gather<D, Functions>), passes, own / D::kPes, sums,
-            messages[kStages][pe], gathered[pe]);
-  }
-  PROCESS(region, "collect", -1, collect<D>, passes, slots, stage.num_rows, kept_of(stage),
-          gathered, memory.scratch, chip.rows, tiles);
-  PROCESS(region, "read_bias", -1, read_bias<D>, memory.weights, bias, stage.words_out, begins);
-  PROCESS(region, "read_weights", -1, read_weights<D>, memory.weights, stage.weights, slots, passes,
-          stage.words_out, weights);
-  PROCESS(region, "read_vertices", -1, read_vertices<D>, memory.batch, stage.vertices,
-          how.drops ? stage.num_rows : 0, vertices);
-  PROCESS(region, "multiply", -1, (multiply<D, Functions>), passes, slots, stage.num_rows,
-          stage.words_out, stage.hidden, how, tiles, weights, begins, vertices, chip.rows);
-  RUN(region);
-}
-
-template <class D>
-void weight_gradients(const Memory& memory, const Stage& stage, const Sources& sources, bool adds,
-                      Chip<D>& chip) {
-#pragma HLS dataflow
-  const Elapsed elapsed(Count::weight_gradients);
-  const int slots = slots_of(stage);
-  STREAM(ColumnTile<D>, columns, 2, 1);
-  STREAM(SumTile<D>, sums, 1, kArrayLatency);
-  DATAFLOW(region);
-  PROCESS(region, "read_aggregated", -1, read_aggregated<D>, stage.words_in, slots, stage.num_rows,
-          kept_of(stage), sources, memory.features, memory.scratch, chip.rows, columns);
-  PROCESS(region, "multiply_transposed", -1, multiply_transposed<D>, slots * stage.words_in,
-          stage.num_rows, stage.words_out, stage.hidden, chip.rows, columns, sums);
-  PROCESS(region, "write_gradients", -1, write_gradients<D>, adds, stage.weights, slots,
-          stage.words_in, stage.words_out, sums, memory.gradients);
-  RUN(region);
 }
 
 template <class D, class Functions>
-void backward(const Memory& memory, const Stage& stage, const Stage& below, const Request& request,
-              Chip<D>& chip) {
-#pragma HLS dataflow
-  using Making = BackwardMessage<Functions>;
-  using RowType = typename Making::RowType;
-  using MessageType = typename Making::MessageType;
+void weight_gradients(Task task, const Memory& memory, bool adds, Chip<D>& chip) {
+  const Elapsed elapsed(Count::weight_gradients);
+  task.mode = Mode::weight_gradients;
+  task.adds = adds;
+  run_engines<D, Functions>(task, memory, chip);
+}
+
+template <class D, class Functions>
+void backward(Task task, const Memory& memory, const Stage& stage, const Stage& below,
+              const Request& request, Chip<D>& chip) {
   const Elapsed elapsed(Count::backward);
-  constexpr int kStages = log2_of(D::kPes);
-  const int passes = stage.words_in;
-  const int slots = slots_of(stage);
-  const int own = slots > 1 ? stage.num_rows : 0;
-  const int num_rows = slots * stage.num_rows;
-  const int sums = padded(stage.num_sources) / D::kPes;
-  const Activation how = activation_of(below, request);
-  STREAM(WeightTile<D>, weights, 2, 1);
-  STREAM(RowTile<D>, tiles, 2, kArrayLatency);
-  STREAM(RowType, rows, 2, 1);
-  STREAMS(RowType, duplicated, D::kPes, 4, 1);
-  STREAMS(RowType, selected, D::kPes, kFifo, 1);
-  STREAMS(Edge, edges, D::kPes, kFifo, 1);
-  STREAMS(Need, needs, D::kPes, kFifo, 1);
-  Stream<MessageType> messages[kStages + 1][D::kPes];
-  for (int i = 0; i <= kStages; ++i) {
-    SHAPE(messages[i], i == 0 ? "messages" : "routed", kSwitchFifo, i == 0 ? kScatterLatency : 1);
+  task.mode = Mode::backward;
+  task.passes = stage.words_in;
+  task.incoming = task.slots * stage.num_rows;
+  task.own = task.slots > 1 ? stage.num_rows : 0;
+  task.how = activation_of(below, request);
+tiles:
+  for (int i = 0; i < stage.num_backward; ++i) {
+    const Tile tile = tile_of(memory, stage.backward, i);
+    task.first_row = tile.first;
+    task.sums = padded(tile.num_rows) / D::kPes;
+    task.edges = tile.edges;
+    task.edge_words = tile.num_words;
+    run_engines<D, Functions>(task, memory, chip);
   }
-  DATAFLOW(region);
-  PROCESS(region, "read_weights", -1, read_weights<D>, memory.weights, stage.weights, slots, passes,
-          stage.words_out, weights);
-  PROCESS(region, "multiply_gradients", -1, multiply_gradients<D>, passes, slots, stage.num_rows,
-          stage.words_out, stage.hidden, chip.rows, weights, tiles);
-  PROCESS(region, "unpack", -1, (unpack<D, RowType>), passes, slots, stage.num_rows,
-          Functions::kGradientReadsRows, kept_of(stage), memory.scratch, chip.rows, tiles, rows);
-  PROCESS(region, "read_edges", -1, read_edges<D>, memory.batch, stage.backward_edges,
-          stage.backward_words, num_rows, passes, edges, needs);
-  PROCESS(region, "duplicate", -1, (duplicate<D, RowType>), passes * num_rows, rows, duplicated);
-  for (int pe = 0; pe < D::kPes; ++pe) {
-#pragma HLS unroll
-    PROCESS(region, "select", pe, select<RowType>, passes, needs[pe], duplicated[pe], selected[pe]);
-    PROCESS(region, "scatter", pe, scatter<Making>, passes, own, edges[pe], selected[pe],
-            messages[0][pe]);
-  }
-  for (int i = 0; i < kStages; ++i) {
-#pragma HLS unroll
-    PROCESS(region, "route", i, (route<D, MessageType>), 1 << i, passes, messages[i],
-            messages[i + 1]);
-  }
-  for (int pe = 0; pe < D::kPes; ++pe) {
-#pragma HLS unroll
-    PROCESS(region, "gather", pe, (gather_gradients<D, Functions, MessageType>), passes, sums,
-            below.hidden, how.activates, how.drops, how.scale, messages[kStages][pe],
-            chip.rows[pe]);
-  }
-  RUN(region);
 }
 
 // Whether a stage fits the design.
 template <class D>
-Status fits(const Stage& stage, bool first, bool trains) {
+Status fits(const Stage& stage) {
   if (stage.words_out > D::kMaxWordsOut) return kTooWide;
-  const int rows = padded(stage.num_rows);
-  const int gathered = slots_of(stage) * rows;
-  const bool fine = gathered <= D::kGatherRows &&
-                    (first || !trains || padded(stage.num_sources) <= D::kGatherRows) &&
-                    stage.hidden * D::kPes + rows * stage.words_out <= D::kRowWords &&
-                    stage.kept * D::kPes + rows * stage.kept_columns <= D::kRowWords;
+  const int rows = words_of(padded(stage.num_rows), D::kBanks);
+  const int words = D::kRowWords / D::kBanks;
+  const bool fine = stage.hidden + rows * stage.words_out <= words &&
+                    stage.kept + rows * stage.kept_parts <= words;
   return fine ? kFine : kTooManyRows;
 }
 
-inline Sources sources_of(const Group& group, const Stage* stages, int number) {
-  return {number > 0, number > 0 ? stages[number - 1].hidden : group.features,
-          stages[number].num_sources};
+// The most sums of a gather PE that a tile takes; more than there are where a
+// tile does not fit.
+template <class D>
+int sums_of_tiles(const Memory& memory, int first, int num_tiles, int slots) {
+  int max = 0;
+  for (int i = 0; i < num_tiles; ++i) {
+    const Tile tile = tile_of(memory, first, i);
+    if (tile.first % D::kBanks != 0) return D::kGatherRows + 1;
+    max = max_of(max, slots * padded(tile.num_rows) / D::kPes);
+    clock_cycle();
+  }
+  return max;
 }
 
 template <class D, class Functions>
@@ -227,25 +250,33 @@ Outcome train_group(const Memory& memory, int number, const Request& request, Ch
   }
   const bool trains = (request.flags & kTrain) != 0;
   Stage stages[D::kMaxStages];
+  int max_sums = 0;
   for (int i = 0; i < group.num_stages; ++i) {
-    stages[i] = record_of<Stage>(load(memory.batch, group.stages + i, Count::other_words));
-    outcome.status = fits<D>(stages[i], i == 0, trains);
+    const Stage stage = record_of<Stage>(load(memory.batch, group.stages + i, Count::other_words));
+    stages[i] = stage;
+    outcome.status = fits<D>(stage);
+    const int slots = (stage.flags & kConcatenates) != 0 ? 2 : 1;
+    const int forth = sums_of_tiles<D>(memory, stage.forward, stage.num_forward, slots);
+    const int back =
+        trains && i > 0 ? sums_of_tiles<D>(memory, stage.backward, stage.num_backward, 1) : 0;
+    max_sums = max_of(max_sums, max_of(forth, back));
+    if (max_sums > D::kGatherRows / D::kPes) outcome.status = kTooManyRows;
     outcome.stage = i;
     if (outcome.status != kFine) return outcome;
     clock_cycle();
   }
 layers:
   for (int i = 0; i < group.num_stages; ++i) {
-    forward<D, Functions>(memory, stages[i], sources_of(group, stages, i), request, chip);
+    const Task task = task_of(group, stages[i], i > 0 ? &stages[i - 1] : nullptr);
+    forward<D, Functions>(task, memory, stages[i], request, i == 0 ? max_sums : 0, chip);
   }
   const int last = group.num_stages - 1;
   const int words_out = stages[last].words_out;
   if ((request.flags & kGiveLogits) != 0) {
     for (int i = 0; i < group.num_seeds * words_out; ++i) {
       const int v = i / words_out;
-      store(memory.result, group.logits + i,
-            chip.rows[v % D::kPes][stages[last].hidden + v / D::kPes * words_out + i % words_out],
-            Count::other_words);
+      const int word = stages[last].hidden + v / D::kBanks * words_out + i % words_out;
+      store(memory.result, group.logits + i, chip.rows[v % D::kBanks][word], Count::other_words);
       clock_cycle();
     }
   }
@@ -257,9 +288,10 @@ layers:
   }
 layers_back:
   for (int i = last; i >= 0; --i) {
-    weight_gradients<D>(memory, stages[i], sources_of(group, stages, i), number > 0, chip);
+    const Task task = task_of(group, stages[i], i > 0 ? &stages[i - 1] : nullptr);
+    weight_gradients<D, Functions>(task, memory, number > 0, chip);
     // Nobody asks for the gradient of the input.
-    if (i > 0) backward<D, Functions>(memory, stages[i], stages[i - 1], request, chip);
+    if (i > 0) backward<D, Functions>(task, memory, stages[i], stages[i - 1], request, chip);
   }
   return outcome;
 }

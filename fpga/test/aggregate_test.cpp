@@ -63,39 +63,46 @@ template <class D>
 Outcome aggregate(const std::vector<TestEdge>& edges, const std::vector<Word>& features,
                   int num_sources, int num_rows, int passes, int scatter_latency = 4) {
   constexpr int kStages = log2_of(D::kPes);
-  const std::vector<Word> batch = words_of_edges(edges, num_sources);
-  static Word hidden[D::kPes][D::kRowWords / D::kPes];
+  const std::vector<Word> list = words_of_edges(edges, num_sources);
+  Task task = {};
+  task.mode = Mode::forward;
+  task.passes = task.words_in = passes;
+  task.incoming = task.num_sources = num_sources;
+  task.sums = task.unclear = padded(num_rows) / D::kPes;
+  task.edge_words = static_cast<int>(list.size());
+  task.slots = 1;
+  static SumsOfPe<D> sums[D::kPes];
   Outcome found;
   found.sums.resize(static_cast<size_t>(passes * padded(num_rows)));
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   STREAMS(Edge, dealt, D::kPes, 32, 1);
   STREAMS(Need, needs, D::kPes, 32, 1);
+  STREAMS(Word, stored, D::kBanks, 2, 1);
   STREAM(Row, rows, 2, 1);
+  STREAM(Row, gradients, 2, 1);
+  STREAM(Word, own, 2, 1);
   STREAMS(Row, duplicated, D::kPes, 4, 1);
   STREAMS(Row, selected, D::kPes, 32, 1);
-  Stream<Message> messages[kStages + 1][D::kPes];
-  for (int i = 0; i <= kStages; ++i) {
-    shape(messages[i], i == 0 ? "messages" : "routed", 8, i == 0 ? scatter_latency : 1);
-  }
+  STREAM_STAGES(Message, messages, kStages + 1, D::kPes, 8, scatter_latency);
   STREAMS(Word, gathered, D::kPes, 2, 1);
+  STREAMS(Word, sources, D::kBanks, 2, 1);
+  STREAMS(Word, returned, D::kBanks, 2, 1);
   Dataflow region;
-  region.add("read_edges", -1, read_edges<D>, batch.data(), 0, static_cast<int>(batch.size()),
-             num_sources, passes, dealt, needs);
-  region.add("read_rows", -1, read_rows<D>, features.data(), false, 0, num_sources, passes, hidden,
-             rows);
-  region.add("duplicate", -1, duplicate<D, Row>, passes * num_sources, rows, duplicated);
+  region.add("read_edges", -1, read_edges<D>, task, list.data(), dealt, needs);
+  region.add("read_rows", -1, read_rows<D, Row>, task, features.data(), stored, rows, own);
+  region.add("duplicate", -1, duplicate<D, Row>, task, rows, gradients, duplicated);
   for (int pe = 0; pe < D::kPes; ++pe) {
-    region.add("select", pe, select<Row>, passes, needs[pe], duplicated[pe], selected[pe]);
-    region.add("scatter", pe, scatter<ForwardMessage<WeightedSum>>, passes, 0, dealt[pe],
-               selected[pe], messages[0][pe]);
+    region.add("select", pe, select<Row>, task, needs[pe], duplicated[pe], selected[pe]);
+    region.add("scatter", pe, scatter<WeightedSum>, task, dealt[pe], selected[pe], messages[0][pe]);
   }
   for (int i = 0; i < kStages; ++i) {
-    region.add("route", i, route<D, Message>, 1 << i, passes, messages[i], messages[i + 1]);
+    region.add("route", i, route<D, Message>, task, 1 << i, messages[i], messages[i + 1]);
   }
   for (int pe = 0; pe < D::kPes; ++pe) {
-    region.add("gather", pe, gather<D, WeightedSum>, passes, 0, padded(num_rows) / D::kPes,
-               messages[kStages][pe], gathered[pe]);
+    region.add("gather", pe, gather<D, WeightedSum>, task, sums[pe], messages[kStages][pe],
+               sources[pe], sources[D::kPes + pe], gathered[pe], returned[pe],
+               returned[D::kPes + pe]);
   }
   region.add("take_rows", -1, take_rows<D>, passes, padded(num_rows), gathered, found.sums.data());
   region.run();

@@ -20,7 +20,7 @@ constexpr float kScale = 0.5F;
 // Three seeds, each its own only neighbour, with weights of zero: every class
 // is as likely.
 struct Step {
-  std::vector<Word> batch, features, weights, gradients, scratch, result;
+  std::vector<Word> batch, edges, features, weights, gradients, scratch, result;
   std::string error;
 
   Step() : features(kSeeds), weights(17), gradients(17), scratch(1), result(1 + kSeeds) {
@@ -30,18 +30,20 @@ struct Step {
     Stage stage = {};
     stage.num_sources = stage.num_rows = kSeeds;
     stage.words_in = stage.words_out = 1;
-    stage.forward_edges = 3;
-    stage.forward_words = 1;
-    stage.kept = words_of(padded(kSeeds), CompiledDesign::kPes);
-    stage.kept_columns = 1;
-    Word labels = filled(0.0F), edges = filled(0.0F);
+    stage.kept = words_of(padded(kSeeds), CompiledDesign::kBanks);
+    stage.kept_parts = 1;
+    stage.forward = 3;
+    stage.num_forward = 1;
+    const Tile tile = {0, kSeeds, 0, 1, {}};
+    Word labels = filled(0.0F), list = filled(0.0F);
     for (int v = 0; v < kEdgesPerWord; ++v) {
       const uint32_t to = v < kSeeds ? kFirstOfSource | static_cast<uint32_t>(v) : kNoDestination;
-      edges.lane[2 * v] = float_of(static_cast<int32_t>(to));
-      edges.lane[2 * v + 1] = 1;
+      list.lane[2 * v] = float_of(static_cast<int32_t>(to));
+      list.lane[2 * v + 1] = 1;
       labels.lane[v] = float_of(v);
     }
-    batch = {word_of(group), word_of(stage), labels, edges};
+    batch = {word_of(group), word_of(stage), labels, word_of(tile)};
+    edges = {list};
   }
 
   void run() {
@@ -50,14 +52,16 @@ struct Step {
       regions.push_back({buffer.data(), static_cast<int64_t>(buffer.size() * sizeof(Word)), name});
     };
     allow(batch, "batch");
+    allow(edges, "edges");
     allow(features, "features");
     allow(weights, "weights");
     allow(gradients, "gradients");
     allow(scratch, "scratch");
     allow(result, "result");
     gnnscale_csim_regions(regions.data(), static_cast<int32_t>(regions.size()));
-    gnnscale_step(batch.data(), features.data(), weights.data(), gradients.data(), scratch.data(),
-                  result.data(), 1, kTrain | kGiveLogits, 7, 0, 9, 0, bits_of(kScale));
+    gnnscale_step(batch.data(), edges.data(), features.data(), weights.data(), gradients.data(),
+                  scratch.data(), result.data(), 1, kTrain | kGiveLogits, 7, 0, 9, 0,
+                  bits_of(kScale));
     error = gnnscale_csim_error();
   }
 
@@ -105,7 +109,11 @@ void what_does_not_fit_is_refused() {
   step.run();
   CHECK(step.error.empty() && step.outcome().status == kTooWide);
   reinterpret_cast<Stage&>(step.batch[1]).words_out = 1;
-  reinterpret_cast<Stage&>(step.batch[1]).num_rows = CompiledDesign::kGatherRows + 1;
+  reinterpret_cast<Tile&>(step.batch[3]).num_rows = CompiledDesign::kGatherRows + 1;
+  step.run();
+  CHECK(step.error.empty() && step.outcome().status == kTooManyRows);
+  reinterpret_cast<Tile&>(step.batch[3]).num_rows = kSeeds;
+  reinterpret_cast<Stage&>(step.batch[1]).num_rows = CompiledDesign::kRowWords + 1;
   step.run();
   CHECK(step.error.empty() && step.outcome().status == kTooManyRows);
 }

@@ -28,21 +28,30 @@ struct Stage {
   int32_t num_rows;     // rows that are written
   int32_t words_in;     // words of a source row, and of each slot of an aggregated one
   int32_t words_out;    // words of an output row
-  int32_t forward_edges;
-  int32_t forward_words;
-  int32_t backward_edges;
-  int32_t backward_words;
-  int32_t weights;       // word in `weights` and `gradients`: [slots * words_in *
-                         // 16][words_out], then the bias [words_out]
-  int32_t flags;         // kActivates, kDrops, kConcatenates
-  int32_t dropout;       // probability of dropping in 1/65536, and from bit 16 on the
-                         // layer's number
-  int32_t vertices;      // word of the rows' global ids, 8 a word
-  int32_t hidden;        // word of the output rows in each bank on the chip
-  int32_t kept;          // word of the aggregated rows in each bank on the chip, column
-                         // by column
-  int32_t kept_columns;  // words of each aggregated row that are kept there
-  int32_t outside;       // word of the other columns in `scratch`
+  int32_t weights;      // word in `weights` and `gradients`: [slots * words_in *
+                        // 16][words_out], then the bias [words_out]
+  int32_t flags;        // kActivates, kDrops, kConcatenates
+  int32_t dropout;      // probability of dropping in 1/65536, and from bit 16 on the
+                        // layer's number
+  int32_t vertices;     // word of the rows' global ids, 8 a word
+  int32_t hidden;       // word of the output rows in each bank of rows
+  int32_t kept;         // word of the aggregated rows in each bank for these
+  int32_t kept_parts;   // parts of them that are there: a part is a word of all rows
+  int32_t outside;      // word of the other parts in `scratch`
+  int32_t forward;      // word of its first tile
+  int32_t num_forward;  // tiles
+  int32_t backward;     // word of its first tile on the way back
+  int32_t num_backward;
+};
+
+// Rows whose sums fit on the chip together, with the edges that lead to them:
+// output rows of the stage, or on the way back source rows.
+struct Tile {
+  int32_t first;  // row
+  int32_t num_rows;
+  int32_t edges;      // word in `edges`
+  int32_t num_words;  // of edges
+  int32_t unused[12];
 };
 
 constexpr int32_t kActivates = 1;     // update() is applied to the product
@@ -68,7 +77,7 @@ constexpr int32_t kMagic = 0x474e4e53;
 enum Status : int32_t { kFine = 0, kTooManyRows = 1, kTooWide = 2, kTooManyStages = 3 };
 
 static_assert(sizeof(Group) == sizeof(Word) && sizeof(Stage) == sizeof(Word));
-static_assert(sizeof(Outcome) == sizeof(Word));
+static_assert(sizeof(Tile) == sizeof(Word) && sizeof(Outcome) == sizeof(Word));
 
 // An edge of 8 bytes, 8 in a word: where its message goes, whether it is the
 // first edge of the next source, and its weight.

@@ -11,11 +11,18 @@
 #ifdef __VITIS_HLS__
 
 #include <hls_stream.h>
+#include <hls_streamofblocks.h>
 
 namespace gnnscale::fpga {
 
 template <class T>
 using Stream = hls::stream<T>;
+template <class T>
+using Blocks = hls::stream_of_blocks<T>;
+template <class T>
+using WriteLock = hls::write_lock<T>;
+template <class T>
+using ReadLock = hls::read_lock<T>;
 
 enum class Count {
   forward,
@@ -48,12 +55,15 @@ inline void store(Word* port, int word, const Word& value, Count /*kind*/) { por
 
 #define GNNSCALE_PRAGMA(text) _Pragma(#text)
 #define STREAM(type, name, fifo, latency) \
-  hls::stream<type> name(#name);          \
+  hls::stream<type> name;                 \
   GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
 #define STREAMS(type, name, count, fifo, latency) \
   hls::stream<type> name[count];                  \
   GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
-#define SHAPE(streams, name, fifo, latency)
+#define STREAM_STAGES(type, name, stages, count, fifo, latency) \
+  hls::stream<type> name[stages][count];                        \
+  GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo)
+#define BLOCKS(type, name, depth) hls::stream_of_blocks<type, depth> name
 #define DATAFLOW(region)
 #define PROCESS(region, name, index, function, ...) function(__VA_ARGS__)
 #define RUN(region)
@@ -67,8 +77,11 @@ inline void store(Word* port, int word, const Word& value, Count /*kind*/) { por
 
 namespace gnnscale::fpga {
 
+using csim::Blocks;
 using csim::Count;
+using csim::ReadLock;
 using csim::Stream;
+using csim::WriteLock;
 
 inline void clock_cycle(int64_t cycles = 1) { csim::Simulation::current().cycle(cycles); }
 inline void count(Count what, int64_t amount = 1) {
@@ -138,7 +151,14 @@ void shape(Stream<T> (&streams)[count], const char* name, int depth, int latency
 #define STREAMS(type, name, count, fifo, latency) \
   Stream<type> name[count];                       \
   shape(name, #name, fifo, latency)
-#define SHAPE(streams, name, fifo, latency) shape(streams, name, fifo, latency)
+// The streams before and behind each stage of a network; the first have a latency.
+#define STREAM_STAGES(type, name, stages, count, fifo, latency) \
+  Stream<type> name[stages][count];                             \
+  for (int stage = 0; stage < stages; ++stage) shape(name[stage], #name, fifo, stage ? 1 : latency)
+// Arrays that two processes take turns on: one is filled while another is read.
+#define BLOCKS(type, name, depth) \
+  Blocks<type> name(depth);       \
+  name.set_name(#name)
 #define DATAFLOW(region) Dataflow region
 #define PROCESS(region, name, index, function, ...) region.add(name, index, function, __VA_ARGS__)
 #define RUN(region) region.run()

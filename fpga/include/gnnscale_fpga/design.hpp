@@ -22,10 +22,14 @@ struct Design {
   static constexpr int kSlices = kRows > kLanes ? kRows / kLanes : 1;
   static constexpr int kSliceRows = kRows / kSlices;
 
+  // Banks of rows. One bank reads or adds to a word in a cycle, so there
+  // are twice as many as PEs: products are added while rows are read.
+  static constexpr int kBanks = 2 * n;
+
   // On-chip memory, in words of 64 bytes. Of one SLR of a U250, rows and edges take 280 of 320
   // blocks of URAM, 8 side by side and 4,096 words deep; sums take 480 of 672 blocks of BRAM, 15
   // side by side and 1,024 words deep.
-  static constexpr int kRowWords = 131072;   // output rows of all layers, and aggregated rows
+  static constexpr int kRowWords = 131072;   // output rows of all stages, and aggregated rows
   static constexpr int kGatherRows = 16384;  // sums of all gather PEs, in each half
   static constexpr int kEdgeWords = 12288;   // words of 8 edges, read once if they fit
 
@@ -34,6 +38,10 @@ struct Design {
 
   // Cycles until a sum of floats can be used again.
   static constexpr int kAddLatency = 8;
+
+  // Rows that take turns on a row of the array where an output row is so narrow
+  // that its sums would not be ready.
+  static constexpr int kMaxTurns = kBanks / kRows > kAddLatency ? kBanks / kRows : kAddLatency;
 };
 
 }  // namespace gnnscale::fpga

@@ -117,7 +117,7 @@ class FpgaBackend:
         arranging_s = time.perf_counter() - begin
         sent = [each for each in parts if each is not None]
         row_bytes = sum(each.features.nbytes for each in sent)
-        list_bytes = sum(each.batch.nbytes for each in sent)
+        list_bytes = sum(each.batch.nbytes + each.edges.nbytes for each in sent)
         num_bytes = row_bytes + list_bytes + sum(each.scratch_bytes for each in sent)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         with self._lock:
@@ -126,7 +126,7 @@ class FpgaBackend:
             for unit, part in enumerate(parts):
                 if part is not None:
                     self._board.allocate(unit, "result", _WORD, slot=slot)
-                    self._board.send(unit, slot, part.batch, part.features)
+                    self._board.send(unit, slot, part.batch, part.edges, part.features)
         link = self.device
         assert link.link_bandwidth is not None
         num_sent = row_bytes + list_bytes

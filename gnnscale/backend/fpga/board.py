@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 __all__ = ["Board", "BoardError", "BoardMemoryError"]
 
 #: The kernel's arguments; numbers follow.
-_BUFFERS = ("batch", "features", "weights", "gradients", "scratch", "result")
-_PER_SLOT = ("batch", "features", "result")
+_BUFFERS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
+_PER_SLOT = ("batch", "edges", "features", "result")
 #: The host never reads nor writes it.
 _DEVICE_ONLY = "scratch"
 _PAGE = 4096
@@ -90,9 +90,9 @@ class Board:
     """An FPGA card with a bitstream, as compute units, slots and buffers.
 
     A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot a ``batch``,
-    ``features`` and a ``result``. A slot is a mini-batch on its way: one thread may ``allocate``
-    and ``send`` to a slot while another one starts and waits for runs of the others. Runs of a
-    compute unit end in the order in which they were started.
+    ``edges``, ``features`` and a ``result``. A slot is a mini-batch on its way: one thread may
+    ``allocate`` and ``send`` to a slot while another one starts and waits for runs of the others.
+    Runs of a compute unit end in the order in which they were started.
 
     Everything raises a ``BoardError`` of one line, which names the board, what was done, and what
     can be done about it.
@@ -149,7 +149,7 @@ class Board:
             unit: the compute unit.
             name: ``gradients``, ``scratch`` or ``result``; what is sent is allocated by itself.
             num_bytes: used bytes of the buffer.
-            slot: for ``batch``, ``features`` and ``result``; not in flight.
+            slot: for ``batch``, ``edges``, ``features`` and ``result``; not in flight.
 
         Raises:
             BoardMemoryError: the compute unit's memory is too small.
@@ -192,21 +192,32 @@ class Board:
             self._send(unit, "weights", 0, words)
         return words.nbytes * len(self._units)
 
-    def send(self, unit: int, slot: int, batch: NDArray[Any], features: NDArray[Any]) -> int:
+    def send(
+        self,
+        unit: int,
+        slot: int,
+        batch: NDArray[Any],
+        edges: NDArray[Any],
+        features: NDArray[Any],
+    ) -> int:
         """Send a mini-batch to a slot that is not in flight.
+
+        Arrays may have any shape and type, since bytes are sent as they are.
 
         Args:
             unit: the compute unit.
             slot: of this compute unit.
-            batch: topology; any shape and type, bytes are sent as they are.
-            features: likewise; may be empty.
+            batch: sizes of groups, stages and tiles.
+            edges: of the tiles.
+            features: input rows; may be empty.
 
         Returns:
             Bytes that were sent.
         """
         self._send(unit, "batch", slot, batch)
+        self._send(unit, "edges", slot, edges)
         self._send(unit, "features", slot, features)
-        return batch.nbytes + features.nbytes
+        return batch.nbytes + edges.nbytes + features.nbytes
 
     def start(self, unit: int, slot: int, scalars: Sequence[int]) -> None:
         """Start the kernel on what a slot holds, behind other runs of the compute unit.

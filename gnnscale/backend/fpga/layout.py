@@ -1,7 +1,8 @@
 """A mini-batch as the kernels read it: see ``fpga/include/gnnscale_fpga/batch.hpp``.
 
-Seeds are cut into groups whose rows fit into the memory on the chip. The blocks of a group are
-those edges of the mini-batch that lead to its seeds.
+Seeds are cut into groups whose output rows fit into the memory on the chip. The blocks of a group
+are those edges of the mini-batch that lead to its seeds. Where the sums of a block do not fit on
+the chip at once, its rows are cut into tiles.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gnnscale.backend.fpga.weights import LANES, WeightLayout, words
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
-from gnnscale.ops import ArrangedBlock
+from gnnscale.ops import ArrangedBlock, EdgeTiles
 from gnnscale.sampler import MiniBatch
 
 __all__ = ["ChipLimits", "PackedBatch", "pack_batch"]
@@ -29,7 +30,8 @@ _WORD = 64
 #: Of ``Stage.flags``.
 _ACTIVATES, _DROPS, _CONCATENATES = 1, 2, 4
 _PROBABILITIES = 65536
-_ONE_TILE = 1 << 30
+#: Banks of rows, for each scatter-gather PE.
+_BANKS_OF_PE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,11 @@ class ChipLimits:
     gather_rows: int = 16384
     max_words_out: int = 64
     max_stages: int = 16
+
+    @property
+    def banks(self) -> int:
+        """Banks of the memory of rows."""
+        return _BANKS_OF_PE * self.n
 
     def check(self, products: Sequence[Product]) -> None:
         """Check a model's products.
@@ -74,7 +81,8 @@ class PackedBatch:
     """What one compute unit gets of a mini-batch.
 
     Attributes:
-        batch: bytes of groups, stages, edges, labels and ids.
+        batch: bytes of groups, stages, tiles, labels and ids.
+        edges: bytes of edges.
         features: ``[num_words, 16]`` float32 input rows, sixteen columns of all rows at a time.
         num_groups: of seeds.
         num_seeds: of the unit.
@@ -83,6 +91,7 @@ class PackedBatch:
     """
 
     batch: NDArray[np.uint8]
+    edges: NDArray[np.uint8]
     features: NDArray[np.float32]
     num_groups: int
     num_seeds: int
@@ -102,11 +111,19 @@ class _Stage:
     def padded_rows(self) -> int:
         return _padded(len(self.rows))
 
+    def kept_parts(self, number: int) -> int:
+        """Return the parts that are kept of the aggregated rows of stage ``number``.
+
+        Own rows of the input are not: the kernels read them again.
+        """
+        slots = self.product.num_slots if number else 1
+        return slots * words(self.product.width_in)
+
 
 class _Buffer:
     """Arrays in a row, each beginning at a word."""
 
-    def __init__(self, num_words: int) -> None:
+    def __init__(self, num_words: int = 0) -> None:
         self._parts: list[NDArray[np.uint8]] = []
         self.num_words = num_words
 
@@ -120,7 +137,7 @@ class _Buffer:
         self.num_words += -(-len(raw) // _WORD)
         return first
 
-    def join(self, head: Sequence[NDArray[np.int32]]) -> NDArray[np.uint8]:
+    def join(self, head: Sequence[NDArray[np.int32]] = ()) -> NDArray[np.uint8]:
         """Return everything after ``head``."""
         return np.concatenate([*(each.view(np.uint8) for each in head), *self._parts])
 
@@ -154,13 +171,13 @@ def pack_batch(
         DeviceMemoryError: what leads to one seed does not fit on the chip.
     """
     groups = list(_groups(model, products, limits, batch, inputs, seeds))
-    buffer = _Buffer(len(groups))
+    buffer, edges = _Buffer(len(groups)), _Buffer()
     heads, features = [], []
     num_words = scratch = sources = 0
     for stages, part in groups:
         rows = stages[0].arranged.sources if products[0].aggregates else stages[0].rows
         x = ops.gather_columns(inputs.x, rows, num_threads=num_threads)
-        described, used = _describe(stages, weights, limits, batch, model, buffer)
+        described, used = _describe(stages, weights, limits, batch, model, buffer, edges)
         heads.append(
             np.array(
                 [
@@ -183,6 +200,7 @@ def pack_batch(
         sources += len(rows)
     return PackedBatch(
         batch=buffer.join(heads),
+        edges=edges.join(),
         features=features[0] if len(features) == 1 else np.concatenate(features),
         num_groups=len(groups),
         num_seeds=len(seeds),
@@ -229,7 +247,9 @@ def _arrange(
     rows: NDArray[np.int32] = np.arange(seeds.start, seeds.stop, dtype=np.int32)
     stages: list[_Stage] = []
     for number in range(len(products) - 1, -1, -1):
-        product, last_tile = products[number], _ONE_TILE if number else None
+        product = products[number]
+        tile_rows = limits.gather_rows // product.num_slots
+        back = limits.gather_rows if number else None
         if product.aggregates:
             block = batch.blocks[product.layer]
             found = coefficients(model.layer(product.layer), block, inputs.degrees)
@@ -242,19 +262,19 @@ def _arrange(
                 dst_scale=found.dst_scale,
                 self_scale=found.self_scale,
                 self_term=found.self_term,
-                tile_rows=_ONE_TILE,
-                backward_tile_rows=last_tile,
+                tile_rows=tile_rows,
+                backward_tile_rows=back,
                 num_banks=limits.n,
             )
         else:
-            arranged = _each_by_itself(len(rows), last_tile)
+            arranged = _each_by_itself(len(rows), tile_rows, back)
         stages.append(_Stage(product=product, arranged=arranged, rows=rows))
         if product.aggregates:
             rows = arranged.sources
     return stages[::-1]
 
 
-def _each_by_itself(num_rows: int, tile: int | None) -> ArrangedBlock:
+def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock:
     """Return edges from every row to itself."""
     return ops.arrange_block(
         np.zeros(num_rows + 1, np.int64),
@@ -262,23 +282,27 @@ def _each_by_itself(num_rows: int, tile: int | None) -> ArrangedBlock:
         num_rows,
         destinations=np.arange(num_rows, dtype=np.int32),
         self_term="add",
-        tile_rows=_ONE_TILE,
-        backward_tile_rows=tile,
+        tile_rows=tile,
+        backward_tile_rows=back,
     )
 
 
 def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
-    """Return which memory on the chip is too small for a group, None where all is well."""
-    hidden = 0
-    for number, stage in enumerate(stages):
-        sums = stage.product.num_slots * stage.padded_rows
-        sources = _padded(len(stage.arranged.sources)) if number else 0
-        if max(sums, sources) > limits.gather_rows:
-            return f"{max(sums, sources)} rows are gathered at once, of {limits.gather_rows}"
-        hidden += stage.padded_rows * words(stage.product.width_out)
-    if hidden > limits.row_words:
-        return f"hidden rows take {hidden} words of {_WORD} bytes, of {limits.row_words}"
+    """Return why the output rows of a group do not fit on the chip, None where they do."""
+    needed = sum(_output_words(stage, limits) for stage in stages) * limits.banks
+    if needed > limits.row_words:
+        return f"output rows take {needed} words of {_WORD} bytes, of {limits.row_words}"
     return None
+
+
+def _bank_rows(stage: _Stage, limits: ChipLimits) -> int:
+    """Return the rows of a stage in the first bank; others have as many or one less."""
+    return -(-stage.padded_rows // limits.banks)
+
+
+def _output_words(stage: _Stage, limits: ChipLimits) -> int:
+    """Return the words that a stage's output rows take in each bank."""
+    return _bank_rows(stage, limits) * words(stage.product.width_out)
 
 
 def _describe(
@@ -288,43 +312,57 @@ def _describe(
     batch: MiniBatch,
     model: GNN,
     buffer: _Buffer,
+    edges: _Buffer,
 ) -> tuple[NDArray[np.int32], int]:
     """Return the records of a group's stages, and the words of scratch memory that they take."""
     records = []
-    rows_of = [stage.padded_rows * words(stage.product.width_out) for stage in stages]
     # Output rows must be on the chip; aggregated ones take what is left.
-    hidden, chip, outside = 0, sum(rows_of), 0
+    hidden, outside = 0, 0
+    kept = sum(_output_words(stage, limits) for stage in stages)
     for number, stage in enumerate(stages):
-        product, arranged, backward = stage.product, stage.arranged, stage.arranged.backward
+        product, arranged = stage.product, stage.arranged
         vertices = batch.input_vertices[stage.rows].astype(np.int64)
-        columns = words(product.width_in)
-        kept = min(columns, (limits.row_words - chip) // stage.padded_rows)
+        parts = stage.kept_parts(number)
+        bank_rows = _bank_rows(stage, limits)
+        on_chip = min(parts, (limits.row_words // limits.banks - kept) // bank_rows)
+        forward = _tiles(arranged.forward, edges)
+        backward = _tiles(arranged.backward, edges) if arranged.backward is not None else []
         records.append(
             [
                 len(arranged.sources),
                 len(stage.rows),
-                columns,
+                words(product.width_in),
                 words(product.width_out),
-                buffer.add(arranged.forward.edges),
-                len(arranged.forward.edges) // 8,
-                0 if backward is None else buffer.add(backward.edges),
-                0 if backward is None else len(backward.edges) // 8,
                 weights.first_word(number),
                 _ACTIVATES * product.activates
                 + _DROPS * product.drops
                 + _CONCATENATES * (product.num_slots > 1),
                 (_drop(model.dropout) if product.drops else 0) + (product.layer << 16),
                 buffer.add(vertices) if product.drops else 0,
-                hidden // limits.n,
-                chip // limits.n,
+                hidden,
                 kept,
+                on_chip,
                 outside,
+                buffer.add(np.array(forward, np.int32)),
+                len(forward),
+                buffer.add(np.array(backward, np.int32)) if backward else 0,
+                len(backward),
             ]
         )
-        hidden += rows_of[number]
-        chip += kept * stage.padded_rows
-        outside += (columns - kept) * stage.padded_rows
+        hidden += _output_words(stage, limits)
+        kept += on_chip * bank_rows
+        outside += (parts - on_chip) * stage.padded_rows
     return np.array(records, np.int32), outside
+
+
+def _tiles(made: EdgeTiles, edges: _Buffer) -> list[list[int]]:
+    """Add the edges of a stage's tiles, and return the tiles' records."""
+    first_word = edges.add(made.edges)
+    records, first_row = [], 0
+    for word, num_words, num_rows in made.tiles.tolist():
+        records.append([first_row, num_rows, first_word + word, num_words, *[0] * 12])
+        first_row += num_rows
+    return records
 
 
 def _drop(p: float) -> int:

@@ -45,7 +45,8 @@ def prepare(board: Board, unit: int, slot: int, batch: list[int], features: list
     for name in ("gradients", "scratch"):
         board.allocate(unit, name, 4 * len(batch))
     board.allocate(unit, "result", 8, slot=slot)
-    return board.send(unit, slot, np.array(batch, np.uint32), np.array(features, np.float32))
+    edges = np.zeros(len(batch), np.uint32)
+    return board.send(unit, slot, np.array(batch, np.uint32), edges, np.array(features, np.float32))
 
 
 @pytest.mark.parametrize("module", [xrt, without_contexts()])
@@ -53,7 +54,7 @@ def test_steps_by_hand(opened: Callable[..., Board], module: Any) -> None:
     board = opened(module=module)
     assert board.label == "board 1 (gnnscale_csim)"
     assert board.send_weights(np.array([0.5, 9], np.float32)) == 2 * 8
-    assert prepare(board, 1, 0, [10, 20], [1, 2]) == 16
+    assert prepare(board, 1, 0, [10, 20], [1, 2]) == 24
     board.start(1, 0, [2, 3, COMPUTE])
     assert board.wait(1, 20).tolist() == [2, 3]
     assert board.gradients(1).tolist() == [13.5, 26.5]
@@ -129,7 +130,7 @@ def test_a_slot_is_filled_while_another_one_runs(
     prepare(board, 0, 1, [1] * 2000, [1.0] * 2000)
     board.start(0, 1, [2000, 6, COMPUTE])
     with pytest.raises(BoardError, match="slot 0 of compute unit 0 is in flight"):
-        board.send(0, 0, WORD, WORD)
+        board.send(0, 0, WORD, WORD, WORD)
     with pytest.raises(BoardError, match="weights change while compute unit 0 computes"):
         board.send_weights(WORD)
     assert results == []
@@ -254,9 +255,9 @@ def test_what_cannot_be_asked(opened: Callable[..., Board]) -> None:
     board = opened()
     asked: dict[str, Callable[[], Any]] = {
         "no compute unit 2: 2 are open": lambda: board.allocate(2, "scratch", 1),
-        "no compute unit -1": lambda: board.send(-1, 0, WORD, WORD),
+        "no compute unit -1": lambda: board.send(-1, 0, WORD, WORD, WORD),
         "no buffer scratches of slot 0": lambda: board.allocate(0, "scratches", 1),
-        "no buffer batch of slot 2": lambda: board.send(0, 2, WORD, WORD),
+        "no buffer batch of slot 2": lambda: board.send(0, 2, WORD, WORD, WORD),
         "takes 3 numbers, and 1 were given": lambda: board.start(0, 0, [1]),
         "batch of compute unit 0, slot 0, holds nothing": lambda: board.start(0, 0, [1, 1, 1]),
         "has no run to wait for": lambda: board.wait(0, 1),
@@ -272,7 +273,7 @@ def test_scalars_that_do_not_fit_are_refused(opened: Callable[..., Board]) -> No
     board = opened(compute_units=1)
     board.send_weights(WORD)
     prepare(board, 0, 0, [1], [1])
-    with pytest.raises(BoardError, match=r"starting compute unit 0: argument 7 \(scale\) is 2147"):
+    with pytest.raises(BoardError, match=r"starting compute unit 0: argument 8 \(scale\) is 2147"):
         board.start(0, 0, [1, 2**31, 0])
     with pytest.raises(BoardError, match="no run to wait for"):
         board.wait(0, 1)
@@ -285,12 +286,13 @@ def test_arrays_of_any_form_are_sent(opened: Callable[..., Board]) -> None:
     board.allocate(0, "gradients", 16)
     board.allocate(0, "scratch", 16)
     board.allocate(0, "result", 8)
-    assert board.send(0, 0, strided, np.ones((2, 2), np.float32).T) == 32
+    edges = np.zeros((4, 1), np.uint32)
+    assert board.send(0, 0, strided, edges, np.ones((2, 2), np.float32).T) == 48
     board.start(0, 0, [4, 1, COMPUTE])
     board.wait(0, 20)
     assert board.gradients(0).tolist() == [1, 3, 5, 7]
     # Empty features are sent, too.
-    assert board.send(0, 0, WORD, NONE) == 4
+    assert board.send(0, 0, WORD, WORD, NONE) == 8
 
 
 def test_a_closed_board_frees_its_memory(opened: Callable[..., Board]) -> None:

@@ -167,7 +167,7 @@ def by_kernels(
     n, m = kernels.design["n"], kernels.design["m"]
     packed, layout = pack(case, limits or ChipLimits(n=n))
     num_seeds, classes = case.batch.num_seeds, case.graph.num_classes
-    sent = (packed.batch, packed.features, layout.pack())
+    sent = (packed.batch, packed.edges, packed.features, layout.pack())
     buffers = [aligned(each.nbytes, each) for each in sent]
     result = aligned(64 + 64 * num_seeds * words(classes))
     buffers += [aligned(layout.num_bytes), aligned(max(packed.scratch_bytes, 64)), result]
@@ -185,10 +185,22 @@ def by_kernels(
     loss = check_outcome(result.view(np.uint32), Fpga(n=n, m=m))
     logits = result[64:].view(np.float32).reshape(num_seeds, -1)
     names = {parameter: name for name, parameter in case.model.named_parameters()}
-    found = layout.unpack(buffers[3].view(np.float32))
+    found = layout.unpack(buffers[4].view(np.float32))
     gradients = {names[each]: gradient.numpy() for each, gradient in found.items()}
     answer = Answer(loss=loss, logits=logits[:, :classes], gradients=gradients)
     return answer, dict(outcome.counters), packed
+
+
+def stages_of(packed: PackedBatch) -> list[list[int]]:
+    """Return the records of the first group's stages."""
+    words = packed.batch.view(np.int32).reshape(-1, 16)
+    first, number = words[0, :2]
+    return words[first : first + number].tolist()
+
+
+def edge_words_of(packed: PackedBatch) -> int:
+    """Return the words of all edges of the first group."""
+    return len(packed.edges) // 64
 
 
 def some_graph(rng: np.random.Generator, num_classes: int, *, multilabel: bool) -> Graph:
@@ -346,13 +358,15 @@ def test_a_hub_of_ten_thousand_neighbours(
     )
     model = some_model(config(hidden=9, dropout=0.5), 18, 5)
     seeds = np.array([0, *few[1, :5], 7])
-    # Twice 10,000 rows of hidden ones, own and gathered, would be more than the chip takes.
-    fanouts = [5, -1] if config is GraphSAGE else [-1, -1]
-    batch = NeighborSampler(graph, fanouts=fanouts, seed=1).sample(np.unique(seeds), 3)
+    batch = NeighborSampler(graph, fanouts=[-1, -1], seed=1).sample(np.unique(seeds), 3)
     inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
     case = with_small_logits(Case(graph=graph, model=model, batch=batch, inputs=inputs))
     assert max(np.diff(block.indptr).max() for block in batch.blocks) >= 10_000
-    answer, counted, _ = by_kernels(kernels(n, m), case)
+    answer, counted, packed = by_kernels(kernels(n, m), case)
+    # GraphSAGE's 10,000 hidden rows, own and gathered, are two tiles.
+    tiles = [2, 1] if config is GraphSAGE else [1, 1]
+    assert packed.num_groups == 1
+    assert [each[13] for each in stages_of(packed)][:2] == tiles
     # One hidden value of 90,000 that is too near to zero changes less than 1e-4.
     same(answer, by_torch(case))
     assert counted["hazards"] > 0
@@ -431,9 +445,7 @@ def test_what_is_read_and_gathered(
     gathered = sum(number * width for number, width in edges)
     assert counted["edges"] == 2 * gathered - edges[0][0] * edges[0][1]
     # The lists are kept on the chip: they are read once each.
-    records = packed.batch.view(np.int32).reshape(-1, 16)
-    stages = records[records[0, 0] :][: len(edges)]
-    assert counted["edge_words"] == stages[:, 5].sum() + stages[:, 7].sum()
+    assert counted["edge_words"] == edge_words_of(packed)
 
 
 def kept_rows(case: Case) -> list[int]:
@@ -443,11 +455,16 @@ def kept_rows(case: Case) -> list[int]:
     return [-(-rows[each.layer] // 16) * 16 for each in products]
 
 
-def hidden_words(case: Case) -> int:
-    """Return the words that all output rows take on the chip."""
+def banked(rows: int, n: int) -> int:
+    """Return the words that a word of so many rows takes in 2 n banks."""
+    return -(-rows // (2 * n)) * 2 * n
+
+
+def hidden_words(case: Case, n: int) -> int:
+    """Return the words that all output rows take on the chip, in 2 n banks."""
     products = lower(case.model, aggregated=False)
     pairs = zip(kept_rows(case), products, strict=True)
-    return sum(rows * words(each.width_out) for rows, each in pairs)
+    return sum(banked(rows, n) * words(each.width_out) for rows, each in pairs)
 
 
 @pytest.mark.parametrize("config", MODELS)
@@ -467,17 +484,40 @@ def test_groups_of_seeds_add_up(
     whole, counted, packed = by_kernels(kernels(8, 32), case)
     assert packed.num_groups == 1
     same(whole, wanted)
-    limits = ChipLimits(n=8, row_words=hidden_words(case) // 2)
+    limits = ChipLimits(n=8, row_words=hidden_words(case, 8) // 2)
     split, more, packed = by_kernels(kernels(8, 32), case, limits)
     assert packed.num_groups >= 3
     same(split, wanted)
     # What several groups need is read by each of them.
     assert more["feature_words"] > counted["feature_words"]
-    # The memory of the sums may be what is too small.
-    sums = ChipLimits(n=8, gather_rows=64)
-    split, _, packed = by_kernels(kernels(8, 32), case, sums)
-    assert packed.num_groups > 1
+
+
+@pytest.mark.parametrize("config", MODELS)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize(("n", "m"), [(16, 16), (2, 512), (1, 2048)])
+def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
+    kernels: Callable[..., Library],
+    random_graph: Callable[..., Graph],
+    config: type[ModelConfig],
+    dropout: float,
+    n: int,
+    m: int,
+) -> None:
+    options = config(hidden=40, dropout=dropout)
+    case, wanted = sampled(random_graph(num_features=35), options, np.arange(0, 200, 5))
+    _, counted, whole = by_kernels(kernels(n, m), case)
+    split, more, packed = by_kernels(kernels(n, m), case, ChipLimits(n=n, gather_rows=64))
     same(split, wanted)
+    assert packed.num_groups == whole.num_groups == 1
+    sums = 32 if config is GraphSAGE else 64
+    first, *_ = stages_of(packed)
+    num_tiles = -(-case.batch.blocks[0].num_dst // sums)
+    assert num_tiles > 1
+    assert first[13] == num_tiles
+    # Each tile reads all source rows.
+    own = counted["feature_words"] - packed.num_sources * words(35)
+    assert more["feature_words"] == num_tiles * packed.num_sources * words(35) + own
+    assert max(each[15] for each in stages_of(packed)) > 1
 
 
 @pytest.mark.parametrize("config", MODELS)
@@ -494,16 +534,17 @@ def test_aggregated_rows_may_be_kept_off_the_chip(
     answer, counted, packed = by_kernels(kernels(n, m), case)
     same(answer, wanted)
     assert packed.scratch_bytes == counted["scratch_words"] == 0
-    rows = -(-case.batch.blocks[0].num_dst // 16) * 16
-    num_rows = sum(kept_rows(case))
+    rows, *others = kept_rows(case)
+    # GraphSAGE's own hidden rows are kept, too.
+    later = (6 if config is GraphSAGE else 3) * sum(others)
     # Room for two of the first product's five columns, and for none.
     for room in (2 * rows, 0):
-        limits = ChipLimits(n=n, row_words=hidden_words(case) + room)
+        limits = ChipLimits(n=n, row_words=hidden_words(case, n) + banked(room, n))
         answer, counted, packed = by_kernels(kernels(n, m), case, limits)
         same(answer, wanted)
         assert packed.num_groups == 1
         # The later ones take what is left on the chip: nothing, or nothing.
-        outside = 5 * rows - room + 3 * (num_rows - rows)
+        outside = 5 * rows - room + later
         assert packed.scratch_bytes == 64 * outside
         assert outside < counted["scratch_words"] <= 2 * outside
 
@@ -513,7 +554,7 @@ def test_aggregated_rows_may_be_kept_off_the_chip(
     [
         (GCN(hidden=1040), 5, {"max_words_out": 99}, "stage 0 .*its output rows are too wide"),
         (GIN(num_layers=9, hidden=4), 5, {"max_stages": 99}, "the model has too many layers"),
-        # 2,700 rows of 64 words, of 172,032; and twice 8,200 rows, of 16,384.
+        # 2,700 rows of 64 words, of 131,072; and twice 8,208 rows, of 16,384.
         (GCN(hidden=1024), 2700, {"row_words": 1 << 20}, "stage 0 .*its rows do not fit"),
         (GraphSAGE(num_layers=1), 8200, {"gather_rows": 1 << 20}, "its rows do not fit"),
     ],
@@ -561,7 +602,8 @@ def test_functions_of_ones_own(
         # All aggregated rows of the first product, and one column of the next one's; or none.
         rows = [*kept_rows(case), 0]
         room = words(30) * rows[0] + rows[1] if num_layers > 1 else rows[0]
-        limits = replace(limits, row_words=hidden_words(case) + (room if kept == "some" else 0))
+        more = banked(room, OWN[0]) if kept == "some" else 0
+        limits = replace(limits, row_words=hidden_words(case, OWN[0]) + more)
     answer, counted, _ = by_kernels(kernels(*OWN, header), case, limits)
     same(answer, wanted)
     assert (counted["scratch_words"] > 0) == (kept != "all")

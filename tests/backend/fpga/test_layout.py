@@ -24,6 +24,12 @@ from gnnscale.sampler import Block, MiniBatch
 
 NULL, FIRST = 0x7FFFFFFF, 1 << 31
 ACTIVATES, DROPS, CONCATENATES = 1, 2, 4
+#: Of ``Stage`` in fpga/include/gnnscale_fpga/batch.hpp.
+FIELDS = (
+    *("num_sources", "num_rows", "words_in", "words_out", "weights", "flags", "dropout"),
+    *("vertices", "hidden", "kept", "kept_parts", "outside"),
+    *("forward", "num_forward", "backward", "num_backward"),
+)
 DEGREES = np.array([3, 1, 8, 2, 5], np.float32)
 #: Features: the row, and a hundredth of the column.
 X = torch.arange(5)[:, None] + torch.arange(17)[None] / 100
@@ -75,15 +81,36 @@ def words_of(made: PackedBatch) -> NDArray[np.int32]:
     return made.batch.view(np.int32).reshape(-1, 16)
 
 
-def stages_of(made: PackedBatch, group: int = 0) -> list[list[int]]:
+def stages_of(made: PackedBatch, group: int = 0) -> list[dict[str, int]]:
     words = words_of(made)
     first, count = words[group, :2]
-    return words[first : first + count].tolist()
+    rows = words[first : first + count].tolist()
+    return [dict(zip(FIELDS, row, strict=True)) for row in rows]
 
 
-def edges_at(made: PackedBatch, first: int, count: int) -> list[tuple[int, bool, float]]:
+def sizes_of(stage: dict[str, int]) -> tuple[int, ...]:
+    """Return source rows, output rows, and words of each."""
+    return tuple(stage[name] for name in FIELDS[:4])
+
+
+def memory_of(stage: dict[str, int]) -> tuple[int, ...]:
+    """Return where output rows and aggregated rows are, and where those off the chip."""
+    return tuple(stage[name] for name in ("hidden", "kept", "kept_parts", "outside"))
+
+
+def tiles_of(made: PackedBatch, first: int, count: int) -> list[list[int]]:
+    """Return the first row of each tile, its rows, and the first word and words of its edges."""
+    words = words_of(made)[first : first + count]
+    assert not words[:, 4:].any()
+    return words[:, :4].tolist()
+
+
+Edges = list[tuple[int, bool, float]]
+
+
+def edges_at(made: PackedBatch, first: int, count: int) -> Edges:
     """Return destination, whether it is its source's first, and weight; None of what is no edge."""
-    raw = made.batch.view(np.uint64)[8 * first : 8 * (first + count)]
+    raw = made.edges.view(np.uint64)[8 * first : 8 * (first + count)]
     ends, weights = (raw & np.uint64(0xFFFFFFFF)).astype(np.int64), raw >> np.uint64(32)
     values = weights.astype(np.uint32).view(np.float32)
     return [
@@ -91,6 +118,12 @@ def edges_at(made: PackedBatch, first: int, count: int) -> list[tuple[int, bool,
         for end, value in zip(ends, values, strict=True)
         if end & NULL != NULL
     ]
+
+
+def edges_of(made: PackedBatch, stage: dict[str, int], way: str) -> Edges:
+    """Return the edges of a stage's only tile, ``way`` forward or backward."""
+    ((_, _, first, count),) = tiles_of(made, stage[way], stage[f"num_{way}"])
+    return edges_at(made, first, count)
 
 
 def built(config: ModelConfig, num_classes: int = 3) -> GNN:
@@ -109,17 +142,26 @@ def test_two_layers_by_hand(graph: Graph, batch: MiniBatch) -> None:
     assert (made.num_groups, made.num_seeds, made.num_sources) == (1, 2, 5)
     assert made.scratch_bytes == 0
     words = words_of(made)
-    # 1: edges below; 2: vertices; 3 and 4: edges above and back; 5, 6: stages; 7: labels.
+    # 1: vertices; 2: tile below; 3 and 4: tiles above and back; 5, 6: stages; 7: labels.
     assert len(words) == 8
     assert words[0].tolist() == [5, 2, 0, 7, 2, 3, 1, *[0] * 9]
-    assert words[2].view(np.int64)[:3].tolist() == [4, 2, 0]
+    assert words[1].view(np.int64)[:3].tolist() == [4, 2, 0]
     assert words[7].tolist() == [1, 2, *[0] * 14]
     below, above = stages_of(made)
     # Five rows to three, two words to one; no way back. The weights begin; half is dropped, of
-    # layer 0. Output rows first, then both columns of aggregated rows behind those of both layers.
-    assert below == [5, 3, 2, 1, 1, 1, 0, 0, 0, ACTIVATES | DROPS, 32768, 2, 0, 32, 2, 0]
+    # layer 0. Sixteen rows are eight in each of two banks. Output rows of both stages come first,
+    # then both columns of aggregated rows.
+    assert list(below.values()) == [
+        *(5, 3, 2, 1, 0, ACTIVATES | DROPS, 32768, 1),
+        *(0, 16, 2, 0, 2, 1, 0, 0),
+    ]
     # Behind [32][1] words of weights and a bias.
-    assert above == [3, 2, 1, 1, 3, 1, 4, 1, 33, 0, 1 << 16, 0, 16, 64, 1, 0]
+    assert list(above.values()) == [
+        *(3, 2, 1, 1, 33, 0, 1 << 16, 0),
+        *(8, 32, 1, 0, 3, 1, 4, 1),
+    ]
+    assert tiles_of(made, 2, 3) == [[0, 3, 0, 1], [0, 2, 1, 1], [0, 3, 2, 1]]
+    assert made.edges.nbytes == 3 * 64
     # Sixteen columns of all rows, then the last one.
     assert made.features.shape == (10, 16)
     assert np.array_equal(made.features[:5], X[:, :16])
@@ -133,15 +175,15 @@ def test_two_layers_by_hand(graph: Graph, batch: MiniBatch) -> None:
     def edge(u: int, v: int, sampled: int) -> float:
         return round(float(root[u] * root[v] * DEGREES[v] / sampled), 5)
 
-    assert edges_at(made, 3, 1) == [
+    assert edges_of(made, above, "forward") == [
         *((0, True, own[0]), (1, False, edge(0, 1, 2))),
         *((1, True, own[1]), (0, True, edge(2, 0, 1)), (1, False, edge(2, 1, 2))),
     ]
-    assert edges_at(made, 4, 1) == [
+    assert edges_of(made, above, "backward") == [
         *((0, True, own[0]), (2, False, edge(2, 0, 1))),
         *((0, True, edge(0, 1, 2)), (1, False, own[1]), (2, False, edge(2, 1, 2))),
     ]
-    assert edges_at(made, 1, 1) == [
+    assert edges_of(made, below, "forward") == [
         *((0, True, own[0]), (2, False, edge(0, 2, 2)), (1, True, own[1]), (2, True, own[2])),
         *((0, True, edge(3, 0, 1)), (2, True, edge(4, 2, 2))),
     ]
@@ -149,33 +191,40 @@ def test_two_layers_by_hand(graph: Graph, batch: MiniBatch) -> None:
 
 def test_rows_are_shared_out_over_banks(graph: Graph, batch: MiniBatch) -> None:
     model = built(GCN(hidden=3, dropout=0))
-    below, above = stages_of(packed(graph, model, batch, gathered(), ChipLimits(n=8)))
-    # The same words as with one bank, an eighth in each.
-    assert below[12:15] == [0, 4, 2]
-    assert above[12:15] == [2, 8, 1]
-    assert below[9:12] == [ACTIVATES, 0, 0]
+    below, above = stages_of(packed(graph, model, batch, gathered(), ChipLimits(n=4)))
+    # Eight banks with two rows each.
+    assert memory_of(below) == (0, 4, 2, 0)
+    assert memory_of(above) == (2, 8, 1, 0)
+    assert (below["flags"], below["dropout"], below["vertices"]) == (ACTIVATES, 0, 0)
+    # Half of 32 banks has a row, and half has none.
+    below, above = stages_of(packed(graph, model, batch, gathered(), ChipLimits(n=16)))
+    assert memory_of(above) == (1, 4, 1, 0)
 
 
 def test_own_rows_have_a_slot(graph: Graph, batch: MiniBatch) -> None:
     model = built(GraphSAGE(hidden=20, dropout=0))
     below, above = stages_of(packed(graph, model, batch, gathered(), ChipLimits(n=1)))
-    # Of the two slots only the sums are kept: own rows can be read again.
-    assert below[:4] == [5, 3, 2, 2]
-    assert [each[9] for each in (below, above)] == [ACTIVATES | CONCATENATES, CONCATENATES]
-    assert above[8] == (2 * 32 + 1) * 2
-    assert [each[12:15] for each in (below, above)] == [[0, 48, 2], [32, 80, 2]]
+    assert sizes_of(below) == (5, 3, 2, 2)
+    assert [each["flags"] for each in (below, above)] == [ACTIVATES | CONCATENATES, CONCATENATES]
+    assert above["weights"] == (2 * 32 + 1) * 2
+    # Of the input's two slots only the sums are kept: own rows can be read again. Both slots of
+    # two columns are kept above.
+    assert memory_of(below) == (0, 24, 2, 0)
+    assert memory_of(above) == (16, 40, 4, 0)
 
 
 def test_a_perceptron_is_two_stages(graph: Graph, batch: MiniBatch) -> None:
     model = built(GIN(hidden=3, dropout=0.25))
     made = packed(graph, model, batch, gathered(), ChipLimits(n=1))
     stages = stages_of(made)
-    assert [each[:4] for each in stages] == [[5, 3, 2, 1], [3, 3, 1, 1], [3, 2, 1, 1], [2, 2, 1, 1]]
-    assert [each[9] for each in stages] == [ACTIVATES, ACTIVATES | DROPS, ACTIVATES, 0]
-    assert [each[10] for each in stages] == [0, 16384, 1 << 16, 1 << 16]
+    sizes = [(5, 3, 2, 1), (3, 3, 1, 1), (3, 2, 1, 1), (2, 2, 1, 1)]
+    assert [sizes_of(each) for each in stages] == sizes
+    assert [each["flags"] for each in stages] == [ACTIVATES, ACTIVATES | DROPS, ACTIVATES, 0]
+    assert [each["dropout"] for each in stages] == [0, 16384, 1 << 16, 1 << 16]
     # From each row to itself, and back.
     each_alone = [(0, True, 1.0), (1, True, 1.0)]
-    assert edges_at(made, *stages[3][4:6]) == edges_at(made, *stages[3][6:8]) == each_alone
+    for way in ("forward", "backward"):
+        assert edges_of(made, stages[3], way) == each_alone
 
 
 def test_rows_that_the_host_aggregated(graph: Graph, batch: MiniBatch) -> None:
@@ -183,9 +232,9 @@ def test_rows_that_the_host_aggregated(graph: Graph, batch: MiniBatch) -> None:
     inputs = Inputs(x=torch.ones(3, 34), aggregated=True)
     made = packed(graph, model, batch, inputs, ChipLimits(n=1))
     below, above = stages_of(made)
-    assert below[:4] == [3, 3, 3, 1]
-    assert below[6:10] == [0, 0, 0, ACTIVATES]
-    assert above[9] == CONCATENATES
+    assert sizes_of(below) == (3, 3, 3, 1)
+    assert (below["num_backward"], below["weights"], below["flags"]) == (0, 0, ACTIVATES)
+    assert above["flags"] == CONCATENATES
     assert made.features.shape == (9, 16)
     # What leads to the second seed alone: its own row, and those of its neighbours.
     one = packed(graph, model, batch, inputs, ChipLimits(n=1), range(1, 2))
@@ -198,8 +247,8 @@ def test_what_leads_to_some_seeds(graph: Graph, batch: MiniBatch) -> None:
     words = words_of(made)
     # 4 <- 0 above; 4 <- 5 and 0 <- 1, 4 below: vertex 2 is left out.
     below, above = stages_of(made)
-    assert [below[:2], above[:2]] == [[4, 2], [2, 1]]
-    assert words[below[11]].view(np.int64)[:2].tolist() == [4, 0]
+    assert [sizes_of(each)[:2] for each in (below, above)] == [(4, 2), (2, 1)]
+    assert words[below["vertices"]].view(np.int64)[:2].tolist() == [4, 0]
     assert made.features[:4, 0].tolist() == [0, 2, 3, 4]
     assert words[words[0, 3], 0] == 1
 
@@ -231,9 +280,7 @@ def alone(num_seeds: int, num_features: int = 17) -> tuple[MiniBatch, Inputs]:
     ("limits", "seeds", "groups"),
     [
         ({}, range(20), [20]),
-        ({"gather_rows": 16}, range(20), [10, 10]),
-        ({"gather_rows": 16}, range(4, 20), [16]),
-        ({"gather_rows": 16}, range(3, 20), [8, 9]),
+        ({"gather_rows": 16}, range(20), [20]),
         ({"row_words": 16}, range(40), [10, 10, 10, 10]),
         ({"row_words": 32}, range(33), [16, 17]),
     ],
@@ -267,33 +314,27 @@ def test_aggregated_rows_take_what_is_left(
 ) -> None:
     batch, inputs = alone(9)
     made = packed(
-        graph, built(GCN(num_layers=1)), batch, inputs, ChipLimits(n=16, row_words=row_words)
+        graph, built(GCN(num_layers=1)), batch, inputs, ChipLimits(n=8, row_words=row_words)
     )
     (stage,) = stages_of(made)
-    assert stage[12:] == [0, 1, kept, 0]
+    assert memory_of(stage) == (0, 1, kept, 0)
     assert made.scratch_bytes == 64 * 16 * outside
 
 
 def test_a_second_layer_follows_in_scratch_memory(graph: Graph, batch: MiniBatch) -> None:
     model = built(GCN(hidden=40, dropout=0))
-    # Output rows take 16 * 3 and 16 words.
+    # Output rows take 16 * 3 and 16 words, half of them in each bank.
     made = packed(graph, model, batch, gathered(), ChipLimits(n=1, row_words=64 + 32))
     below, above = stages_of(made)
-    assert [below[12:], above[12:]] == [[0, 64, 2, 0], [48, 96, 0, 0]]
+    assert [memory_of(each) for each in (below, above)] == [(0, 32, 2, 0), (24, 48, 0, 0)]
     made = packed(graph, model, batch, gathered(), ChipLimits(n=1, row_words=64 + 16))
     below, above = stages_of(made)
-    assert [below[12:], above[12:]] == [[0, 64, 1, 0], [48, 80, 0, 16]]
+    assert [memory_of(each) for each in (below, above)] == [(0, 32, 1, 0), (24, 40, 0, 16)]
     assert made.scratch_bytes == 64 * (16 + 3 * 16)
 
 
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"gather_rows": 31}, "32 rows are gathered at once, of 31"),
-        ({"row_words": 79}, "hidden rows take 80 words of 64 bytes, of 79"),
-    ],
-)
-def test_a_seed_that_does_not_fit(graph: Graph, limits: dict[str, int], message: str) -> None:
+def with_a_hub() -> tuple[MiniBatch, Inputs]:
+    """Seed 3 has no neighbours, and seed 5 has 32 of its own, which have none."""
     num_rows = 33
     above = Block(
         indptr=np.array([0, 0, 32]), indices=np.arange(1, 33, dtype=np.int32), num_src=num_rows
@@ -304,16 +345,45 @@ def test_a_seed_that_does_not_fit(graph: Graph, limits: dict[str, int], message:
     vertices = np.array([3, 5, *range(100, 131)])
     batch = MiniBatch(seed=0, step=0, num_seeds=2, input_vertices=vertices, blocks=(below, above))
     degrees = np.ones(num_rows, np.float32)
-    inputs = Inputs(x=torch.ones(num_rows, 17), aggregated=False, degrees=degrees)
+    return batch, Inputs(x=torch.ones(num_rows, 17), aggregated=False, degrees=degrees)
+
+
+def test_rows_whose_sums_do_not_fit_are_tiles(graph: Graph) -> None:
+    batch, inputs = with_a_hub()
+    limits = ChipLimits(n=1, gather_rows=16)
+    made = packed(graph, built(GCN(hidden=20)), batch, inputs, limits)
+    below, above = stages_of(made)
+    assert made.num_groups == 1
+    # 33 rows; each tile has an entry of every source, which are five words.
+    below_tiles = tiles_of(made, below["forward"], below["num_forward"])
+    assert below_tiles == [[0, 16, 0, 5], [16, 16, 5, 5], [32, 1, 10, 5]]
+    rows = [edge[0] for edge in edges_at(made, 0, 15)]
+    assert sorted(rows) == sorted([*range(16), *range(16), 0])
+    assert tiles_of(made, above["forward"], above["num_forward"]) == [[0, 2, 15, 5]]
+    # On the way back the sources are cut, and the two rows have the edges to these.
+    back = tiles_of(made, above["backward"], above["num_backward"])
+    assert [each[:2] for each in back] == [[0, 16], [16, 16], [32, 1]]
+    ends = [len(edges_at(made, first, count)) for _, _, first, count in back]
+    assert sum(ends) == 32 + 2
+    # Two sums of each row are half as many rows.
+    made = packed(
+        graph, built(GraphSAGE(hidden=20)), batch, inputs, ChipLimits(n=1, gather_rows=32)
+    )
+    below, above = stages_of(made)
+    assert (below["num_forward"], above["num_forward"], above["num_backward"]) == (3, 1, 2)
+
+
+def test_a_seed_that_does_not_fit(graph: Graph) -> None:
+    batch, inputs = with_a_hub()
     model = built(GCN(hidden=20))
     # Seed 5 has 32 rows below, which are 2 * 2 * 16 words, and 16 of its own.
-    just = ChipLimits(n=1, gather_rows=32, row_words=80)
+    just = ChipLimits(n=1, row_words=80)
     assert packed(graph, model, batch, inputs, just, range(1, 2)).num_groups == 1
     with pytest.raises(DeviceMemoryError) as caught:
-        packed(graph, model, batch, inputs, ChipLimits(n=1, **limits))
+        packed(graph, model, batch, inputs, ChipLimits(n=1, row_words=79))
     assert str(caught.value) == (
-        f"what leads to vertex 5 does not fit on the fpga's chip: {message}; lower "
-        "sampler.fanouts or model.hidden"
+        "what leads to vertex 5 does not fit on the fpga's chip: output rows take 80 words of 64 "
+        "bytes, of 79; lower sampler.fanouts or model.hidden"
     )
 
 

@@ -12,7 +12,7 @@ from gnnscale.backend.fpga.csim.library import Buffer, Library
 
 def buffers(count: int) -> tuple[list[np.ndarray], list[Buffer]]:
     """One array for each buffer of the kernel, ``count`` words each."""
-    arrays = [np.zeros(count, np.float32) for _ in range(6)]
+    arrays = [np.zeros(count, np.float32) for _ in range(7)]
     return arrays, [Buffer(each.ctypes.data, each.nbytes) for each in arrays]
 
 
@@ -20,7 +20,7 @@ def test_a_library_says_what_it_is(bitstream: Path) -> None:
     library = Library(bitstream)
     assert library.kernel == "gnnscale_step"
     assert [each.name for each in library.arguments][-4:] == ["result", "count", "scale", "mode"]
-    assert [each.is_buffer for each in library.arguments] == [True] * 6 + [False] * 3
+    assert [each.is_buffer for each in library.arguments] == [True] * 7 + [False] * 3
     assert (library.compute_units, library.bank_bytes) == (4, 1 << 20)
     # What this program does not know is passed through.
     assert library.design["m"] == 512
@@ -29,10 +29,11 @@ def test_a_library_says_what_it_is(bitstream: Path) -> None:
 def test_a_call_computes_and_counts(bitstream: Path) -> None:
     arrays, passed = buffers(3)
     arrays[0].view(np.uint32)[:] = [10, 20, 30]
-    arrays[1][:] = [1, 2, 3]
-    arrays[2][0] = 0.5
+    arrays[1].view(np.uint32)[:] = [0, 100, 0]
+    arrays[2][:] = [1, 2, 3]
+    arrays[3][0] = 0.5
     outcome = Library(bitstream).call([*passed, 3, -2, 0])
-    assert arrays[3].tolist() == [8.5, 16.5, 24.5]
+    assert arrays[4].tolist() == [8.5, 116.5, 24.5]
     assert outcome.error == ""
     assert outcome.counters == {"items": 3, "gradient_bytes": 12}
     assert outcome.seconds >= 0

@@ -14,7 +14,7 @@ from gnnscale.backend.fpga.csim import xrt
 TO = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 FROM = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 DONE = xrt.ert_cmd_state.ERT_CMD_STATE_COMPLETED
-BUFFERS = ("batch", "features", "weights", "gradients", "scratch", "result")
+BUFFERS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 COMPUTE, FAIL, MEET, HOLD = range(4)
 
 
@@ -42,16 +42,17 @@ def fill(buffer: xrt.bo, values: Any) -> None:
 @pytest.mark.parametrize("opened", [legacy, modern])
 def test_a_run_by_hand(bitstream: Path, opened: Callable[..., Any]) -> None:
     device, kernel = opened(bitstream, "gnnscale_step:{gnnscale_step_2}")
-    assert [kernel.group_id(index) for index in range(6)] == [1] * 6
+    assert [kernel.group_id(index) for index in range(7)] == [1] * 7
     buffers = arguments(device, kernel.group_id(0))
-    for buffer, values in zip(buffers, ([4, 5], [1, 2], [0.5]), strict=False):
-        fill(buffer, np.array(values, np.uint32 if values[0] == 4 else np.float32))
+    integers = np.array([4, 5], np.uint32), np.array([10, 20], np.uint32)
+    for buffer, values in zip(buffers, (*integers, [1, 2], [0.5]), strict=False):
+        fill(buffer, np.asarray(values, getattr(values, "dtype", np.float32)))
     run = kernel(*buffers, 2, -3, COMPUTE)
     assert run.wait() == DONE
     assert run.state() == DONE
-    assert buffers[3].read(8, 0).view(np.float32).tolist() == [0, 0]
-    buffers[3].sync(FROM, 8, 0)
-    assert buffers[3].read(8, 0).view(np.float32).tolist() == [1.5, -0.5]
+    assert buffers[4].read(8, 0).view(np.float32).tolist() == [0, 0]
+    buffers[4].sync(FROM, 8, 0)
+    assert buffers[4].read(8, 0).view(np.float32).tolist() == [11.5, 19.5]
     assert run.csim_counters == {"items": 2, "gradient_bytes": 16}
     assert run.csim_error == ""
     assert run.csim_seconds > 0
@@ -60,7 +61,7 @@ def test_a_run_by_hand(bitstream: Path, opened: Callable[..., Any]) -> None:
 def test_what_a_bitstream_and_a_device_say(bitstream: Path) -> None:
     image = xrt.xclbin(str(bitstream))
     (kernel,) = image.get_kernels()
-    assert (kernel.get_name(), kernel.get_num_args()) == ("gnnscale_step", 9)
+    assert (kernel.get_name(), kernel.get_num_args()) == ("gnnscale_step", 10)
     assert image.get_xsa_name() == "csim"
     assert len(image.get_uuid().to_string()) == 36
     assert xrt.uuid(image.get_uuid().to_string()).to_string() == image.get_uuid().to_string()
@@ -92,7 +93,7 @@ def test_a_run_that_is_set_up_argument_by_argument(bitstream: Path) -> None:
 @given(st.one_of(st.integers(2**31), st.integers(max_value=-(2**31) - 1), st.floats()))
 def test_scalars_have_32_bits(bitstream_kernel: Any, value: Any) -> None:
     with pytest.raises(TypeError):
-        xrt.run(bitstream_kernel).set_arg(6, value)
+        xrt.run(bitstream_kernel).set_arg(7, value)
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +104,10 @@ def bitstream_kernel(built: Callable[..., Path]) -> Any:
 @pytest.mark.parametrize(
     ("index", "wrong", "message"),
     [
-        (7, None, r"argument 7 \(scale\) of gnnscale_step was not set"),
-        (3, None, r"argument 3 \(gradients\) of gnnscale_step was not set"),
-        (3, 5, r"argument 3 \(gradients\) of gnnscale_step is a buffer, and was set to a scalar"),
-        (6, "bo", r"argument 6 \(count\) of gnnscale_step is a scalar, and was set to a buffer"),
+        (8, None, r"argument 8 \(scale\) of gnnscale_step was not set"),
+        (4, None, r"argument 4 \(gradients\) of gnnscale_step was not set"),
+        (4, 5, r"argument 4 \(gradients\) of gnnscale_step is a buffer, and was set to a scalar"),
+        (7, "bo", r"argument 7 \(count\) of gnnscale_step is a scalar, and was set to a buffer"),
     ],
 )
 def test_wrong_arguments_are_told_at_the_start(
@@ -128,9 +129,9 @@ def test_wrong_arguments_are_told_at_the_start(
 
 def test_arguments_that_there_are_not(bitstream: Path) -> None:
     _, kernel = modern(bitstream, "gnnscale_step")
-    with pytest.raises(RuntimeError, match="Bad argument index 9"):
-        xrt.run(kernel).set_arg(9, 1)
-    for index in (6, 9):
+    with pytest.raises(RuntimeError, match="Bad argument index 10"):
+        xrt.run(kernel).set_arg(10, 1)
+    for index in (7, 10):
         with pytest.raises(IndexError, match="is no buffer"):
             kernel.group_id(index)
     with pytest.raises(TypeError, match="kernel: takes"):
@@ -141,8 +142,8 @@ def test_a_buffer_lies_in_its_units_bank(bitstream: Path) -> None:
     device, kernel = modern(bitstream, "gnnscale_step:{gnnscale_step_1}")
     with pytest.raises(RuntimeError, match="wrong bank: gnnscale_step_1 uses bank 0; argument 0"):
         kernel(*arguments(device, 1), 1, 1, COMPUTE)
-    mixed = [*arguments(device, 0)[:5], arguments(device, 2)[5]]
-    with pytest.raises(RuntimeError, match=r"argument 5 \(result\) is in bank 2$"):
+    mixed = [*arguments(device, 0)[:6], arguments(device, 2)[6]]
+    with pytest.raises(RuntimeError, match=r"argument 6 \(result\) is in bank 2$"):
         kernel(*mixed, 1, 1, COMPUTE)
     with pytest.raises(RuntimeError, match="no bank 4: the card has 4"):
         xrt.bo(device, 16, xrt.bo.normal, 4)
@@ -174,8 +175,8 @@ def test_runs_of_one_unit_queue_up(bitstream: Path, gate: Callable[[], None]) ->
         first.start()
     gate()
     assert (second.wait(20_000), first.state()) == (DONE, DONE)
-    buffers[5].sync(FROM)
-    assert buffers[5].read(8, 0).view(np.uint32).tolist() == [1, 8]
+    buffers[6].sync(FROM)
+    assert buffers[6].read(8, 0).view(np.uint32).tolist() == [1, 8]
 
 
 def test_units_run_at_the_same_time(bitstream: Path) -> None:

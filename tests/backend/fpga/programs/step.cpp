@@ -1,5 +1,5 @@
 // A library with the interface of the compiled kernels, whose answer is known
-// by hand: gradients[i] = scale * features[i] + batch[i] + weights[0].
+// by hand: gradients[i] = scale * features[i] + batch[i] + edges[i] + weights[0].
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -82,7 +82,8 @@ const char *gnnscale_csim_design() {
   static const std::string design =
       R"({"format":)" + std::to_string(FORMAT) +
       R"(,"kernel":")" KERNEL R"(","arguments":[)" +
-      argument("batch", "buffer") + "," + argument("features", "buffer") + "," +
+      argument("batch", "buffer") + "," + argument("edges", "buffer") + "," +
+      argument("features", "buffer") + "," +
       argument("weights", "buffer") + "," + argument("gradients", "buffer") +
       "," + argument("scratch", "buffer") + "," + argument("result", "buffer") +
       "," + argument("count", "int") + "," + argument("scale", "int") + "," +
@@ -115,7 +116,8 @@ void gnnscale_csim_counters(int64_t *out, int32_t count) {
 
 void open_gate(int to) { gate = to; }
 
-void gnnscale_step(const uint32_t *batch, const float *features,
+void gnnscale_step(const uint32_t *batch, const uint32_t *edges,
+                   const float *features,
                    const float *weights, float *gradients, float *scratch,
                    uint32_t *result, int32_t count, int32_t scale,
                    int32_t mode) {
@@ -137,7 +139,8 @@ void gnnscale_step(const uint32_t *batch, const float *features,
   for (int32_t i = 0; i < count; ++i) {
     scratch[i] = static_cast<float>(scale) * features[i];
     gradients[i] =
-        scratch[i] + static_cast<float>(batch[i]) + weights[0] + added();
+        scratch[i] + static_cast<float>(batch[i] + edges[i]) + weights[0] +
+        added();
   }
   result[0] = static_cast<uint32_t>(count);
   result[1] = static_cast<uint32_t>(scale);
