@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -33,11 +34,15 @@ class Answer:
         return line
 
 
+class RunLines(Protocol):
+    def __call__(
+        self, lines: Sequence[Sequence[str]], directory: Path | None = None
+    ) -> list[Answer]: ...
+
+
 @pytest.fixture(scope="module")
-def run_lines(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[Sequence[Sequence[str]]], list[Answer]]]:
-    """Run command lines, each in an empty directory, and tell what each did."""
+def run_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunLines]:
+    """Run command lines, each in an empty directory if in none, and tell what each did."""
     home = tmp_path_factory.mktemp("home")
     with subprocess.Popen(
         [sys.executable, PROGRAM],
@@ -50,8 +55,10 @@ def run_lines(
         assert program.stdout is not None
         requests, answers = program.stdin, program.stdout
 
-        def run(lines: Sequence[Sequence[str]]) -> list[Answer]:
-            requests.write(json.dumps([list(line) for line in lines]) + "\n")
+        def run(lines: Sequence[Sequence[str]], directory: Path | None = None) -> list[Answer]:
+            started_in = None if directory is None else str(directory)
+            request = {"directory": started_in, "lines": [list(line) for line in lines]}
+            requests.write(json.dumps(request) + "\n")
             requests.flush()
             return [Answer(**each) for each in json.loads(answers.readline())]
 

@@ -56,6 +56,20 @@ def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
     return command_in(tmp_path, environment)
 
 
+@pytest.fixture
+def at_once(tmp_path: Path, environment: dict[str, str], run_lines: Callable[..., Any]) -> Command:
+    """Run the command line in the same directory, by a process that has its imports behind it."""
+    home = f"GNNSCALE_HOME={environment['GNNSCALE_HOME']}"
+
+    def command(*arguments: object, **variables: str) -> Answer:
+        given = [home, *(f"{name}={value}" for name, value in variables.items())]
+        line = [*given, *map(str, arguments)]
+        (done,) = run_lines([line], tmp_path)
+        return subprocess.CompletedProcess(line, done.status, done.stdout, done.stderr)
+
+    return command
+
+
 @pytest.fixture(scope="module")
 def trained(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
@@ -96,20 +110,22 @@ def test_help_lists_the_commands_without_torch(gnnscale: Command) -> None:
     assert gnnscale().returncode == 2
 
 
-def test_an_unknown_command(gnnscale: Command) -> None:
-    one_line(gnnscale("trian"), "trian: unknown command, did you mean 'train'?")
+def test_an_unknown_command(at_once: Command) -> None:
+    one_line(at_once("trian"), "trian: unknown command, did you mean 'train'?")
     known = "prepare, partition, plan-cache, train, evaluate, simulate, doctor"
-    one_line(gnnscale("xyz"), f"commands are {known}")
+    one_line(at_once("xyz"), f"commands are {known}")
 
 
-def test_help_and_configuration_of_a_command_need_no_torch(gnnscale: Command) -> None:
+def test_help_and_configuration_of_a_command_need_no_torch(
+    gnnscale: Command, at_once: Command
+) -> None:
     answer = gnnscale("train", "--help", PYTHONPROFILEIMPORTTIME="1")
     assert not imports_torch(answer)
     assert "experiment: " in answer.stdout
     assert "cora_gcn" in answer.stdout
-    answer = gnnscale("train", "--cfg", "job", "seed=7")
+    answer = at_once("train", "--cfg", "job", "seed=7")
     assert "\nseed: 7\n" in answer.stdout
-    answer = gnnscale("train", "--cfg", "job", "config=cora_gcn")
+    answer = at_once("train", "--cfg", "job", "config=cora_gcn")
     assert "\nepochs: 200\n" in answer.stdout
 
 
@@ -122,12 +138,12 @@ def test_every_flag_of_hydra_is_known() -> None:
     assert flags == {*HYDRA_FLAGS, *HYDRA_FLAGS_WITH_VALUE, *REFUSED_FLAGS}
 
 
-def test_completion(gnnscale: Command) -> None:
+def test_completion(at_once: Command) -> None:
     def complete(line: str) -> list[str]:
-        return gnnscale("-sc", "query=bash", COMP_LINE=line).stdout.split()
+        return at_once("-sc", "query=bash", COMP_LINE=line).stdout.split()
 
-    assert "gnnscale" in gnnscale("--shell-completion", "install=bash").stdout
-    assert "gnnscale" in gnnscale("train", "--shell-completion", "install=bash").stdout
+    assert "gnnscale" in at_once("--shell-completion", "install=bash").stdout
+    assert "gnnscale" in at_once("train", "--shell-completion", "install=bash").stdout
     assert complete("gnnscale ") == list(COMMANDS)
     assert complete("gnnscale tr") == ["train"]
     assert complete("gnnscale train optimizer=") == ["optimizer=adam", "optimizer=sgd"]
@@ -137,17 +153,17 @@ def test_completion(gnnscale: Command) -> None:
     assert "partitioner=hash" in complete("gnnscale partition partitioner=")
 
 
-def test_prepare_prints_the_store(gnnscale: Command) -> None:
-    store = path_written(gnnscale("prepare", *TINY[:4]))
+def test_prepare_prints_the_store(at_once: Command) -> None:
+    store = path_written(at_once("prepare", *TINY[:4]))
     assert (store / "meta.json").is_file()
     before = (store / "meta.json").stat().st_mtime_ns
-    assert path_written(gnnscale("prepare", *TINY[:4], "force=true")) == store
+    assert path_written(at_once("prepare", *TINY[:4], "force=true")) == store
     assert (store / "meta.json").stat().st_mtime_ns != before
 
 
-def test_partition_prints_the_parts(gnnscale: Command) -> None:
+def test_partition_prints_the_parts(at_once: Command) -> None:
     options = (*TINY[:4], "num_threads=1", "partitioner=random")
-    answer = gnnscale("partition", *options, "partitioner.num_parts=3")
+    answer = at_once("partition", *options, "partitioner.num_parts=3")
     path = path_written(answer)
     assert {each.name for each in path.iterdir()} == {
         *("partition.json", "partition.npz", "partition.svg")
@@ -157,16 +173,16 @@ def test_partition_prints_the_parts(gnnscale: Command) -> None:
     assert "3 parts by random" in answer.stdout
     assert f"replication factor {said['replication_factor']:.2f}" in answer.stdout
     assert "into 3 parts by random in " in answer.stderr
-    again = gnnscale("partition", *options, "partitioner.num_parts=3")
+    again = at_once("partition", *options, "partitioner.num_parts=3")
     assert again.stdout == answer.stdout
     assert again.stderr == ""
-    four = path_written(gnnscale("partition", *options))
+    four = path_written(at_once("partition", *options))
     assert json.loads((four / "partition.json").read_text())["num_parts"] == 4
 
 
-def test_a_sweep_over_partitioners(gnnscale: Command, environment: dict[str, str]) -> None:
+def test_a_sweep_over_partitioners(at_once: Command, environment: dict[str, str]) -> None:
     sweep = ("-m", "partitioner=hash,range", "partitioner.num_parts=2,700")
-    answer = gnnscale("partition", *TINY[:4], "num_threads=1", *sweep)
+    answer = at_once("partition", *TINY[:4], "num_threads=1", *sweep)
     assert answer.returncode == 1
     assert answer.stderr.count("partitioner.num_parts=700: ") == 2
     assert "Traceback" not in answer.stderr
@@ -198,18 +214,18 @@ def test_train_then_evaluate(gnnscale: Command, trained: tuple[Path, Answer]) ->
     assert evaluation["epoch"] == summary["best_epoch"]
 
 
-def test_a_configuration_file_of_ones_own(gnnscale: Command, tmp_path: Path) -> None:
+def test_a_configuration_file_of_ones_own(at_once: Command, tmp_path: Path) -> None:
     file = tmp_path / "my run.yaml"
     file.write_text(
         "defaults:\n  - override /optimizer: sgd\noptimizer:\n  momentum: 0.5\nseed: 11\n"
     )
-    shown = gnnscale("train", f"config={file}", "--cfg", "job").stdout
+    shown = at_once("train", f"config={file}", "--cfg", "job").stdout
     assert "momentum: 0.5" in shown
     assert "\nseed: 11\n" in shown
     file.write_text("sed: 11\n")
-    one_line(gnnscale("train", f"config={file}"), "sed: unknown option, did you mean 'seed'?")
+    one_line(at_once("train", f"config={file}"), "sed: unknown option, did you mean 'seed'?")
     file.write_text("seed: [1\n")
-    one_line(gnnscale("train", f"config={file}"), "my run.yaml: not valid YAML in line 2")
+    one_line(at_once("train", f"config={file}"), "my run.yaml: not valid YAML in line 2")
 
 
 def start(directory: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
@@ -242,7 +258,8 @@ def test_a_killed_run_resumes_to_the_same_weights(
     whole = path_written(gnnscale("train", *options))
     part = tmp_path / "part"
     process = start(tmp_path, environment, "train", *options, f"hydra.run.dir={part}")
-    wait_for(lambda: (part / "checkpoints" / "last.safetensors").exists())
+    files = (part / "checkpoints" / "last.safetensors", part / "config.yaml")
+    wait_for(lambda: all(file.exists() for file in files))
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (part / "summary.json").exists()
@@ -260,7 +277,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
 
 
 def test_a_run_goes_on_with_other_devices(
-    gnnscale: Command, trained: tuple[Path, Answer], tmp_path: Path
+    gnnscale: Command, at_once: Command, trained: tuple[Path, Answer], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(path_written(trained[1]), run)
@@ -269,7 +286,7 @@ def test_a_run_goes_on_with_other_devices(
     summary = json.loads((run / "summary.json").read_text())
     assert summary["epochs"] == 3
     assert [device["kind"] for device in summary["devices"]] == ["cpu", "emulated"]
-    answer = gnnscale("train", f"resume={run}", "epochs=4", "device_plan=cpus_x2")
+    answer = at_once("train", f"resume={run}", "epochs=4", "device_plan=cpus_x2")
     one_line(answer, "device_plan=cpus_x2: no such device plan, did you mean 'cpu_x2'?")
 
 
@@ -289,7 +306,9 @@ def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None
     assert summary["test_metric"] is None
 
 
-def test_a_partitioner_ends_with_the_command(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_partitioner_ends_with_the_command(
+    at_once: Command, tmp_path: Path, environment: dict[str, str]
+) -> None:
     modules = tmp_path / "modules"
     modules.mkdir()
     pid = modules / "pid"
@@ -310,19 +329,19 @@ def test_a_partitioner_ends_with_the_command(tmp_path: Path, environment: dict[s
     process.communicate(timeout=30)
     wait_for(lambda: not Path("/proc", pid.read_text().strip()).exists())
     options = ("num_threads=1", "partitioner=hash")
-    path_written(command_in(tmp_path, environment)("partition", *TINY[:4], *options))
+    path_written(at_once("partition", *TINY[:4], *options))
 
 
 @pytest.mark.parametrize("partitioner", ["metis", "mtkahypar"])
 def test_a_full_temporary_folder_is_named(
-    tmp_path: Path, environment: dict[str, str], partitioner: str
+    at_once: Command, tmp_path: Path, environment: dict[str, str], partitioner: str
 ) -> None:
     if partitioner == "mtkahypar":
         pytest.importorskip("mtkahypar")
     elif not (is_installed("dgl") or is_installed("metis")):
         pytest.skip("no METIS is installed")
     options = (*TINY[:4], "num_threads=1", f"partitioner={partitioner}")
-    path_written(command_in(tmp_path, environment)("prepare", *TINY[:4]))
+    path_written(at_once("prepare", *TINY[:4]))
     command = [sys.executable, "-m", "gnnscale", "partition", *options]
     answer = subprocess.run(
         ["bash", "-c", 'ulimit -f 4; exec "$@"', "-", *command],
@@ -337,12 +356,12 @@ def test_a_full_temporary_folder_is_named(
     assert not list(tmp_path.iterdir())
 
 
-def test_links_in_a_pipe_are_refused(gnnscale: Command, tmp_path: Path) -> None:
+def test_links_in_a_pipe_are_refused(at_once: Command, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "links")
     hierarchical = ("partitioner=hierarchical", f"partitioner.nvlink={tmp_path}/links")
-    path_written(gnnscale("prepare", *TINY[:4]))
+    path_written(at_once("prepare", *TINY[:4]))
     one_line(
-        gnnscale("partition", *TINY[:4], "num_threads=1", *hierarchical),
+        at_once("partition", *TINY[:4], "num_threads=1", *hierarchical),
         "partitioner.nvlink=",
         ": not a regular file",
     )
@@ -364,8 +383,8 @@ def test_a_sweep_ends_with_a_table(gnnscale: Command, tmp_path: Path) -> None:
     assert len((file.parent / "results.csv").read_text().splitlines()) == 5
 
 
-def test_doctor_writes_what_it_finds(gnnscale: Command) -> None:
-    answer = gnnscale("doctor", COLUMNS="120")
+def test_doctor_writes_what_it_finds(at_once: Command) -> None:
+    answer = at_once("doctor", COLUMNS="120")
     findings = json.loads(path_written(answer).read_text())
     assert findings["machine"]["cores"] >= 1
     assert findings["packages"]["torch"] == torch.__version__
@@ -374,9 +393,9 @@ def test_doctor_writes_what_it_finds(gnnscale: Command) -> None:
 
 
 def test_a_disk_that_takes_no_more_is_one_line(
-    gnnscale: Command, tmp_path: Path, environment: dict[str, str]
+    at_once: Command, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    path_written(gnnscale("prepare", *TINY[:4]))
+    path_written(at_once("prepare", *TINY[:4]))
     run = tmp_path / "run"
     limit = 'ulimit -f 64; exec "$@"'
     command = [sys.executable, "-m", "gnnscale", "train", *TINY, "model.hidden=512"]

@@ -1,13 +1,14 @@
 """Runs many command lines, each in a process of its own that has its imports behind it.
 
-Reads ``[[argument, ...], ...]`` as JSON from each line of standard input, where the first argument
-may be a variable such as ``COMP_LINE=...``. Writes a line
-``[{"status", "stdout", "stderr", "left"}, ...]`` for it, ``left`` being what lies in the empty
-directory that each is started in.
+Reads ``{"directory", "lines": [[argument, ...], ...]}`` as JSON from each line of standard input.
+The first arguments may be variables such as ``COMP_LINE=...``. Where ``directory`` is null, each
+command line is started in an empty one of its own. Writes a line
+``[{"status", "stdout", "stderr", "left"}, ...]`` for it, ``left`` being what lies in the directory.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -15,18 +16,26 @@ import tempfile
 import traceback
 from pathlib import Path
 
+import numpy.random  # noqa: F401
+from hydra import compose, initialize_config_module
+
 import gnnscale.dataset
 import gnnscale.plan.simulator
+import gnnscale.report.cache_plan
 import gnnscale.report.doctor
+import gnnscale.report.partition
+import gnnscale.report.run
+import gnnscale.report.simulate
+import gnnscale.runtime.evaluation.evaluate
 import gnnscale.runtime.processes.launch  # noqa: F401
 from gnnscale.cli.command import main
 
 
-def run(arguments: list[str]) -> dict[str, object]:
+def run(arguments: list[str], started_in: str | None) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         streams = [(Path(folder) / name).open("w+b") for name in ("stdout", "stderr")]
-        directory = Path(folder) / "cwd"
-        directory.mkdir()
+        directory = Path(started_in or Path(folder) / "cwd")
+        directory.mkdir(exist_ok=True)
         child = os.fork()
         if child == 0:
             for stream, number in zip(streams, (1, 2), strict=True):
@@ -49,12 +58,12 @@ def run(arguments: list[str]) -> dict[str, object]:
 
 
 def _with_variables(arguments: list[str]) -> list[str]:
-    """Set the variable that a line begins with, as a shell does."""
-    name, equals, value = arguments[0].partition("=")
-    if not (equals and name.isupper()):
+    """Set the variables that a line begins with, as a shell does."""
+    name, equals, value = (arguments or [""])[0].partition("=")
+    if not (equals and name.replace("_", "").isupper()):
         return arguments
     os.environ[name] = value
-    return arguments[1:]
+    return _with_variables(arguments[1:])
 
 
 def _end() -> None:
@@ -70,5 +79,12 @@ def _end() -> None:
     os._exit(status if isinstance(status, int) else 0)
 
 
+# Hydra looks for plugins and makes tables for its grammar when it composes for the first time.
+with initialize_config_module("gnnscale.configs", version_base="1.3"):
+    compose("train", ["model.hidden=8"])
+# What there is by now is shared with the processes: none of them looks through it for garbage.
+gc.freeze()
 for line in sys.stdin:
-    print(json.dumps([run(arguments) for arguments in json.loads(line)]), flush=True)
+    request = json.loads(line)
+    done = [run(arguments, request["directory"]) for arguments in request["lines"]]
+    print(json.dumps(done), flush=True)
