@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from faults.plan import PLANS as OF_THE_FAULTS
+from faults.training import Training, start
+from faults.watched import Watched
+
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "dataset.train_fraction=0.6", "sampler.fanouts=[5,3]"),
+    *("model.hidden=8", "model.dropout=0", "batch_size=64", "num_threads=2", "epochs=20"),
+    *("runtime.drm=false", "runtime.prefetch=two_stage"),
+)
+PROGRAM = Path(__file__).parents[1] / "programs" / "with_copying_device.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Two devices.
+
+    Attributes:
+        options: of a run, beside those of the graph and the model.
+        program: what Python runs.
+    """
+
+    options: Sequence[str]
+    devices: Sequence[str]
+    program: Sequence[str] = ("-m", "gnnscale")
+
+
+OPTION, DEVICES = OF_THE_FAULTS["hybrid_emulated"]
+PLANS = {
+    "hybrid": Plan(options=(OPTION, "device_plan.split=[40,24]"), devices=DEVICES),
+    # The same with a kind of device from outside the package, which computes in its own thread.
+    "own": Plan(
+        options=(
+            "device_plan.devices=[cpu,{kind:copying,macs_per_s:1e10,memory_bandwidth:5e9,"
+            "memory_bytes:1073741824,link_bandwidth:1e9,busy_s:4e-3}]",
+            "device_plan.split=[40,24]",
+        ),
+        devices=("cpu:0", "copying:1"),
+        program=(str(PROGRAM),),
+    ),
+}
+# Two processors, each with a part of the graph or some of its columns.
+for each in ("distdgl", "pagraph", "p3", "legion"):
+    parts = (f"algorithm={each}", "device_plan=cpu_x2", "device_plan.split=[32,32]")
+    PLANS[each] = Plan(options=parts, devices=("cpu:0", "cpu:1"))
+
+
+class Runs:
+    """Starts runs of ``PLANS``, and leaves none behind."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self._all: list[Training] = []
+
+    def options(self, plan: str) -> tuple[str, ...]:
+        return (*TINY, *PLANS[plan].options)
+
+    def devices(self, plan: str) -> Sequence[str]:
+        """Names of the devices, in the order of ranks."""
+        return PLANS[plan].devices
+
+    def start(self, directory: Path, *options: str, plan: str = "hybrid") -> Training:
+        if "resume" not in options:
+            options = (*self.options(plan), *options)
+        run = start(
+            directory,
+            *options,
+            devices=self.devices(plan),
+            watched=self.watched,
+            program=PLANS[plan].program,
+        )
+        self._all.append(run)
+        return run
+
+    def until_trained(self, directory: Path, *options: str, plan: str = "hybrid") -> Training:
+        """A run that has written its first checkpoint, and goes on."""
+        run = self.start(directory, *options, plan=plan)
+        run.wait_for((directory / "checkpoints" / "last.safetensors").exists)
+        run.watch()
+        assert run.has_all_workers()
+        assert run.sockets
+        return run
+
+    def finish(self, directory: Path, *options: str) -> None:
+        run = self.start(directory, *options)
+        run.wait_until_gone()
+        assert run.process.returncode == 0, run.errors.read_text()
+
+    def ended(self, run: Training, status: int) -> str:
+        """Assert that a run ends and leaves nothing, and return its last line."""
+        run.wait_until_gone()
+        assert run.process.returncode == status
+        assert run.left_behind() == []
+        assert "Traceback" not in run.errors.read_text()
+        return str(run.last_line())
+
+    def end(self) -> None:
+        for run in self._all:
+            run.watch()
+            run.end()
+
+
+@pytest.fixture
+def runs(stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    folder = tmp_path_factory.mktemp("watched")
+    found = Runs(Watched(folder, os.environ | {"GNNSCALE_HOME": str(stores)}))
+    yield found
+    found.end()

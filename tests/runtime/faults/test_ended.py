@@ -1,0 +1,69 @@
+"""``gnnscale train`` is ended by signals, and loses the processes that belong to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+ENDLESS = "epochs=1000000"
+
+
+@pytest.mark.parametrize("algorithm", ["distdgl", "p3", "legion"])
+def test_an_interruption_over_parts(runs: Any, tmp_path: Path, algorithm: str) -> None:
+    run = runs.until_trained(tmp_path / "run", ENDLESS, plan=algorithm)
+    os.kill(run.process.pid, signal.SIGINT)
+    assert runs.ended(run, 130) == "interrupted"
+
+
+@pytest.mark.parametrize(("plan", "number"), [("hybrid", signal.SIGINT), ("own", signal.SIGTERM)])
+def test_signals_to_the_command(
+    runs: Any, tmp_path: Path, plan: str, number: signal.Signals
+) -> None:
+    run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
+    os.kill(run.process.pid, number)
+    assert runs.ended(run, 130) == "interrupted"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_ctrl_c_while_workers_start(runs: Any, tmp_path: Path) -> None:
+    run = runs.start(tmp_path / "run")
+    run.wait_for(run.has_all_workers)
+    run.watch()
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert runs.ended(run, 130) == "interrupted"
+
+
+@pytest.mark.parametrize(("plan", "starting"), [("hybrid", True), ("own", False)])
+def test_workers_end_with_the_command(runs: Any, tmp_path: Path, plan: str, starting: bool) -> None:
+    if starting:
+        run = runs.start(tmp_path / "run", plan=plan)
+        run.wait_for(run.has_all_workers)
+        run.watch()
+    else:
+        run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
+    run.process.kill()
+    runs.ended(run, -signal.SIGKILL)
+
+
+def test_a_run_outlives_the_server_that_forked_its_workers(runs: Any, tmp_path: Path) -> None:
+    run = runs.until_trained(tmp_path / "run")
+    os.kill(run.server().pid, signal.SIGKILL)
+    run.wait_until_gone()
+    assert run.process.returncode == 0
+    assert run.left_behind() == []
+
+
+def test_a_worker_killed_after_the_server(runs: Any, tmp_path: Path) -> None:
+    run = runs.until_trained(tmp_path / "run", ENDLESS)
+    worker = run.workers()[1]
+    os.kill(run.server().pid, signal.SIGKILL)
+    os.kill(worker.pid, signal.SIGKILL)
+    line = runs.ended(run, 1)
+    assert line.startswith(f"worker emulated:1: process {worker.pid} ended without a word")

@@ -1,0 +1,103 @@
+"""Workers of ``gnnscale train`` are killed, and the run is resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import copying_device  # noqa: F401
+import pytest
+import torch
+
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+
+pytestmark = pytest.mark.timeout(300)
+
+ENDLESS = "epochs=1000000"
+
+
+def kill_a_worker(
+    runs: Any, directory: Path, *options: str, plan: str, rank: int, stage: str
+) -> None:
+    """Let a worker die in a stage of a run that has a checkpoint, and see what is said and left."""
+    run = runs.until_trained(directory, *options, plan=plan)
+    worker = run.workers()[rank]
+    runs.watched.kill_in(worker.pid, stage)
+    run.wait_for(lambda: not worker.alive)
+    line = runs.ended(run, 1)
+    name = runs.devices(plan)[rank]
+    assert line.startswith(f"worker {name}: process {worker.pid} killed by SIGKILL")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", line)
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    return dict(load_checkpoint(directory / LAST)["model"])
+
+
+@pytest.mark.parametrize(
+    ("plan", "rank", "stage", "resume"),
+    [
+        ("hybrid", 0, "checkpoint", None),
+        ("hybrid", 1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
+        ("own", 1, "propagate", ()),
+    ],
+)
+def test_a_killed_worker_and_resumption(
+    runs: Any,
+    launched: Any,
+    tmp_path: Path,
+    plan: str,
+    rank: int,
+    stage: str,
+    resume: tuple[str, ...] | None,
+) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    kill_a_worker(runs, part, plan=plan, rank=rank, stage=stage)
+    done = len((part / "metrics.jsonl").read_text().splitlines())
+    assert 1 <= done < 20
+
+    if resume is None:  # by the command
+        runs.finish(part, "resume")
+    else:
+        launched(part, *runs.options(plan), *resume, f"resume={part}")
+    launched(whole, *runs.options("hybrid"))
+    left, right = weights(whole), weights(part)
+    assert left.keys() == right.keys()
+    for key in left:
+        if resume is not None:  # on other devices, to rounding
+            torch.testing.assert_close(left[key], right[key], rtol=1e-3, atol=1e-4)
+        else:
+            assert torch.equal(left[key], right[key])
+    epochs = [
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (whole, part)
+    ]
+    assert [each["epoch"] for each in epochs[1]] == list(range(1, 21))
+    for left_epoch, right_epoch in zip(*epochs, strict=True):
+        assert left_epoch["train_loss"] == pytest.approx(right_epoch["train_loss"], rel=1e-4)
+    summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, part)]
+    assert [each["status"] for each in summaries] == ["completed"] * 2
+    assert summaries[0]["epochs"] == summaries[1]["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "stage"),
+    [("pagraph", "sample"), ("p3", "exchange"), ("legion", "propagate")],
+)
+def test_a_killed_worker_and_resumption_over_parts(
+    runs: Any, launched: Any, tmp_path: Path, algorithm: str, stage: str
+) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    kill_a_worker(runs, part, ENDLESS, plan=algorithm, rank=1, stage=stage)
+    # It goes on for two epochs, however far it came.
+    options = (
+        *runs.options(algorithm),
+        f"epochs={len(load_checkpoint(part / LAST)['history']) + 2}",
+    )
+    launched(part, *options, f"resume={part}")
+    launched(whole, *options)
+    left, right = weights(whole), weights(part)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[key], right[key]) for key in left)
