@@ -16,7 +16,7 @@ OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
 
 @pytest.fixture(scope="module")
 def many(random_graph: Callable[..., Graph]) -> Graph:
-    return random_graph(12_000, 60_000)
+    return random_graph(6_000, 30_000)
 
 
 @pytest.mark.parametrize(

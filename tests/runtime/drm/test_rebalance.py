@@ -3,8 +3,8 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -187,21 +187,13 @@ class Simulated:
     noise: float = 0.0
 
     def measure(self, plan: DevicePlan, rng: random.Random) -> list[StageTimes]:
-        result = []
-        for share, cost in zip(plan.shares, self.costs, strict=True):
-            times = StageTimes()
-            for stage, (fixed, each) in cost.items():
-                threads = getattr(share.threads, stage, 1) or 1
-                exact = fixed + each * share.num_seeds / threads if share.num_seeds else 0.0
-                setattr(times, stage, max(exact * (1 + rng.gauss(0, self.noise)), 0.0))
-            result.append(times)
-        return result
+        shares = zip(plan.shares, self.costs, strict=True)
+        return [_times(share, cost, lambda: rng.gauss(0, self.noise)) for share, cost in shares]
 
     def step(self, plan: DevicePlan) -> float:
-        exact = Simulated(self.costs).measure(plan, random.Random())
+        shares = zip(plan.shares, self.costs, strict=True)
         return max(
-            TaskTimes.of_device(share, times).longest
-            for share, times in zip(plan.shares, exact, strict=True)
+            TaskTimes.of_device(share, _times(share, cost)).longest for share, cost in shares
         )
 
     def best_step(self, plan: DevicePlan) -> float:
@@ -211,10 +203,8 @@ class Simulated:
             low, high = 0, plan.batch_size
             while low < high:
                 middle = (low + high + 1) // 2
-                split = [0] * len(plan.shares)
-                split[i], split[i - 1] = middle, plan.batch_size - middle
-                times = Simulated(self.costs).measure(plan.with_split(split), random.Random())
-                fits = TaskTimes.of_device(plan.shares[i], times[i]).longest <= seconds
+                times = _times(replace(plan.shares[i], num_seeds=middle), self.costs[i])
+                fits = TaskTimes.of_device(plan.shares[i], times).longest <= seconds
                 low, high = (middle, high) if fits else (low, middle - 1)
             return low
 
@@ -233,6 +223,20 @@ class Simulated:
             damping = decision.damping
             plans.append(decision.plan)
         return plans
+
+
+def _times(
+    share: DeviceShare,
+    cost: dict[str, tuple[float, float]],
+    noise: Callable[[], float] = lambda: 0.0,
+) -> StageTimes:
+    """The stages of one device."""
+    times = StageTimes()
+    for stage, (fixed, each) in cost.items():
+        threads = getattr(share.threads, stage, 1) or 1
+        exact = fixed + each * share.num_seeds / threads if share.num_seeds else 0.0
+        setattr(times, stage, max(exact * (1 + noise()), 0.0))
+    return times
 
 
 def chain(per_seed: float, overhead: float = 0.0) -> dict[str, tuple[float, float]]:
