@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fuzzer() -> Iterator[ProcessPoolExecutor]:
     """A process that does nothing but fuzz.
 

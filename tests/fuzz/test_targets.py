@@ -10,11 +10,13 @@ from pathlib import Path
 import fuzz
 import pytest
 from fuzz.case import OK, Input, Target, case_rng, to_json
+from fuzz.cli import main
 from fuzz.single import run_kept
 from fuzz.targets import target_named
 from fuzz.targets.calls import MAKERS
 from fuzz.targets.ops import Call, Ops
 from fuzz.targets.samples import SAMPLES
+from printed import printed
 
 from gnnscale import dataset, ops, sampler
 from gnnscale.dataset import Dataset
@@ -72,11 +74,17 @@ def test_cases_repeat(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["readers", "store", "partition", "cache_plan", "ops"])
-def test_a_short_campaign_comes_to_its_end(name: str) -> None:
-    command = [sys.executable, Path(fuzz.__file__).parent, name, "--cases", "130", "--seed", "1"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    rows = [line.split("|") for line in ended.stdout.splitlines() if line.startswith("| ")]
+def test_a_short_campaign_comes_to_its_end(name: str, fuzzer: ProcessPoolExecutor) -> None:
+    arguments = [name, "--cases", "130", "--seed", "1"]
+    if name == "ops":  # by the command
+        command = [sys.executable, Path(fuzz.__file__).parent, *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        status, told = ended.returncode, ended.stdout
+        assert status == 0, told + ended.stderr
+    else:
+        status, told = fuzzer.submit(printed, main, arguments).result()
+        assert status == 0, told
+    rows = [line.split("|") for line in told.splitlines() if line.startswith("| ")]
     counts = {row[1].strip(): int(row[2]) for row in rows[1:]}
     assert sum(counts.values()) == 130
     assert counts[OK]

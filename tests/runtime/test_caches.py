@@ -44,7 +44,8 @@ PLANNERS = {
 SHARED = {"quiver", "legion"}
 #: Planners whose predictions are of the run's own batches.
 EXACT = {"oracle_static", "belady", "belady_match", "match"}
-#: What four workers run, which takes longest.
+#: What one worker runs, and four: two run everything.
+OF_ONE = ("none", "gnnlab", "legion", "belady", "moving_belady", "aggregated")
 OF_MANY = ("none", "quiver", "legion", "belady", "moving_legion")
 SPLITS = {1: [64], 2: [40, 24], 4: [20, 14, 1, 29]}
 
@@ -81,7 +82,8 @@ def runs_of(size: int, folder: Path) -> dict[str, list[str]]:
         *("cache_planner.ratio=0.5", "runtime.prefetch=none", _store(folder, "aggregated")),
     ]
     runs["none"] = [*fixed, "runtime.prefetch=none"]
-    return runs if size < 4 else {name: runs[name] for name in OF_MANY}
+    names = {1: OF_ONE, 2: runs, 4: OF_MANY}[size]
+    return {name: runs[name] for name in names}
 
 
 def _store(folder: Path, name: str) -> str:

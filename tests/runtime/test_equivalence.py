@@ -117,6 +117,11 @@ FOUR = {
 
 #: Of the plans above, those of architectures other than GraphSAGE.
 FEW = {"copying_x2", "cpu_x2_uneven", "hybrid", "hybrid_rebalanced", "cpu_x4", "emulated_x4_uneven"}
+#: Those of Cora: each kind of device, rows held apart, and columns, as uneven as there are.
+OF_CORA = {
+    *("cpu_x2_uneven", "cpu_x2_one_idle", "hybrid", "copying_x2", "traded_rows"),
+    *("p3_x2_uneven", "emulated_x4_uneven", "p3_emulated_x4"),
+}
 
 
 def planted(model: str) -> list[str]:
@@ -145,7 +150,7 @@ def test_every_architecture_learns_what_one_process_does(
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_every_plan_learns_cora_as_one_process_does(
+def test_plans_learn_cora_as_one_process_does(
     options: Callable[..., DictConfig],
     together: Callable[..., None],
     test_data: Path,
@@ -153,7 +158,8 @@ def test_every_plan_learns_cora_as_one_process_does(
     size: int,
 ) -> None:
     base = [*COMMON, *CORA, f"dataset.raw={test_data / 'planetoid'}"]
-    plans = TWO | P3_TWO if size == 2 else FOUR | P3_FOUR
+    variants = TWO | P3_TWO if size == 2 else FOUR | P3_FOUR
+    plans = {name: plan for name, plan in variants.items() if name in OF_CORA}
     compare({"cora": (base, plans)}, together, tmp_path, size)
 
 

@@ -65,15 +65,15 @@ class StopAfterAnEpoch(RunReport):
 
 def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path) -> None:
     options = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false")
-    options = (*options, "epochs=30", "runtime.checkpoint_interval_s=0", "num_threads=2")
+    options = (*options, "runtime.checkpoint_interval_s=0", "num_threads=2")
     own = model(own_layers.MaxPooling)
-    whole = launched(tmp_path / "whole", *options, model=own)
     part = tmp_path / "part"
     with pytest.raises(KeyboardInterrupt):
-        launched(part, *options, report=StopAfterAnEpoch, model=own)
-    done = len(load_checkpoint(part / LAST)["history"])
-    assert 1 <= done < 30
+        launched(part, *options, "epochs=100000", report=StopAfterAnEpoch, model=own)
+    # It goes on for two epochs, however far it came.
+    options = (*options, f"epochs={len(load_checkpoint(part / LAST)['history']) + 2}")
     resumed = launched(part, *options, f"resume={part}", model=own)
+    whole = launched(tmp_path / "whole", *options, model=own)
     left, right = (load_checkpoint(each / LAST)["model"] for each in (tmp_path / "whole", part))
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)

@@ -124,10 +124,15 @@ def test_an_interrupt_ends_the_process_and_removes_the_folder(
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # A shell starts background jobs with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        partition("metis", bridge)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            partition("metis", bridge)
+    finally:
+        signal.signal(signal.SIGINT, before)
     thread.join()
     assert not Path("/proc", (modules / "pid").read_text()).exists()
     assert list(temporary.iterdir()) == []
