@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from omegaconf import DictConfig, OmegaConf
 
+from gnnscale.config import typed
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
+from gnnscale.plan.platform import Platform
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
@@ -84,6 +88,26 @@ def test_data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no real graphs in {DATA} (GNNSCALE_TEST_DATA)")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def write_figures() -> Callable[[Path], Path]:
+    """Write figures of a machine into a ``GNNSCALE_HOME``, so that no run there measures this one.
+
+    Where others are busy, as the other processes of pytest-xdist are, a measurement is not kept:
+    every run would begin with one.
+    """
+    published = resources.files("gnnscale.configs") / "platform" / "epyc7763_a5000_x4.yaml"
+    options = OmegaConf.create(published.read_text())
+    assert isinstance(options, DictConfig)
+    platform = typed(options, Platform)
+
+    def write(home: Path) -> Path:
+        home.mkdir(parents=True, exist_ok=True)
+        platform.write(home / "platform.yaml")
+        return home
+
+    return write
 
 
 @pytest.fixture(scope="session")

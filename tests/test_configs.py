@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,10 @@ class OneStep:
 
 @pytest.mark.parametrize("experiment", names("experiment"))
 def test_every_experiment_takes_a_step(
-    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_figures: Callable[[Path], Path],
 ) -> None:
     data = Path(os.environ.get("GNNSCALE_TEST_DATA", "../shared/data"))
     if experiment not in DATA:
@@ -142,7 +145,7 @@ def test_every_experiment_takes_a_step(
     raw = (data / DATA[experiment]).absolute()
     if not raw.exists():
         pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path)))
     options = composed(experiment, f"dataset.raw={raw}", "num_threads=1")
     with pytest.raises(StepTaken):
         train(typed(options, TrainConfig), tmp_path, OneStep(), options={})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -27,9 +28,11 @@ def test_an_example_reaches_the_accuracy_it_shows(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    write_figures: Callable[[Path], Path],
 ) -> None:
     pytest.importorskip(needs, reason=f"{needs} is not installed")
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path_factory.getbasetemp() / "examples"))
+    home = write_figures(tmp_path_factory.getbasetemp() / "examples")
+    monkeypatch.setenv("GNNSCALE_HOME", str(home))
     # Workers import what an example defines by its name.
     monkeypatch.syspath_prepend(str(EXAMPLES))
     example = import_module(name)

@@ -26,10 +26,13 @@ def graph() -> api.Choice[Any]:
 
 @pytest.fixture
 def train(
-    graph: api.Choice[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph: api.Choice[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_figures: Callable[[Path], Path],
 ) -> Callable[..., api.Training]:
     """Train GraphSAGE, or what is given, on a tiny graph in a folder of the test's own."""
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
     monkeypatch.chdir(tmp_path)
 
     def start(

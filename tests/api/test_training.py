@@ -222,7 +222,7 @@ def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="Local: workers import it by name"):
         train(api.gnn_computation("customize", Local))
     assert not (tmp_path / "outputs").exists()
-    assert not (tmp_path / "home").exists()
+    assert [each.name for each in (tmp_path / "home").iterdir()] == ["platform.yaml"]
 
 
 def test_a_graph_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

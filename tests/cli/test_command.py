@@ -30,8 +30,11 @@ Command = Callable[..., Answer]
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {**os.environ, "GNNSCALE_HOME": str(tmp_path_factory.mktemp("home"))}
+def environment(
+    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
+) -> dict[str, str]:
+    home = write_figures(tmp_path_factory.mktemp("home"))
+    return {**os.environ, "GNNSCALE_HOME": str(home)}
 
 
 def command_in(directory: Path, environment: dict[str, str]) -> Command:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,6 @@ from rich.console import Console
 
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
-from gnnscale.plan.platform import Platform
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.processes.launch import launch
@@ -35,14 +33,9 @@ TINY = (
 
 
 @pytest.fixture(scope="session")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stores(tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]) -> Path:
     """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one."""
-    home = tmp_path_factory.mktemp("home")
-    published = resources.files("gnnscale.configs") / "platform" / "epyc7763_a5000_x4.yaml"
-    options = OmegaConf.create(published.read_text())
-    assert isinstance(options, DictConfig)
-    typed(options, Platform).write(home / "platform.yaml")
-    return home
+    return write_figures(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture
