@@ -52,8 +52,14 @@ def test_what_ends_before_training_imports_nothing_heavy(
     assert imported("train", *arguments) == []
 
 
+@pytest.fixture(scope="module")
+def prepared(imported: Imported) -> None:
+    """Make the store, which is another matter."""
+    imported("prepare", *STORE)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("plan", ["cpu", "cpu_x2"])
+@pytest.mark.usefixtures("prepared")
 def test_who_launches_a_run_imports_nothing_heavy(imported: Imported, plan: str) -> None:
-    imported("prepare", *STORE)  # making the store is another matter
     assert imported("train", *TINY, f"device_plan={plan}") == []
