@@ -40,6 +40,30 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
+@pytest.fixture(scope="module")
+def done() -> dict[tuple[str, ...], TrainResult]:
+    """What came of runs by their options, for tests that compare others with them."""
+    return {}
+
+
+@pytest.fixture
+def whole(
+    options: Compose,
+    observer: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    done: dict[tuple[str, ...], TrainResult],
+) -> Callable[..., tuple[TrainResult, Path]]:
+    """Return what came of a run that nobody disturbs, and its directory; it is done once."""
+
+    def run_once(*overrides: str) -> tuple[TrainResult, Path]:
+        directory = tmp_path_factory.getbasetemp() / f"whole-{'-'.join(overrides)}"
+        if overrides not in done:
+            done[overrides] = run(options, directory, observer, *overrides)
+        return done[overrides], directory
+
+    return run_once
+
+
 def test_a_run_learns_and_tells_its_observer(
     options: Compose, observer: Any, tmp_path: Path
 ) -> None:
@@ -106,23 +130,24 @@ class StopAt:
 def test_a_resumed_run_ends_as_one_never_stopped(
     options: Compose,
     observer: Any,
+    whole: Callable[..., tuple[TrainResult, Path]],
     tmp_path: Path,
     overrides: list[str],
     step: int,
     interval_s: int,
 ) -> None:
+    known, directory = whole(*overrides)
     overrides = [*overrides, f"runtime.checkpoint_interval_s={interval_s}"]
-    whole = run(options, tmp_path / "whole", observer, *overrides)
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path / "part", StopAt(step), *overrides)
     resume = f"resume={tmp_path / 'part'}"
     resumed = run(options, tmp_path / "part", observer, resume, *overrides)
     for file in (LAST, BEST):
-        assert same(weights(tmp_path / "whole", file), weights(tmp_path / "part", file))
-    assert resumed.test_metric == whole.test_metric
-    assert resumed.best_epoch == whole.best_epoch
+        assert same(weights(directory, file), weights(tmp_path / "part", file))
+    assert resumed.test_metric == known.test_metric
+    assert resumed.best_epoch == known.best_epoch
     losses = [record.train_loss for record in resumed.history]
-    assert losses == [record.train_loss for record in whole.history]
+    assert losses == [record.train_loss for record in known.history]
 
 
 @pytest.mark.parametrize(
@@ -272,12 +297,17 @@ LOSSLESS = [
 @pytest.mark.parametrize("override", LOSSLESS)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
 def test_how_a_run_is_carried_out_does_not_change_what_it_learns(
-    options: Compose, observer: Any, tmp_path: Path, model: str, override: str
+    options: Compose,
+    observer: Any,
+    whole: Callable[..., tuple[TrainResult, Path]],
+    tmp_path: Path,
+    model: str,
+    override: str,
 ) -> None:
     common = (f"model={model}", "model.hidden=8", "model.dropout=0", "epochs=2")
     threads = torch.get_num_threads()
     try:
-        one = run(options, tmp_path / "one", observer, *common)
+        one, _ = whole(*common)
         other = run(options, tmp_path / "other", observer, *common, override)
     finally:
         torch.set_num_threads(threads)
