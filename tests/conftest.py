@@ -50,7 +50,6 @@ LONGEST = (
     "test_examples.py",
     "api/test_training.py",
     "cli/test_odd_lines.py",
-    "runtime/faults/test_refused.py",
     "runtime/test_own_layer.py",
     "runtime/test_own_parts.py",
     "fuzz/test_cases.py",
