@@ -218,20 +218,19 @@ class Stream : public StreamState {
     StreamState::shape(depth, latency);
     elements_.resize(static_cast<size_t>(capacity()));
   }
-  bool empty() const { return !readable(Simulation::current().now()); }
-  bool full() const { return !writable(Simulation::current().now()); }
+  bool empty() const { return !readable(simulation_.now()); }
+  bool full() const { return !writable(simulation_.now()); }
   T read() {
-    Simulation& simulation = Simulation::current();
-    if (!readable(simulation.now())) simulation.wait_readable(*this);
-    return elements_[static_cast<size_t>(pop(simulation.now()))];
+    if (!readable(simulation_.now())) simulation_.wait_readable(*this);
+    return elements_[static_cast<size_t>(pop(simulation_.now()))];
   }
   void write(const T& element) {
-    Simulation& simulation = Simulation::current();
-    if (!writable(simulation.now())) simulation.wait_writable(*this);
-    elements_[static_cast<size_t>(push(simulation.now()))] = element;
+    if (!writable(simulation_.now())) simulation_.wait_writable(*this);
+    elements_[static_cast<size_t>(push(simulation_.now()))] = element;
   }
 
  private:
+  Simulation& simulation_ = Simulation::current();
   std::vector<T> elements_;
 };
 
@@ -264,7 +263,7 @@ class Blocks : public StreamState {
   std::unique_ptr<void, void (*)(void*)> memory_;
 };
 
-// A block that belongs to the producer as long as the lock lives.
+// hls::write_lock: a block that belongs to the producer as long as the lock lives.
 template <class T>
 class WriteLock {
  public:
@@ -272,14 +271,14 @@ class WriteLock {
   ~WriteLock() { blocks_.release_written(); }
   WriteLock(const WriteLock&) = delete;
   WriteLock& operator=(const WriteLock&) = delete;
-  auto& operator[](int i) { return block_[i]; }
+  operator T&() { return block_; }
 
  private:
   Blocks<T>& blocks_;
   T& block_;
 };
 
-// The same for the consumer.
+// hls::read_lock: the same for the consumer.
 template <class T>
 class ReadLock {
  public:
@@ -287,7 +286,7 @@ class ReadLock {
   ~ReadLock() { blocks_.release_read(); }
   ReadLock(const ReadLock&) = delete;
   ReadLock& operator=(const ReadLock&) = delete;
-  const auto& operator[](int i) const { return block_[i]; }
+  operator const T&() { return block_; }
 
  private:
   Blocks<T>& blocks_;

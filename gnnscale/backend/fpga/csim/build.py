@@ -28,7 +28,7 @@ _SOURCE = Path("csim") / "library.cpp"
 _FOLDERS = ("csim", "include", "kernels")
 _SUFFIXES = (".cpp", ".hpp")
 _COMPILERS = ("g++", "c++", "clang++")
-_OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-pthread")
+_OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-pthread")
 #: Characters that no ``#include`` can hold.
 _NOT_IN_HEADER = ('"', "\\", "\n")
 
