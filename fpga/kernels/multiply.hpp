@@ -31,9 +31,9 @@ struct Steps {
 };
 
 // One step: sums[row][at] += values[row] * words[slice of the row].
-template <class D, class Block>
+template <class D>
 void step(const float (&values)[D::kRows], const Word (&words)[D::kSlices], bool begins, int at,
-          Block& sums) {
+          Sums<D>& sums) {
 #pragma HLS inline
   for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll
@@ -50,9 +50,9 @@ void step(const float (&values)[D::kRows], const Word (&words)[D::kSlices], bool
 // forward   sums[row][turn, j]  += left[turn, row].lane[i] * right[i][j]
 // weights   sums[row][turn, j]  += left[i, slice].lane[row] * right[i, slice][j]
 // backward  sums[row][turn, i]  += left[turn, row].lane[i] * right[.][column].lane[i]
-template <class D, class LeftBlock, class RightBlock, class SumBlock>
-void multiply_blocks(const Steps& steps, const LeftBlock& left, const RightBlock& right,
-                     SumBlock& sums) {
+template <class D>
+void multiply_blocks(const Steps& steps, const Left<D>& left, const Right<D>& right,
+                     Sums<D>& sums) {
 #pragma HLS inline off
   const bool transposes = steps.mode == Mode::weight_gradients;
 lanes:

@@ -33,8 +33,12 @@ Word before_activation(const Word& gradient, const Word& row, const Activation& 
 #pragma HLS unroll
     const float value = row.lane[i];
     const bool open = !how.drops || value != 0;  // what was dropped is 0
-    const float slope = how.activates ? Functions::update_gradient(value * unscaled) : 1.0F;
-    out.lane[i] = open ? gradient.lane[i] * slope * how.scale : 0.0F;
+    const float passed = how.activates
+                             ? Functions::update_gradient(value * unscaled, gradient.lane[i])
+                             : gradient.lane[i];
+    const float scaled = passed * how.scale;
+#pragma HLS bind_op variable = scaled op = fmul impl = fabric
+    out.lane[i] = open ? scaled : 0.0F;
   }
   return out;
 }

@@ -32,8 +32,10 @@ struct WeightedSum {
 
   // What follows the product between layers; dropout comes after it.
   static float update(float product) { return product <= 0 ? 0.0F : product; }  // NaN stays
-  // Its derivative, by what it returned.
-  static float update_gradient(float updated) { return updated > 0 ? 1.0F : 0.0F; }
+  // The gradient that it sends back, by what it returned.
+  static float update_gradient(float updated, float gradient) {
+    return updated > 0 ? gradient : 0.0F;
+  }
 };
 
 }  // namespace gnnscale::fpga
