@@ -1,6 +1,6 @@
 """Laying out a mini-batch for a streaming kernel, beside sampling and loading of the same one.
 
-    python scripts/bench_arrange.py [--rounds 7] [--store STORE] [--json FILE]
+    python scripts/bench_arrange.py [--rounds 7] [--banks 2] [--store STORE] [--json FILE]
 
 Each step is another mini-batch, so that nothing is in cache. All its layers are arranged, forward
 and, but for the first layer, backward; the rows of its first layer's sources are then gathered in
@@ -76,6 +76,7 @@ class Preparation:
                 self_term=term,
                 tile_rows=self._options.tile_rows,
                 backward_tile_rows=self._options.tile_rows if layer else None,
+                num_banks=self._options.banks,
             )
             wanted = made.sources
         return wanted
@@ -91,6 +92,7 @@ class Preparation:
 def main() -> None:
     arguments = parser(__doc__.splitlines()[0])
     arguments.add_argument("--tile-rows", type=int, default=16384, help="rows that a tile has")
+    arguments.add_argument("--banks", type=int, default=2, help="scatter-gather PEs of the kernel")
     options = arguments.parse_args()
     if options.worker:
         torch.set_num_threads(options.threads)

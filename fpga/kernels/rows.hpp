@@ -5,7 +5,7 @@
 #pragma once
 
 #include "gnnscale_fpga/dropout.hpp"
-#include "kernels/feed.hpp"
+#include "kernels/walk.hpp"
 
 namespace gnnscale::fpga {
 
@@ -41,51 +41,6 @@ Word before_activation(const Word& gradient, const Word& row, const Activation& 
     out.lane[i] = open ? scaled : 0.0F;
   }
   return out;
-}
-
-// The words of a stage's rows in a bank, one of all rows after the other.
-struct Walk {
-  int first;  // word
-  int rows;   // in the bank
-  int row_stride;
-  int stride;  // from one word of a row to the next
-  int times;   // that each word of all rows is walked
-  int left;    // steps
-  int row = 0, time = 0, base = 0;
-
-  Walk(int first_word, int num_rows, int words_of_row, int words_between, int num_times,
-       int num_words)
-      : first(first_word),
-        rows(num_rows),
-        row_stride(words_of_row),
-        stride(words_between),
-        times(num_times),
-        left(num_rows * num_times * num_words) {}
-  int word() const { return first + base + row * row_stride; }
-  void next() {
-    --left;
-    if (++row < rows) return;
-    row = 0;
-    if (++time < times) return;
-    time = 0;
-    base += stride;
-  }
-};
-
-// Source rows, `passes` words of them: those of the tile on the way back.
-template <class D>
-Walk walk_sources(const Task& task, int bank, int num_rows) {
-  const int first = task.below + task.first_row / D::kBanks * task.words_in;
-  return {first, rows_of_bank<D>(num_rows, bank), task.words_in, 1, 1, task.passes};
-}
-
-// Aggregated rows, every `step`th part of them from `part` on.
-template <class D>
-Walk walk_kept(const Task& task, int bank, int num_rows, int times, int part, int step) {
-  const int part_words = words_of(padded(task.stage_rows), D::kBanks);
-  const int first = task.kept.chip + part * part_words + task.first_row / D::kBanks;
-  const int num_parts = (task.kept.parts - part + step - 1) / step;
-  return {first, rows_of_bank<D>(num_rows, bank), 1, step * part_words, times, num_parts};
 }
 
 // Forward: hands out source rows, keeps aggregated rows, and adds up the
@@ -130,30 +85,7 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
 }
 
 // For the gradients of weights: hands out aggregated rows, and the gradients of
-// the output rows, both as often as the array begins anew. Its slices take a
-// word of a gradient each; rows of these that are in the same bank come
-// together.
-template <class D>
-struct SlicesWalk {
-  static constexpr int kTogether = D::kSlices > D::kBanks ? D::kSlices / D::kBanks : 1;
-  int num_rows, words_out, left;
-  int base = 0, word = 0, row = 0;
-
-  SlicesWalk(const Task& task, int bank, int times)
-      : num_rows(rows_of_bank<D>(padded(task.num_rows), bank)),
-        words_out(task.words_out),
-        left(times * num_rows * task.words_out) {}
-  int place() const { return (base + row) * words_out + word; }
-  void next() {
-    --left;
-    if (++row < kTogether) return;
-    row = 0;
-    if (++word < words_out) return;
-    word = 0;
-    base = base + kTogether < num_rows ? base + kTogether : 0;
-  }
-};
-
+// the output rows, both as often as the array begins anew.
 template <class D>
 void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients,
                Stream<Word>& kept) {
@@ -172,37 +104,6 @@ void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients
     clock_cycle();
   }
 }
-
-// Which word of the gradients comes next on the way back: part by part, a group
-// of rows after the other, word by word of all of these.
-template <class D>
-struct GroupsWalk {
-  int num_rows, first_of_bank, group_rows, words_out;
-  int group = 0, word = 0, row = 0;  // `row` is the place in the bank
-  int left;
-
-  GroupsWalk(const Task& task, int bank)
-      : num_rows(rows_of_bank<D>(padded(task.num_rows), bank)),
-        first_of_bank(bank),
-        group_rows(D::kRows * turns_of<D>(task)),
-        words_out(task.words_out),
-        left(parts_of(task) * num_rows * task.words_out) {}
-  // The first place in the bank of the group's rows, and the end.
-  int begin(int number) const {
-    return (number * group_rows - first_of_bank + D::kBanks - 1) / D::kBanks;
-  }
-  int end() const { return min_of(begin(group + 1), num_rows); }
-  int place() const { return row * words_out + word; }
-  void next() {
-    --left;
-    if (++row < end()) return;
-    if (++word == words_out) {
-      word = 0;
-      group = end() < num_rows ? group + 1 : 0;
-    }
-    row = begin(group);
-  }
-};
 
 // On the way back: hands out the gradients of the output rows, takes those of
 // the source rows, and puts them in the place of these, as gradients of what

@@ -226,8 +226,8 @@ Status fits(const Stage& stage) {
   return fine ? kFine : kTooManyRows;
 }
 
-// The most sums of a gather PE that a tile takes; more than there are where a
-// tile does not fit.
+// The maximum of the sums that a tile takes of a gather PE; more than there are
+// where a tile does not fit.
 template <class D>
 int sums_of_tiles(const Memory& memory, int first, int num_tiles, int slots) {
   int max = 0;
