@@ -356,7 +356,8 @@ class Arranger {
     const int64_t entries = num_entries() + std::max(num_sources_, num_rows());
     const int64_t max_place = entries + max_left_out(entries) + kWordEdges;
     const int64_t stride = slot_stride(std::min(task_.tile_rows, num_destinations_));
-    if (max_place <= kMaxLocal && stride * (1 + neighbor_slot_) <= static_cast<int64_t>(kNullEdge)) {
+    if (max_place <= kMaxLocal &&
+        stride * (1 + neighbor_slot_) <= static_cast<int64_t>(kNullEdge)) {
       return;
     }
     throw std::invalid_argument("indices: " + std::to_string(num_edges_) + " edges of " +
