@@ -10,6 +10,7 @@ namespace gnnscale::csim {
 namespace {
 thread_local Simulation* this_thread = nullptr;
 constexpr int64_t kWordBytes = 64;
+constexpr int64_t kMaxIdleCycles = 1000000;  // a product of two blocks takes less than a tenth
 
 // A run needs megabytes, and comes often: fresh pages would take longer than
 // the run.
@@ -81,6 +82,7 @@ int64_t Simulation::wakes_at(const Process& process) const {
 
 void Simulation::run(std::vector<std::pair<std::string, std::function<void()>>> processes) {
   processes_.clear();
+  progressed();
   for (auto& [name, body] : processes) {
     processes_.push_back(std::make_unique<Process>(std::move(name), std::move(body)));
     processes_.back()->wakes_at = now_;
@@ -101,7 +103,8 @@ void Simulation::run(std::vector<std::pair<std::string, std::function<void()>>> 
       if (processes_.empty()) break;
       int64_t next = StreamState::kNever;
       for (const auto& process : processes_) next = std::min(next, wakes_at(*process));
-      if (next == StreamState::kNever) deadlock();
+      // Processes that ask whether they could read or write go on asking.
+      if (next == StreamState::kNever || now_ - last_progress_ > kMaxIdleCycles) deadlock();
       // Nothing changes before, since only processes change streams. What could
       // still go on in this cycle goes on in the next one.
       now_ = std::max(next, now_ + 1);
@@ -142,6 +145,7 @@ void Simulation::deadlock() const {
   std::string text = "deadlock in cycle " + std::to_string(now_) + ":";
   for (const auto& process : processes_) {
     const bool reads = process->reads != nullptr;
+    if (!reads && process->writes == nullptr) continue;
     text += " " + process->name + (reads ? " waits for data from " : " waits for room in ") +
             (reads ? process->reads : process->writes)->name() + ";";
   }

@@ -89,7 +89,8 @@ class Simulation {
   void run(std::vector<std::pair<std::string, std::function<void()>>> processes);
 
   int64_t now() const { return now_; }
-  void cycle(int64_t count = 1);  // of the process that calls
+  void progressed() { last_progress_ = now_; }  // something moved through a stream
+  void cycle(int64_t count = 1);                // of the process that calls
   void wait_readable(StreamState& stream);
   void wait_writable(StreamState& stream);
   // Time and bounds of one word behind the port that begins at `port`.
@@ -128,6 +129,7 @@ class Simulation {
   std::unique_ptr<void, void (*)(void*)> chip_{nullptr, nullptr};
   Process* active_ = nullptr;
   int64_t now_ = 0;
+  int64_t last_progress_ = 0;
   double bank_free_ = 0;
   int64_t counts_[static_cast<int>(Count::num_counts)] = {};
 };
@@ -222,10 +224,12 @@ class Stream : public StreamState {
   bool full() const { return !writable(simulation_.now()); }
   T read() {
     if (!readable(simulation_.now())) simulation_.wait_readable(*this);
+    simulation_.progressed();
     return elements_[static_cast<size_t>(pop(simulation_.now()))];
   }
   void write(const T& element) {
     if (!writable(simulation_.now())) simulation_.wait_writable(*this);
+    simulation_.progressed();
     elements_[static_cast<size_t>(push(simulation_.now()))] = element;
   }
 

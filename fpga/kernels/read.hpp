@@ -5,9 +5,15 @@
 
 namespace gnnscale::fpga {
 
+// Rows that a scatter PE is behind at most before it is told to skip them: less
+// than the FIFO of rows in front of it has.
+constexpr int kMaxSilence = 2;
+
 // Deals the edges of a tile to the scatter PEs, edge i to PE i mod n, once in
-// each pass, and tells which rows each of them needs. Edges are read from
-// device memory in the first pass, and kept on the chip if they fit.
+// each pass, and tells which rows each of them needs. One that gets no edges for
+// a while is told which rows it can skip, so that the others are not held up.
+// Edges are read from device memory in the first pass, and kept on the chip if
+// they fit.
 template <class D>
 void read_edges(Task task, const Word* edges, Stream<Edge> (&out)[D::kPes],
                 Stream<Need> (&needs)[D::kPes]) {
@@ -20,8 +26,8 @@ void read_edges(Task task, const Word* edges, Stream<Edge> (&out)[D::kPes],
 passes:
   for (int pass = 0; pass < task.passes; ++pass) {
     int source = -1;
-    int needed[D::kPes];
-    for (int pe = 0; pe < D::kPes; ++pe) needed[pe] = -1;
+    int told[D::kPes];  // up to which row
+    for (int pe = 0; pe < D::kPes; ++pe) told[pe] = -1;
   words:
     for (int at = 0; at < task.edge_words; at += kWords) {
       Word words[kWords];
@@ -43,11 +49,16 @@ passes:
           const Word& word = words[edge / kEdgesPerWord];
           const auto end = static_cast<uint32_t>(bits_of(word.lane[2 * (edge % kEdgesPerWord)]));
           source += (end & kFirstOfSource) != 0 ? 1 : 0;
-          if ((end & kNoDestination) == kNoDestination) continue;  // a source without edges
-          out[pe].write(
-              {source, end & kNoDestination, word.lane[2 * (edge % kEdgesPerWord) + 1], false});
-          if (needed[pe] != source) needs[pe].write({source, false});
-          needed[pe] = source;
+          const bool none = (end & kNoDestination) == kNoDestination;
+          if (!none) {
+            out[pe].write(
+                {source, end & kNoDestination, word.lane[2 * (edge % kEdgesPerWord) + 1], false});
+            if (told[pe] != source) needs[pe].write({source, false, false});
+            told[pe] = source;
+          } else if (source - told[pe] > kMaxSilence) {
+            needs[pe].write({source - 1, true, false});
+            told[pe] = source - 1;
+          }
         }
         clock_cycle();
       }
@@ -55,7 +66,7 @@ passes:
     for (int pe = 0; pe < D::kPes; ++pe) {
 #pragma HLS unroll
       out[pe].write({task.incoming - 1, kNoDestination, 0.0F, true});
-      needs[pe].write({task.incoming - 1, true});
+      needs[pe].write({task.incoming - 1, false, true});
     }
     clock_cycle();
   }
@@ -128,10 +139,10 @@ passes:
     while (!ended) {
 #pragma HLS pipeline II = 1
       if (!waits) need = needs.read();
-      if (row.source != need.source) row = in.read();
-      waits = row.source != need.source;
+      if (row.source < need.source) row = in.read();
+      waits = row.source < need.source;
       ended = !waits && need.end;
-      if (!waits && !need.end) out.write(row);
+      if (!waits && !need.end && !need.skips) out.write(row);
       clock_cycle();
     }
   }

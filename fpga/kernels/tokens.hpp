@@ -91,7 +91,8 @@ struct Edge {
 // A row that a scatter PE has edges of.
 struct Need {
   int32_t source;
-  bool end;  // of the pass; its source is the last one
+  bool skips;  // it has none, nor of the rows before
+  bool end;    // of the pass; its source is the last one
 };
 
 // A word on its way to the gather PE of its destination.

@@ -60,10 +60,9 @@ void take_rows(int num_passes, int num_rows, Stream<Word> (&in)[D::kPes], Word* 
 }
 
 template <class D>
-Outcome aggregate(const std::vector<TestEdge>& edges, const std::vector<Word>& features,
-                  int num_sources, int num_rows, int passes, int scatter_latency = 4) {
+Outcome aggregate_list(const std::vector<Word>& list, const std::vector<Word>& features,
+                       int num_sources, int num_rows, int passes, int scatter_latency = 4) {
   constexpr int kStages = log2_of(D::kPes);
-  const std::vector<Word> list = words_of_edges(edges, num_sources);
   Task task = {};
   task.mode = Mode::forward;
   task.passes = task.words_in = passes;
@@ -113,6 +112,13 @@ Outcome aggregate(const std::vector<TestEdge>& edges, const std::vector<Word>& f
   found.conflicts = simulation.counted(Count::routing_conflicts);
   found.edges = simulation.counted(Count::edges);
   return found;
+}
+
+template <class D>
+Outcome aggregate(const std::vector<TestEdge>& edges, const std::vector<Word>& features,
+                  int num_sources, int num_rows, int passes) {
+  return aggregate_list<D>(words_of_edges(edges, num_sources), features, num_sources, num_rows,
+                           passes);
 }
 
 std::vector<Word> numbered(int num_words) {
@@ -201,6 +207,29 @@ void edges_are_read_once_if_they_fit() {
   CHECK(found.edge_words == 2 && found.feature_words == 3);
 }
 
+// Each source has an edge in the first lane, and places of the others are left
+// out: their PEs get no edge, and must let go of the rows all the same.
+template <class D>
+void one_lane_alone() {
+  constexpr int kSources = 300;
+  std::vector<uint64_t> entries;
+  for (int source = 0; source < kSources; ++source) {
+    entries.push_back(entry(0, true, 1.0F));
+    for (int pe = 1; pe < D::kPes; ++pe) entries.push_back(entry(kNoDestination, false, 0));
+  }
+  while (entries.size() % kEdgesPerWord != 0) entries.push_back(entry(kNoDestination, false, 0));
+  std::vector<Word> list(entries.size() / kEdgesPerWord);
+  std::memcpy(list.data(), entries.data(), entries.size() * sizeof(uint64_t));
+  const std::vector<Word> features = numbered(2 * kSources);
+  const Outcome found = aggregate_list<D>(list, features, kSources, 1, 2);
+  CHECK(found.edges == 2 * kSources);
+  float sum = 0;
+  for (int source = 0; source < kSources; ++source) {
+    sum += features[static_cast<size_t>(source)].lane[5];
+  }
+  CHECK(found.sums[0].lane[5] == sum);
+}
+
 // Sums of small whole numbers are exact in any order.
 template <class D>
 void equals_a_plain_sum(unsigned seed) {
@@ -246,6 +275,9 @@ int main() {
   all_edges_into_one_pe();
   all_edges_into_one_row();
   edges_are_read_once_if_they_fit();
+  one_lane_alone<Design<2, 32>>();
+  one_lane_alone<Design<4, 64>>();
+  one_lane_alone<Design<16, 256>>();
   equals_plain_sums<Design<1, 16>>();
   equals_plain_sums<Design<2, 32>>();
   equals_plain_sums<Design<4, 64>>();

@@ -85,6 +85,27 @@ void a_deadlock_names_its_streams() {
         "waits for data from back 1");
 }
 
+void poll(Stream<int>& in) {
+  while (in.empty()) clock_cycle();
+}
+
+void processes_that_ask_again_and_again_are_in_a_deadlock_too() {
+  csim::Simulation simulation{csim::BankModel{}};
+  const csim::Entered entered(simulation);
+  STREAM(int, there, 2, 1);
+  STREAM(int, back, 2, 1);
+  Dataflow region;
+  region.add("asks", -1, poll, there);
+  region.add("waits", -1, wait_for_ever, back, there);
+  std::string said;
+  try {
+    region.run();
+  } catch (const csim::SimulationError& error) {
+    said = error.what();
+  }
+  CHECK(said == "deadlock in cycle 1000001: waits waits for data from back");
+}
+
 void a_stream_without_reader_is_a_deadlock() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
@@ -172,6 +193,7 @@ int main() {
   a_pipeline_delays_and_holds_what_is_in_it();
   a_full_stream_holds_the_writer_up();
   a_deadlock_names_its_streams();
+  processes_that_ask_again_and_again_are_in_a_deadlock_too();
   a_stream_without_reader_is_a_deadlock();
   a_burst_takes_a_cycle_a_word();
   two_ports_share_a_bank();
