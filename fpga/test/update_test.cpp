@@ -275,9 +275,7 @@ int main() {
   using namespace gnnscale::fpga;
   all_of<Design<1, 16>>();
   all_of<Design<2, 64>>();
-  all_of<Design<4, 128>>();
   all_of<Design<8, 512>>();
-  all_of<Design<2, 1024>>();
   all_of<Design<1, 2048>>();
   all_of<Design<16, 2048>>();
   all_of<Design<16, 16>>();
