@@ -82,7 +82,7 @@ void deal_rows(const Task& task, Stream<Word>& gathered, Blocks<Sums<D>>& sums,
   const int sets = sets_of<D>(task);
   for (int part = 0; part < parts_of(task); ++part) {
     const int slot = part % task.slots;
-    for (int group = 0; group < task.num_rows; group += group_rows) {
+    for (int group = 0; group < padded(task.num_rows); group += group_rows) {
       ReadLock<Sums<D>> block(sums);
     rows:
       for (int i = 0; i < min_of(group_rows, task.num_rows - group); ++i) {
