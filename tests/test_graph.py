@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -277,6 +278,43 @@ def test_other_version(store, version):
 def test_arrays_that_no_graph_has(store, name, array, message):
     put(store, name, array)
     assert refused(store).startswith(f"{name}.npy: {message}")
+
+
+def test_a_vertex_far_from_the_first_is_in_two_parts(store):
+    num_vertices = 3_000_000
+    large(store, num_vertices)
+    put(store, "train_idx", np.array([0, num_vertices - 2], np.int32))
+    put(store, "test_idx", np.array([num_vertices - 2], np.int32))
+    assert refused(store).startswith(f"test_idx.npy: vertex {num_vertices - 2} is in an earlier")
+
+
+def test_opening_takes_memory_whatever_the_number_of_vertices(store):
+    large(store, 20_000_000)
+    tracemalloc.start()
+    try:
+        assert Graph.open(store).num_vertices == 20_000_000
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def large(store, num_vertices):
+    """Turn the store into one of many vertices, most of whose arrays are holes in files."""
+    shapes = {
+        "indptr": (num_vertices + 1,),
+        "labels": (num_vertices,),
+        "features": (num_vertices, 2),
+    }
+    meta = json.loads((store / "meta.json").read_text())
+    meta["num_vertices"] = num_vertices
+    for name, shape in shapes.items():
+        file, entry = store / f"{name}.npy", meta["arrays"][name]
+        array = np.lib.format.open_memmap(file, "w+", entry["dtype"], shape)
+        if name == "indptr":
+            array[-1] = meta["num_edges"]
+        array.flush()
+        entry["shape"], entry["bytes"] = list(array.shape), file.stat().st_size
+    (store / "meta.json").write_text(json.dumps(meta))
 
 
 def test_types_that_numpy_has_and_a_store_has_not(store):

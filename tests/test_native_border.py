@@ -51,6 +51,14 @@ AGGREGATE: dict[str, Any] = {
     "indices": INDICES,
     "out": torch.empty(3, 2),
 }
+ADD_ROWS: dict[str, Any] = {
+    "x": rows(4, 16),
+    "ids": np.array([1, 3, 0]),
+    "indptr": np.array([0, 1, 3]),
+    "out_ids": np.array([0, 2], np.int32),
+    "out": torch.zeros(3, 16),
+    "weights": None,
+}
 EDGE_DOT: dict[str, Any] = {
     "a": rows(3),
     "x": rows(),
@@ -76,6 +84,12 @@ FILL: dict[str, Any] = {
     "cursor": np.zeros(2, np.int64),
     "out": np.zeros(2, np.int64),
 }
+BUCKETS: dict[str, Any] = {
+    "src": np.array([0, 2]),
+    "dst": np.array([5, 4]),
+    "bucket_of": np.array([1, 0], np.int32),
+    **{"num_buckets": 2, "first": 2, "shift": 1},
+}
 SORT: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES.copy(), "drop_duplicates": False}
 DROPOUT: dict[str, Any] = {
     "x": rows(),
@@ -84,6 +98,11 @@ DROPOUT: dict[str, Any] = {
 }
 DROPOUT_BACK: dict[str, Any] = {"y": rows(), "grad": rows(), "scale": 2.0}
 RMAT: dict[str, Any] = {"num_vertices": 9, "num_edges": 5, "a": 0.5, "b": 0.2, "c": 0.2, "seed": 0}
+DRAWS: dict[str, Any] = {
+    **{"num_vertices": 9, "a": 0.5, "b": 0.2, "c": 0.2, "seed": 0, "first": 3, "num_draws": 5},
+}
+NUMBERING: dict[str, Any] = {"num_vertices": 9, "seed": 0}
+AHEAD: dict[str, Any] = {"x": rows(), "ids": np.array([3, 0])}
 PLANTED: dict[str, Any] = {
     "community": np.array([0, 1, 0, 1], np.int32),
     "weight": np.ones(4, np.float32),
@@ -195,6 +214,19 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.aggregate, AGGREGATE, "indices", np.array([1, -1, 0], np.int32)),
     (ops.aggregate, AGGREGATE, "indices", INDICES.astype(np.int64)),
     (ops.aggregate, AGGREGATE, "indices", np.repeat(INDICES, 2)[::2]),
+    *((ops.add_rows, ADD_ROWS, "ids", np.array([1, bad, 0])) for bad in (4, -1, 2**62)),
+    (ops.add_rows, ADD_ROWS, "x", rows(4, 15)),
+    (ops.add_rows, ADD_ROWS, "x", rows(4, 32)),
+    (ops.add_rows, ADD_ROWS, "indptr", np.array([0, 4, 3])),
+    (ops.add_rows, ADD_ROWS, "indptr", np.array([0, 1, 2])),
+    (ops.add_rows, ADD_ROWS, "indptr", np.array([0, 3])),
+    (ops.add_rows, ADD_ROWS, "weights", np.ones(2, np.float32)),
+    *(
+        (ops.add_rows, ADD_ROWS, "out_ids", np.array(bad, np.int32))
+        for bad in ([0, 3], [-1, 2], [1, 1], [2, 0])
+    ),
+    (ops.add_rows, ADD_ROWS, "out_ids", np.array([0, 2])),
+    (ops.add_rows, ADD_ROWS, "out", torch.zeros(3, 16, dtype=torch.bfloat16)),
     (ops.aggregate, AGGREGATE, "ids", np.array([0, 1, 4, 2])),
     (ops.aggregate, AGGREGATE, "ids", np.array([0, 1, 2, 3, 0, 1])[::2]),
     (ops.aggregate, AGGREGATE, "weights", np.ones(3)),
@@ -234,6 +266,13 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.count_in_degrees, COUNT, "dst", np.array([0, 3])),
     (ops.count_in_degrees, COUNT, "dst", np.array([0, -1])),
     (ops.count_in_degrees, COUNT, "counts", np.zeros(3)),
+    *((ops.csc_scatter, BUCKETS, "dst", np.array([5, bad])) for bad in (1, 6, -1, 2**62)),
+    *((ops.csc_scatter, BUCKETS, "dst", bad) for bad in (np.int32([5, 4]), np.array([5]), None)),
+    *((ops.csc_scatter, BUCKETS, "bucket_of", np.int32([1, bad])) for bad in (-1, 2, MOST)),
+    *((ops.csc_scatter, BUCKETS, "bucket_of", bad) for bad in (np.array([1, 0]), [1, 0])),
+    *((ops.csc_scatter, BUCKETS, "num_buckets", bad) for bad in (0, -1, 2**31, 1.5)),
+    *((ops.csc_scatter, BUCKETS, "shift", bad) for bad in (-1, 63, 64, 1.5)),
+    *((ops.csc_scatter, BUCKETS, "first", bad) for bad in (-1, 2**63, None)),
     (ops.csc_fill, FILL, "cursor", np.array([0, 1])),
     (ops.csc_fill, FILL, "cursor", np.array([0, -1])),
     (ops.csc_fill, FILL, "cursor", np.zeros(1, np.int64)),
@@ -266,6 +305,15 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     *((ops.rmat_edges, RMAT, "a", bad) for bad in (float("nan"), -1, 2, float("inf"), "x")),
     *((ops.rmat_edges, RMAT, "num_vertices", bad) for bad in (1, 2**31, -5, 10**30)),
     *((ops.rmat_edges, RMAT, "num_edges", bad) for bad in (-1, 19, 2**62)),
+    *((ops.rmat_draws, DRAWS, "a", bad) for bad in (float("nan"), -1, 2)),
+    *((ops.rmat_draws, DRAWS, "num_vertices", bad) for bad in (1, 2**31, -5)),
+    *((ops.rmat_draws, DRAWS, "num_draws", bad) for bad in (-1, 2**62, None)),
+    *((ops.rmat_draws, DRAWS, "first", bad) for bad in (-1, 2**64, 0.5)),
+    *((ops.rmat_numbering, NUMBERING, "num_vertices", bad) for bad in (1, 2**31, None)),
+    *((ops.rmat_numbering, NUMBERING, "seed", bad) for bad in (-1, 2**64)),
+    *((ops.read_ahead, AHEAD, "ids", np.array([0, bad])) for bad in (-1, 4, 2**62)),
+    *((ops.read_ahead, AHEAD, "ids", bad) for bad in (np.zeros(2), None)),
+    *((ops.read_ahead, AHEAD, "x", bad) for bad in (rows().T, np.ones((4, 2)), None)),
     (ops.planted_partition_edges, PLANTED, "community", np.array([0, -1, 0, 1], np.int32)),
     (ops.planted_partition_edges, PLANTED, "community", np.array([0, 2**30, 0, 1], np.int32)),
     (ops.planted_partition_edges, PLANTED, "community", np.array([0, 1, 0, 0], np.int32)),
@@ -509,10 +557,11 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
 THREADED = {
     ops.gather, ops.aggregate, ops.edge_dot, ops.edge_softmax, ops.edge_softmax_backward,
     ops.csc_sort, ops.relu_dropout, ops.relu_dropout_backward, ops.rmat_edges, ops.count_cut,
+    ops.rmat_draws, ops.read_ahead,
     ops.hops_from, ops.pagraph_stream, ops.gather_cached, ops.count_slots, ops.count_uses,
     ops.count_reads, ops.copy_rows,
     ops.hops_from, ops.pagraph_stream, ops.hottest, ops.share_out, ops.scatter_to_neighbors,
-    ops.running_sums, ops.split_by_member, ops.gather_columns,
+    ops.running_sums, ops.split_by_member, ops.gather_columns, ops.add_rows,
 }  # fmt: skip
 
 
@@ -540,6 +589,7 @@ def test_what_is_refused(
 def blamed_together(function: Callable[..., Any], name: str) -> tuple[str, ...]:
     together = {
         (ops.gather, "ids"): (),
+        (ops.add_rows, "x"): ("out",),
         (ops.edge_dot, "a"): ("indptr",),
         (ops.edge_dot, "x"): ("indices",),
         (ops.edge_softmax, "scores"): ("indptr",),

@@ -29,13 +29,16 @@ __all__ = [
     "contiguous",
     "count_in_degrees",
     "csc_fill",
+    "csc_scatter",
     "csc_sort",
     "expand_edges",
     "keep_freed_memory",
     "naming",
     "naming_graph",
     "planted_partition_edges",
+    "rmat_draws",
     "rmat_edges",
+    "rmat_numbering",
     "simd_level",
     "transpose_block",
 ]
@@ -59,13 +62,17 @@ def naming(name: str, value: Any) -> Iterator[None]:
         raise MemoryError(f"{name}: {shown(value)}, there is not so much memory") from None
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory() -> int:
     """Make this process's malloc keep freed memory for reuse (glibc; elsewhere a no-op).
 
     For processes that train: torch's activations then land on pages already present. Not done on
     import, since it is a setting of the whole process.
+
+    Returns:
+        Bytes up to which a freed block is kept: 1 GiB, with glibc before 2.35 the 32 MiB that it
+        allows at most (mallopt(3)), 0 where the C library has no such setting.
     """
-    _native.keep_freed_memory()
+    return int(_native.keep_freed_memory())
 
 
 @contextmanager
@@ -86,8 +93,9 @@ def naming_graph(graph: object) -> Iterator[None]:
 class NativeSampler:
     """Samples the in-neighbours of seeds; safe to call from several threads at once.
 
-    Each concurrent call holds scratch space of four bytes and a bit a vertex, kept for the next
-    call.
+    Each concurrent call holds scratch space of the size of its batch, kept for the next call, and
+    a table of four bytes a vertex where that stays in the last-level cache. ``reach_neighbors``
+    also takes a bit a vertex.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -171,6 +179,31 @@ class NativeSampler:
             )
         return vertices, indptrs
 
+    def time_relabelling(
+        self,
+        seeds: Array,
+        fanouts: list[int] | tuple[int, ...],
+        *,
+        seed: int,
+        step: int,
+        num_threads: int,
+    ) -> dict[str, float]:
+        """Sample neighbours with every hop relabelled by all threads at once, and drop them.
+
+        Returns:
+            Seconds of each phase that threads share: ``lists``, ``offsets``, ``pick``, ``count``
+            and ``number``; and of all that one thread does ``alone``.
+
+        Raises:
+            ValueError: as ``sample_neighbors``.
+            GraphError: likewise.
+        """
+        with naming_graph(self._graph):
+            seconds: dict[str, float] = self._sampler.time_relabelling(
+                contiguous(seeds), fanouts, seed, step, num_threads
+            )
+        return seconds
+
     def sample_layers(
         self, seeds: Array, layer_sizes: list[int] | tuple[int, ...], *, seed: int, step: int
     ) -> Sampled:
@@ -240,6 +273,36 @@ def count_in_degrees(dst: Array, counts: NDArray[np.int64]) -> None:
     _native.count_in_degrees(dst, counts)
 
 
+def csc_scatter(
+    src: Array,
+    dst: Array,
+    bucket_of: NDArray[np.int32],
+    num_buckets: int,
+    *,
+    first: int = 0,
+    shift: int = 0,
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Copy edges bucket by bucket, in order of arrival within each.
+
+    Args:
+        src: ``[num_edges]`` int32 or int64.
+        dst: the same.
+        bucket_of: int32 bucket of the edges to vertex ``v``, at ``(v - first) >> shift``.
+        num_buckets: all buckets are below this.
+        first: see ``bucket_of``.
+        shift: likewise.
+
+    Returns:
+        The sources, the destinations, and ``[num_buckets + 1]`` where each bucket starts.
+
+    Raises:
+        ValueError: a destination has no bucket.
+    """
+    result: tuple[Array, Array, NDArray[np.int64]]
+    result = _native.csc_scatter(src, dst, bucket_of, num_buckets, first, shift)
+    return result
+
+
 def csc_fill(
     src: Array, dst: Array, first: int, last: int, cursor: NDArray[np.int64], out: Array
 ) -> None:
@@ -289,6 +352,46 @@ def rmat_edges(
     with naming("num_edges", num_edges):
         result = _native.rmat_edges(num_vertices, num_edges, a, b, c, seed, num_threads)
     return result
+
+
+def rmat_draws(
+    num_vertices: int,
+    a: float,
+    b: float,
+    c: float,
+    seed: int,
+    first: int,
+    num_draws: int,
+    num_threads: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Draw R-MAT edges one by one, as ``rmat_edges`` does before it makes them distinct.
+
+    Args:
+        num_vertices: number of vertices.
+        a: see ``rmat_edges``, as ``b``, ``c`` and ``seed``.
+        b: likewise.
+        c: likewise.
+        seed: likewise.
+        first: number of the first draw.
+        num_draws: how many.
+        num_threads: threads to use.
+
+    Returns:
+        ``(src, dst)``, ``[num_draws]`` int32 each, ``src < dst`` in the recursion's numbering,
+        which ``rmat_numbering`` turns into the graph's; or both 0 where a loop was drawn.
+    """
+    result: tuple[NDArray[np.int32], NDArray[np.int32]]
+    with naming("num_draws", num_draws):
+        result = _native.rmat_draws(num_vertices, a, b, c, seed, first, num_draws, num_threads)
+    return result
+
+
+def rmat_numbering(num_vertices: int, seed: int) -> NDArray[np.int32]:
+    """Return the number in the graph, ``[num_vertices]``, of each vertex of an R-MAT recursion."""
+    numbering: NDArray[np.int32]
+    with naming("num_vertices", num_vertices):
+        numbering = _native.rmat_numbering(num_vertices, seed)
+    return numbering
 
 
 def planted_partition_edges(

@@ -7,8 +7,10 @@ bfloat16, which NumPy lacks, travels to the extension as its bits. Arguments are
 from __future__ import annotations
 
 import math
+import mmap
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from gnnscale import _native
@@ -17,6 +19,7 @@ from gnnscale.ops.native import Array, contiguous, naming
 
 __all__ = [
     "Rows",
+    "add_rows",
     "aggregate",
     "as_pair",
     "edge_dot",
@@ -24,6 +27,8 @@ __all__ = [
     "edge_softmax_backward",
     "empty",
     "gather",
+    "gather_from_disk",
+    "read_ahead",
     "read_rows",
     "relu_dropout",
     "relu_dropout_backward",
@@ -38,6 +43,10 @@ _TORCH_NAMES = {
     torch.bfloat16: "bfloat16",
     torch.uint8: "uint8",
 }
+#: Pages that are asked for together: more than a disk's queue takes, and no more than any memory
+#: holds until they are copied; and threads that ask, which wait more than they work.
+_PAGES_AHEAD = 512
+_WAITING_THREADS = 8
 #: Bytes of a tensor, more than any address space has.
 _MAX_BYTES = 1 << 47
 
@@ -121,6 +130,46 @@ def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch
     return out
 
 
+def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
+    """Do as ``gather`` does, where most rows of ``x``, a mapped file, are not in memory.
+
+    Rows are asked for some way ahead of those that are copied. A thread that touches a row waits
+    for the disk, and so would have but one on its way.
+    """
+    ids = contiguous(ids)
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) <= _PAGES_AHEAD:
+        read_ahead(x, ids, num_threads=_WAITING_THREADS)
+        return gather(x, ids, out=out, num_threads=num_threads)
+    ahead = _rows_ahead(x, ids)
+    read_ahead(x, ids[:ahead], num_threads=_WAITING_THREADS)
+    for first in range(0, len(ids), ahead):
+        last = first + ahead
+        read_ahead(x, ids[last : last + ahead], num_threads=_WAITING_THREADS)
+        # The last part has all rows of out that are left, so that too many are refused.
+        part = out[first:last] if last < len(ids) else out[first:]
+        gather(x, ids[first:last], out=part, num_threads=num_threads)
+    return out
+
+
+def _rows_ahead(x: Rows, ids: Array) -> int:
+    """Return how many rows ``_PAGES_AHEAD`` pages have: many of each where ``ids`` rise slowly."""
+    if (ids[1:] < ids[:-1]).any():
+        return _PAGES_AHEAD
+    num_bytes = (int(ids[-1]) - int(ids[0]) + 1) * as_pair("x", x)[0].strides[0]
+    return _PAGES_AHEAD * max(1, len(ids) * mmap.PAGESIZE // max(num_bytes, 1))
+
+
+def read_ahead(x: Rows, ids: Array, *, num_threads: int) -> None:
+    """Ask the system to read rows ``ids`` of ``x``, a mapped file, and do not wait for them.
+
+    Args:
+        x: as in ``gather``.
+        ids: likewise.
+        num_threads: threads that ask.
+    """
+    _native.read_ahead(as_pair("x", x), contiguous(ids), num_threads)
+
+
 def read_rows(fd: int, ids: Array, *, out: torch.Tensor, num_threads: int) -> None:
     """Read rows ``ids`` of a file of nothing but rows, without mapping it.
 
@@ -187,6 +236,34 @@ def aggregate(
     return out
 
 
+def add_rows(
+    x: Rows,
+    ids: Array,
+    indptr: Array,
+    *,
+    out_ids: Array,
+    out: torch.Tensor,
+    num_threads: int,
+    weights: Array | None = None,
+) -> None:
+    """Add ``weights[e] * x[ids[e]]`` to ``out[out_ids[i]]`` for ``e`` in ``indptr[i]:indptr[i+1]``.
+
+    In the order of ``e``: calls one after the other sum as one call does that has all edges.
+
+    Args:
+        x: ``[num_rows, f]`` float32, float16, bfloat16 or uint8; ``f`` is a multiple of 16.
+        ids: ``[num_edges]`` int32 or int64 rows of ``x``.
+        indptr: ``[n + 1]`` int64.
+        out_ids: ``[n]`` int32 rows of ``out``, rising.
+        out: ``[num_out, f]`` float32.
+        num_threads: threads to use; the result does not depend on it.
+        weights: ``[num_edges]`` float32; None for ones.
+    """
+    _native.add_rows(
+        as_pair("x", x), contiguous(ids), indptr, weights, out_ids, as_pair("out", out), num_threads
+    )
+
+
 def edge_dot(
     a: torch.Tensor,
     x: torch.Tensor,
@@ -197,6 +274,9 @@ def edge_dot(
     num_threads: int,
 ) -> None:
     """Write ``<a[i], x[indices[e]]>`` for every edge ``e`` of destination ``i`` to ``out[e]``.
+
+    Column ``j`` is added to partial sum ``j % 16``, and these in a tree of halves: every
+    instruction set gives the same bits.
 
     Args:
         a: ``[num_dst, f]`` float32.

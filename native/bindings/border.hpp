@@ -151,6 +151,7 @@ py::array_t<T> to_numpy(Array<T>&& array) {
 void bind_sampler(py::module_& m);
 void bind_csc(py::module_& m);
 void bind_rows(py::module_& m);
+void bind_read_ahead(py::module_& m);
 void bind_elementwise(py::module_& m);
 void bind_generators(py::module_& m);
 void bind_partition(py::module_& m);

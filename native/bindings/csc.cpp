@@ -14,6 +14,28 @@ void count(const py::object& dst, const py::object& counts) {
   });
 }
 
+py::tuple scatter(const py::object& src, const py::object& dst, const py::object& bucket_of,
+                  const py::object& num_buckets, const py::object& first, const py::object& shift) {
+  return for_vertices(src, "src", [&]<typename Vertex>() -> py::tuple {
+    const auto from = vector<Vertex>(src, "src");
+    const auto to = vector<Vertex>(dst, "dst", from.size);
+    const auto places = vector<int32_t>(bucket_of, "bucket_of");
+    const int64_t count = integer(num_buckets, "num_buckets", 1, kMaxLocal);
+    const int64_t begin = integer(first, "first", 0, INT64_MAX);
+    const auto bits = static_cast<int>(integer(shift, "shift", 0, 62));
+    Array<int64_t> starts(count + 1);
+    Array<Vertex> src_out(from.size), dst_out(from.size);
+    {
+      NoGil released;
+      check_below(places.data, places.size, count, "bucket_of");
+      csc_scatter(from.data, to.data, from.size, {places.data, places.size, count, begin, bits},
+                  starts.data.get(), src_out.data.get(), dst_out.data.get());
+    }
+    return py::make_tuple(to_numpy(std::move(src_out)), to_numpy(std::move(dst_out)),
+                          to_numpy(std::move(starts)));
+  });
+}
+
 void fill(const py::object& src, const py::object& dst, const py::object& first,
           const py::object& last, const py::object& cursor, const py::object& out) {
   for_vertices(src, "src", [&]<typename Vertex>() {
@@ -87,6 +109,7 @@ py::tuple transpose(const py::object& indptr, const py::object& indices, const p
 
 void bind_csc(py::module_& m) {
   m.def("count_in_degrees", &count);
+  m.def("csc_scatter", &scatter);
   m.def("csc_fill", &fill);
   m.def("csc_sort", &sort);
   m.def("expand_edges", &expand);

@@ -7,10 +7,11 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   m.def("empty", [](const py::object& num_bytes) {
     return to_numpy(Array<uint8_t>(integer(num_bytes, "shape", 0, kMaxBytes)));
   });
-  m.def("keep_freed_memory", &keep_freed_memory);
+  m.def("keep_freed_memory", [] { return keep_freed_memory(); });
   bind_sampler(m);
   bind_csc(m);
   bind_rows(m);
+  bind_read_ahead(m);
   bind_elementwise(m);
   bind_generators(m);
   bind_partition(m);

@@ -161,6 +161,48 @@ void bind_aggregate(py::module_& m) {
         });
 }
 
+// Throws invalid_argument unless every row is named once, in order, and is one of `num_rows`.
+void check_rising(const Vector<const int32_t>& ids, int64_t num_rows, const char* name) {
+  int64_t least = 0;
+  for (int64_t i = 0; i < ids.size; ++i) {
+    const int64_t id = ids.data[i];
+    if (id < least || id >= num_rows) {
+      refuse_value(name, std::to_string(id) + " at place " + std::to_string(i),
+                   std::to_string(least) + " to " + std::to_string(num_rows - 1));
+    }
+    least = id + 1;
+  }
+}
+
+void bind_add_rows(py::module_& m) {
+  m.def("add_rows", [](const py::object& x, const py::object& row_ids, const py::object& indptr,
+                       const py::object& weights, const py::object& out_ids, const py::object& out,
+                       const py::object& num_threads) {
+    const Matrix from = matrix(x, "x");
+    if (from.rows.length % kWordColumns != 0) {
+      refuse_value("x", std::to_string(from.rows.length) + " columns", "a multiple of 16");
+    }
+    const Ids rows = ids(row_ids, "ids");
+    const auto targets = vector<int32_t>(out_ids, "out_ids");
+    const auto offsets = vector<int64_t>(indptr, "indptr", targets.size + 1);
+    const auto factors = optional_vector<float>(weights, "weights", rows.size);
+    const MutableMatrix to = mutable_matrix(out, "out");
+    if (to.rows.dtype != DType::float32) refuse_type("out", "another type", "float32");
+    check_width("out", to.rows.length, from.rows.length);
+    const int threads = thread_count(num_threads);
+    check_rising(targets, to.num_rows, "out_ids");
+    NoGil released;
+    check_offsets(offsets.data, targets.size, rows.size, "indptr", threads);
+    rows.check(rows.size, from.num_rows, "ids", threads);
+    Aggregate task{from.rows, rows.ids, offsets.data, nullptr, targets.size};
+    task.ids_per_edge = true;
+    task.weights = factors.data;
+    task.out = to.rows;
+    task.out_ids = targets.data;
+    aggregate(task, threads);
+  });
+}
+
 void bind_edge_dot(py::module_& m) {
   m.def("edge_dot",
         [](const py::object& a, const py::object& x, const py::object& indptr,
@@ -188,6 +230,7 @@ void bind_rows(py::module_& m) {
   bind_gather(m);
   bind_read_rows(m);
   bind_aggregate(m);
+  bind_add_rows(m);
   bind_edge_dot(m);
 }
 

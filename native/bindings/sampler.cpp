@@ -32,7 +32,10 @@ template <typename Vertex>
 class BoundSampler {
  public:
   BoundSampler(const py::object& indptr, const py::object& indices)
-      : indptr_(indptr), indices_(indices), pool_(topology<Vertex>(indptr, indices)) {}
+      : indptr_(indptr),
+        indices_(indices),
+        pool_(topology<Vertex>(indptr, indices)),
+        at_once_pool_(topology<Vertex>(indptr, indices), {.at_once_from = 1}) {}
 
   py::tuple sample_neighbors(const py::object& seeds, const py::object& fanouts,
                              const py::object& replace, const py::object& seed,
@@ -71,6 +74,27 @@ class BoundSampler {
     return py::make_tuple(to_numpy(std::move(batch.vertices)), indptrs);
   }
 
+  py::dict time_relabelling(const py::object& seeds, const py::object& fanouts,
+                            const py::object& seed, const py::object& step,
+                            const py::object& num_threads) {
+    const Seeds from = seeds_of(seeds);
+    const auto counts = integers(fanouts, "fanouts", -1, kMaxFanout);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const int threads = thread_count(num_threads);
+    const HopTimes times = [&] {
+      NoGil released;
+      return at_once_pool_.with_sampler([&](Sampler<Vertex>& sampler) {
+        return sampler.time_neighbors(from, counts, run_seed, at, threads);
+      });
+    }();
+    py::dict found;
+    for (int phase = 0; phase < HopTimes::kNumPhases; ++phase) {
+      found[HopTimes::kNames[phase]] = times.shared[phase];
+    }
+    found["alone"] = times.alone;
+    return found;
+  }
+
   py::tuple sample_layers(const py::object& seeds, const py::object& layer_sizes,
                           const py::object& seed, const py::object& step) {
     const Seeds from = seeds_of(seeds);
@@ -87,6 +111,7 @@ class BoundSampler {
  private:
   py::object indptr_, indices_;
   SamplerPool<Vertex> pool_;
+  SamplerPool<Vertex> at_once_pool_;  // for time_relabelling
 };
 
 template <typename Vertex>
@@ -96,6 +121,7 @@ void bind_class(py::module_& m, const char* name) {
       .def(py::init<const py::object&, const py::object&>())
       .def("sample_neighbors", &Bound::sample_neighbors)
       .def("reach_neighbors", &Bound::reach_neighbors)
+      .def("time_relabelling", &Bound::time_relabelling)
       .def("sample_layers", &Bound::sample_layers);
 }
 

@@ -23,10 +23,6 @@ constexpr int64_t kCountAhead = 32;
 
 const RowKernels& kernels() { return GNNSCALE_FOR_ISA(row_kernels); }
 
-int64_t element_bytes(DType dtype) {
-  return dtype == DType::float32 ? 4 : dtype == DType::uint8 ? 1 : 2;
-}
-
 [[noreturn]] [[gnu::cold]] void refuse(const char* name, int64_t found, int64_t place, int64_t min,
                                        int64_t max) {
   throw std::invalid_argument(std::string(name) + ": " + std::to_string(found) + " at place " +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "gnnscale/parallel.hpp"
 
@@ -17,6 +18,31 @@ void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts, int
                                   std::to_string(num_vertices - 1));
     }
     ++counts[vertex];
+  }
+}
+
+template <typename Vertex>
+void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
+                 const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out) {
+  const auto bucket = [&](int64_t vertex) -> int64_t {
+    return buckets.of_place[(vertex - buckets.first) >> buckets.shift];
+  };
+  std::fill_n(starts, buckets.num_buckets + 1, 0);
+  for (int64_t edge = 0; edge < num_edges; ++edge) {
+    const int64_t vertex = dst[edge];
+    // `first` is at least 0, so that nothing overflows behind the first check.
+    const int64_t place = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
+    if (place < 0 || place >= buckets.num_places) {
+      throw std::invalid_argument("dst: " + std::to_string(dst[edge]) + " has no bucket");
+    }
+    ++starts[buckets.of_place[place] + 1];
+  }
+  for (int64_t b = 0; b < buckets.num_buckets; ++b) starts[b + 1] += starts[b];
+  std::vector<int64_t> cursor(starts, starts + buckets.num_buckets);
+  for (int64_t edge = 0; edge < num_edges; ++edge) {
+    const int64_t slot = cursor[bucket(dst[edge])]++;
+    src_out[slot] = src[edge];
+    dst_out[slot] = dst[edge];
   }
 }
 
@@ -89,6 +115,10 @@ void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* 
 
 template void count_in_degrees(const int32_t*, int64_t, int64_t*, int64_t);
 template void count_in_degrees(const int64_t*, int64_t, int64_t*, int64_t);
+template void csc_scatter(const int32_t*, const int32_t*, int64_t, const VertexBuckets&, int64_t*,
+                          int32_t*, int32_t*);
+template void csc_scatter(const int64_t*, const int64_t*, int64_t, const VertexBuckets&, int64_t*,
+                          int64_t*, int64_t*);
 template void csc_fill(const int32_t*, const int32_t*, int64_t, int64_t, int64_t, int64_t*,
                        int32_t*, int64_t);
 template void csc_fill(const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t*,

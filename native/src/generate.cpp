@@ -81,29 +81,48 @@ void sort_distinct(std::vector<uint64_t>& keys, int vertex_bits) {
   for (uint64_t& key : keys) key = key >> vertex_bits << 32 | (key & low);
 }
 
-std::vector<int32_t> random_numbering(int64_t num_vertices, uint64_t seed) {
-  std::vector<int32_t> number(num_vertices);
-  std::iota(number.begin(), number.end(), 0);
-  for (int64_t i = num_vertices - 1; i > 0; --i) {
-    std::swap(number[i], number[below(draw(seed, i), i + 1)]);
-  }
-  return number;
-}
-
-}  // namespace
-
-EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b, double c,
-                    uint64_t seed, int num_threads) {
+void check_rmat(int64_t num_vertices, double a, double b, double c) {
   if (num_vertices < 2 || num_vertices > kMaxLocal) {
     throw std::invalid_argument("num_vertices: " + std::to_string(num_vertices) +
                                 ", allowed are 2 to 2^31 - 1");
   }
+  if (!(a >= 0 && b >= 0 && c >= 0 && a + b + c <= 1 + 1e-9)) {
+    throw std::invalid_argument("a, b, c: probabilities, with a sum of at most 1");
+  }
+}
+
+}  // namespace
+
+EdgeList rmat_draws(int64_t num_vertices, double a, double b, double c, uint64_t seed,
+                    uint64_t first, int64_t num_draws, int num_threads) {
+  check_rmat(num_vertices, a, b, c);
+  const RmatEdge edge_of(num_vertices, a, b, c, stream_key(Stream::rmat, seed, 0, 0));
+  EdgeList edges{Array<int32_t>(num_draws), Array<int32_t>(num_draws)};
+  parallel_for(num_draws, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t key = edge_of(first + i);
+      edges.src.data[i] = static_cast<int32_t>(key >> 32);
+      edges.dst.data[i] = static_cast<int32_t>(key & 0xffffffff);
+    }
+  });
+  return edges;
+}
+
+Array<int32_t> rmat_numbering(int64_t num_vertices, uint64_t seed) {
+  const uint64_t key = stream_key(Stream::rmat, seed, 0, 1);
+  Array<int32_t> number(num_vertices);
+  int32_t* to = number.data.get();
+  std::iota(to, to + num_vertices, 0);
+  for (int64_t i = num_vertices - 1; i > 0; --i) std::swap(to[i], to[below(draw(key, i), i + 1)]);
+  return number;
+}
+
+EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b, double c,
+                    uint64_t seed, int num_threads) {
+  check_rmat(num_vertices, a, b, c);
   if (num_edges < 0 || num_edges > num_vertices * (num_vertices - 1) / 4) {
     throw std::invalid_argument("num_edges: " + std::to_string(num_edges) +
                                 ", at most half of all possible edges are allowed");
-  }
-  if (!(a >= 0 && b >= 0 && c >= 0 && a + b + c <= 1 + 1e-9)) {
-    throw std::invalid_argument("a, b, c: probabilities, with a sum of at most 1");
   }
   const RmatEdge edge_of(num_vertices, a, b, c, stream_key(Stream::rmat, seed, 0, 0));
   const int bits = std::bit_width(static_cast<uint64_t>(num_vertices - 1));
@@ -128,8 +147,8 @@ EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b,
     known = static_cast<int64_t>(keys.size());
   }
   // Drop the surplus evenly over the sorted list.
-  const std::vector<int32_t> number =
-      random_numbering(num_vertices, stream_key(Stream::rmat, seed, 0, 1));
+  const Array<int32_t> numbering = rmat_numbering(num_vertices, seed);
+  const int32_t* number = numbering.data.get();
   EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
   for (int64_t i = 0; i < num_edges; ++i) {
     const auto at = static_cast<int64_t>(static_cast<__int128>(i) * known / num_edges);

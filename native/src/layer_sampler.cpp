@@ -110,8 +110,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
     const uint64_t key = stream_key(Stream::layerwise, seed, step, hop);
     batch.blocks.push_back(sample_layer(layer_sizes[hop], key));
   }
-  batch.input_vertices = Array<Vertex>(map_.size());
-  std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
+  take_vertices(batch);
   return batch;
 }
 

@@ -4,18 +4,35 @@
 #include <pthread.h>
 
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
+#include <list>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 namespace gnnscale {
 namespace {
 
 constexpr size_t kSmallest = size_t{1} << 12;
-// What is kept for reuse at most; a block that would go beyond is freed.
-constexpr size_t kKeptBytes = size_t{128} << 20;
-// Before the caller's bytes: the size of the block, and padding that keeps rows on cache lines.
+// Blocks from this size on are mapped on large pages of their own, and unmapped when they go.
+// Not where the address sanitizer's malloc is to watch them, and to refuse what is too large.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kMapped = SIZE_MAX;
+#else
+constexpr size_t kMapped = size_t{1} << 22;
+#endif
+// Before the caller's bytes: the block's header, and padding that keeps rows on cache lines.
 constexpr size_t kHeader = 64;
+
+struct Header {
+  size_t size;    // of the block, header included
+  void* mapping;  // that the block lies in, or null where malloc made it
+  size_t mapped_bytes;
+};
+static_assert(sizeof(Header) <= kHeader);
+
+Header& header_of(char* block) { return *reinterpret_cast<Header*>(block); }
 
 // Sizes are rounded up to quarters of powers of two, so that near sizes share blocks.
 size_t block_size(size_t num_bytes) {
@@ -25,60 +42,115 @@ size_t block_size(size_t num_bytes) {
   return (wanted + step - 1) / step * step;
 }
 
-struct FreeBlocks {
+char* make_block(size_t size) {
+  if (size < kMapped) {
+    auto* block =
+        static_cast<char*>(std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader));
+    if (block == nullptr) throw std::bad_alloc();
+    header_of(block) = {size, nullptr, 0};
+    return block;
+  }
+  constexpr uintptr_t kPage = uintptr_t{1} << 21;
+  const size_t mapped_bytes = size + kPage;
+  void* mapping =
+      mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) throw std::bad_alloc();
+  const auto start = (reinterpret_cast<uintptr_t>(mapping) + kPage - 1) & ~(kPage - 1);
+  auto* block = reinterpret_cast<char*>(start);
+  prefer_large_pages(block, size);
+  header_of(block) = {size, mapping, mapped_bytes};
+  return block;
+}
+
+void free_block(char* block) {
+  const Header header = header_of(block);
+  header.mapping != nullptr ? static_cast<void>(munmap(header.mapping, header.mapped_bytes))
+                            : std::free(block);
+}
+
+// Blocks that nobody uses, the one longest so first, and those of each size, latest last.
+class IdleBlocks {
+ public:
+  // A block of the size, the one that was used last since the caches may still have it, or null.
+  char* take(size_t size) {
+    const auto found = of_size_.find(size);
+    if (found == of_size_.end() || found->second.empty()) return nullptr;
+    const auto place = found->second.back();
+    char* block = *place;
+    found->second.pop_back();
+    by_age_.erase(place);
+    num_bytes_ -= size;
+    return block;
+  }
+
+  void put(char* block) {
+    const size_t size = header_of(block).size;
+    of_size_[size].push_back(by_age_.insert(by_age_.end(), block));
+    num_bytes_ += size;
+  }
+
+  // Takes out the block that has been idle longest.
+  char* take_oldest() {
+    char* block = by_age_.front();
+    const size_t size = header_of(block).size;
+    auto& same = of_size_[size];
+    same.erase(same.begin());  // the first of its size is the oldest of it
+    by_age_.pop_front();
+    num_bytes_ -= size;
+    return block;
+  }
+
+  size_t num_bytes() const { return num_bytes_; }
+
   std::mutex mutex;
-  std::vector<char*> blocks;
-  size_t num_bytes = 0;
+
+ private:
+  std::list<char*> by_age_;
+  std::unordered_map<size_t, std::vector<std::list<char*>::iterator>> of_size_;
+  size_t num_bytes_ = 0;
 };
 
 // Never destroyed: arrays may be returned while the process ends. Held during a fork, since the
 // child would wait for ever for a thread that it does not have.
-FreeBlocks& free_blocks() {
+IdleBlocks& idle_blocks() {
   static auto* instance = [] {
-    pthread_atfork([] { free_blocks().mutex.lock(); }, [] { free_blocks().mutex.unlock(); },
-                   [] { free_blocks().mutex.unlock(); });
-    return new FreeBlocks;
+    pthread_atfork([] { idle_blocks().mutex.lock(); }, [] { idle_blocks().mutex.unlock(); },
+                   [] { idle_blocks().mutex.unlock(); });
+    return new IdleBlocks;
   }();
   return *instance;
 }
-
-size_t& size_of(char* block) { return *reinterpret_cast<size_t*>(block); }
 
 }  // namespace
 
 void* take_block(size_t num_bytes) {
   const size_t size = block_size(num_bytes);
-  FreeBlocks& free = free_blocks();
+  IdleBlocks& idle = idle_blocks();
   {
-    std::lock_guard lock(free.mutex);
-    for (auto block = free.blocks.rbegin(); block != free.blocks.rend(); ++block) {
-      if (size_of(*block) != size) continue;
-      char* found = *block;
-      free.blocks.erase(std::next(block).base());
-      free.num_bytes -= size;
-      return found + kHeader;
-    }
+    std::lock_guard lock(idle.mutex);
+    if (char* found = idle.take(size)) return found + kHeader;
   }
-  auto* fresh =
-      static_cast<char*>(std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader));
-  if (fresh == nullptr) throw std::bad_alloc();
-  size_of(fresh) = size;
-  return fresh + kHeader;
+  return make_block(size) + kHeader;
 }
 
 void return_block(void* data) {
   if (data == nullptr) return;
   char* block = static_cast<char*>(data) - kHeader;
-  FreeBlocks& free = free_blocks();
+  if (header_of(block).size > kMaxIdleBytes) return free_block(block);
+  std::vector<char*> evicted;
+  IdleBlocks& idle = idle_blocks();
   {
-    std::lock_guard lock(free.mutex);
-    if (free.num_bytes + size_of(block) <= kKeptBytes) {
-      free.blocks.push_back(block);
-      free.num_bytes += size_of(block);
-      return;
-    }
+    std::lock_guard lock(idle.mutex);
+    idle.put(block);
+    while (idle.num_bytes() > kMaxIdleBytes) evicted.push_back(idle.take_oldest());
   }
-  std::free(block);
+  for (char* each : evicted) free_block(each);
+}
+
+size_t idle_bytes() {
+  IdleBlocks& idle = idle_blocks();
+  std::lock_guard lock(idle.mutex);
+  return idle.num_bytes();
 }
 
 void prefer_large_pages(void* data, size_t num_bytes) {
@@ -89,10 +161,30 @@ void prefer_large_pages(void* data, size_t num_bytes) {
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 
-void keep_freed_memory() {
+int64_t keep_freed_memory([[maybe_unused]] SetMalloc* set) {
 #ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  // What is not mapped apart is kept. glibc before 2.35 refuses more than HEAP_MAX / 2 as the size
+  // from which on malloc maps blocks apart, mallopt(3).
+  constexpr int kWanted = 1 << 30, kOldest = 32 << 20;
+  int kept = 0;
+  if (set(M_MMAP_THRESHOLD, kWanted) != 0) {
+    kept = kWanted;
+  } else if (set(M_MMAP_THRESHOLD, kOldest) != 0) {
+    kept = kOldest;
+  }
+  // By itself the second setting would fix the first where it stands, at 128 KiB.
+  if (kept == 0 || set(M_TRIM_THRESHOLD, kWanted) == 0) return 0;
+  return kept;
+#else
+  return 0;
+#endif
+}
+
+int64_t keep_freed_memory() {
+#ifdef __GLIBC__
+  return keep_freed_memory(mallopt);
+#else
+  return 0;
 #endif
 }
 

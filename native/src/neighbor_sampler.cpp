@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/random.hpp"
@@ -36,17 +37,15 @@ bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positi
 bool pick(const Pick<int64_t>& hop, int64_t first, int64_t last, int64_t* positions) {
   return GNNSCALE_FOR_ISA(pick_kernels).pick64(hop, first, last, positions);
 }
+bool copy(const Pick<int32_t>& hop, int64_t dst, int64_t first, int64_t last) {
+  return GNNSCALE_FOR_ISA(pick_kernels).copy32(hop, dst, first, last);
+}
+bool copy(const Pick<int64_t>& hop, int64_t dst, int64_t first, int64_t last) {
+  return GNNSCALE_FOR_ISA(pick_kernels).copy64(hop, dst, first, last);
+}
 
 // A chunk's way: picked, then relabelled; damaged where it holds an id that is no vertex.
 enum class Chunk : uint8_t { waiting, picked, damaged };
-
-template <typename Vertex>
-[[noreturn]] void refuse_picked(const Vertex* picked, int64_t size, int64_t num_vertices) {
-  const Vertex* wrong =
-      std::find_if(picked, picked + size, [&](Vertex v) { return v < 0 || v >= num_vertices; });
-  throw TopologyError("indices: " + std::to_string(*wrong) + " is no vertex, the graph has " +
-                      std::to_string(num_vertices));
-}
 
 [[noreturn]] void refuse_size() {
   throw std::length_error("fanouts: a hop has more than " + std::to_string(kMaxLocal) +
@@ -59,7 +58,7 @@ template <typename Vertex>
 void Sampler<Vertex>::start(const Seeds& seeds) {
   map_.start();
   if (seeds.size > kMaxLocal) refuse_size();
-  vertices_.reserve(seeds.size + 1);
+  map_.reserve(seeds.size, vertices_.reserve(seeds.size + 1));
   for (int64_t i = 0; i < seeds.size; ++i) {
     const int64_t seed = seeds[i];
     if (seed < 0 || seed >= graph_.num_vertices) {
@@ -77,49 +76,95 @@ template <typename Vertex>
 void Sampler<Vertex>::grow(int64_t num_more) {
   const int64_t most = std::min(map_.size() + num_more, graph_.num_vertices);
   if (most > kMaxLocal) refuse_size();
-  vertices_.reserve(most + 1, map_.size());
+  map_.reserve(num_more, vertices_.reserve(most + 1, map_.size()));
 }
 
 template <typename Vertex>
-typename Sampler<Vertex>::Hop Sampler<Vertex>::plan_hop(int64_t first_dst, int64_t fanout,
-                                                        bool replace) {
-  const int64_t num_dst = map_.size() - first_dst;
-  Hop hop;
-  hop.indptr = Array<int64_t>(num_dst + 1);
+typename Sampler<Vertex>::Hop Sampler<Vertex>::open_hop(const Plan& plan) {
+  const int64_t num_dst = map_.size() - plan.first_dst;
+  Hop hop{plan, Array<int64_t>(num_dst + 1)};
+  hop.indptr.data[0] = 0;
+  begins_.reserve(2 * num_dst);
+  return hop;
+}
+
+// Finds the lists of destinations [first, last), and writes the offsets behind them, counted from
+// the first.
+template <typename Vertex>
+typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
+                                                               int64_t last) {
   int64_t* indptr = hop.indptr.data.get();
-  int64_t* begins = begins_.reserve(2 * num_dst);
-  int64_t* degrees = begins + num_dst;
-  const Vertex* vertices = vertices_.data() + first_dst;
-  indptr[0] = 0;
-  for (int64_t dst = 0; dst < num_dst; ++dst) {
-    __builtin_prefetch(&graph_.indptr[vertices[std::min(dst + kPrefetchDistance, num_dst - 1)]]);
+  int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
+  const Vertex* vertices = vertices_.data() + hop.first_dst;
+  Counted counted;
+  for (int64_t dst = first; dst < last; ++dst) {
+    __builtin_prefetch(&graph_.indptr[vertices[std::min(dst + kPrefetchDistance, last - 1)]]);
     const auto [begin, degree] = graph_.list(vertices[dst]);
     begins[dst] = begin;
     degrees[dst] = degree;
-    const int64_t count = fanout < 0 || (!replace && degrees[dst] <= fanout) ? degrees[dst]
-                          : degrees[dst] == 0                                ? 0
-                                                                             : fanout;
-    indptr[dst + 1] = indptr[dst] + count;
-    if (indptr[dst + 1] - indptr[hop.chunks.back()] >= kChunkEdges) {
-      hop.chunks.push_back(dst + 1);
-      if (indptr[dst + 1] > kMaxLocal) refuse_size();
-    }
+    counted.edges += degree;
+    counted.kept += hop.count(degree);
+    indptr[dst + 1] = counted.kept;
   }
-  if (hop.chunks.back() != num_dst) hop.chunks.push_back(num_dst);
-  hop.num_edges = indptr[num_dst];
+  return counted;
+}
+
+template <typename Vertex>
+void Sampler<Vertex>::close_lists(Hop& hop, const Counted& counted, int64_t grain) {
+  if (counted.kept > kMaxLocal) refuse_size();
+  hop.num_edges = counted.kept;
+  hop.takes_all = counted.kept == counted.edges && !(hop.replace && hop.fanout >= 0);
+  hop.grain = grain;
   grow(hop.num_edges);
+}
+
+template <typename Vertex>
+typename Sampler<Vertex>::Hop Sampler<Vertex>::plan_hop(const Plan& plan) {
+  Hop hop = open_hop(plan);
+  close_lists(hop, count_lists(hop, 0, hop.num_dst()), kChunkEdges);
+  if (!hop.takes_all) hop.cut();
   return hop;
+}
+
+// Chunk c holds the destinations whose edges begin in the c-th `grain` of edges, or, where all is
+// taken, these edges: a hub is then shared by several threads.
+template <typename Vertex>
+typename Sampler<Vertex>::Span Sampler<Vertex>::span(const Hop& hop, int64_t chunk) const {
+  const int64_t *indptr = hop.indptr.data.get(), *end = indptr + hop.num_dst();
+  const int64_t first = chunk * hop.grain, last = std::min(first + hop.grain, hop.num_edges);
+  if (hop.takes_all) return {std::upper_bound(indptr, end, first) - indptr - 1, 0, first, last};
+  if (!hop.cuts.empty()) {
+    const int64_t from = hop.cuts[chunk], to = hop.cuts[chunk + 1];
+    return {from, to, indptr[from], indptr[to]};
+  }
+  const auto* first_dst = std::lower_bound(indptr, end, first);
+  const auto* last_dst = last == hop.num_edges ? end : std::lower_bound(first_dst, end, last);
+  return {first_dst - indptr, last_dst - indptr, *first_dst, *last_dst};
+}
+
+template <typename Vertex>
+bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
+                                const Span& span) const {
+  if (hop.takes_all) return copy(pick_from, span.first_dst, span.first_edge, span.last_edge);
+  thread_local Scratch<int64_t> positions;
+  return pick(pick_from, span.first_dst, span.last_dst,
+              positions.reserve(span.last_edge - span.first_edge + kPickSlack));
+}
+
+template <typename Vertex>
+void Sampler<Vertex>::refuse_picked(const Vertex* picked, const Span& span) const {
+  graph_.refuse(*std::find_if(picked + span.first_edge, picked + span.last_edge,
+                              [&](Vertex v) { return v < 0 || v >= graph_.num_vertices; }));
 }
 
 template <typename Vertex>
 template <typename Use>
 void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads,
                                Use&& use) {
-  const int64_t* indptr = hop.indptr.data.get();
-  const std::vector<int64_t>& chunks = hop.chunks;
-  const auto num_chunks = static_cast<int64_t>(chunks.size()) - 1;
+  const int64_t num_chunks = hop.num_chunks();
   const auto use_chunk = [&](int64_t chunk) {
-    use(indptr[chunks[chunk]], indptr[chunks[chunk + 1]]);
+    const Span used = span(hop, chunk);
+    use(used.first_edge, used.last_edge);
   };
   // Chunks are picked in any order by any thread, but used in order, by whichever thread holds
   // `using_chunks`, so that local ids do not depend on the number of threads. Nothing is used from
@@ -129,7 +174,6 @@ void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, in
   std::atomic_flag using_chunks;
   int64_t next_use = 0;
   run_threads(threads, [&] {
-    thread_local Scratch<int64_t> positions;
     for (;;) {
       if (!using_chunks.test_and_set(std::memory_order_acquire)) {
         while (next_use < num_chunks &&
@@ -139,66 +183,76 @@ void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, in
       }
       const int64_t chunk = next_pick.fetch_add(1, std::memory_order_relaxed);
       if (chunk >= num_chunks) break;
-      const int64_t first = chunks[chunk], last = chunks[chunk + 1];
-      const bool good = pick(pick_from, first, last,
-                             positions.reserve(indptr[last] - indptr[first] + kPickSlack));
+      const bool good = pick_span(hop, pick_from, span(hop, chunk));
       states[chunk].store(good ? Chunk::picked : Chunk::damaged, std::memory_order_release);
     }
   });
   for (; next_use < num_chunks; use_chunk(next_use++)) {
-    if (states[next_use] == Chunk::damaged) {
-      const int64_t first = indptr[chunks[next_use]];
-      refuse_picked(pick_from.picked + first, indptr[chunks[next_use + 1]] - first,
-                    graph_.num_vertices);
-    }
+    if (states[next_use] == Chunk::damaged) refuse_picked(pick_from.picked, span(hop, next_use));
   }
 }
 
 template <typename Vertex>
-Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, int64_t first_dst, Vertex* picked,
-                                      uint64_t key, bool replace, const uint32_t* stamps) const {
-  const int64_t num_dst = hop.indptr.size - 1;
-  return {graph_.indices,
-          graph_.num_vertices,
-          vertices_.data() + first_dst,
-          begins_.data(),
-          begins_.data() + num_dst,
-          hop.indptr.data.get(),
-          picked,
-          key,
-          replace,
-          stamps};
+Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relabels) const {
+  Pick<Vertex> pick{graph_.indices,
+                    graph_.num_vertices,
+                    vertices_.data() + hop.first_dst,
+                    begins_.data(),
+                    begins_.data() + hop.num_dst(),
+                    hop.indptr.data.get(),
+                    picked,
+                    hop.key,
+                    hop.replace && hop.fanout >= 0,
+                    nullptr,
+                    0};
+  if (relabels && map_.dense() != nullptr) {
+    pick.table = map_.dense()->data();
+  } else if (relabels) {
+    pick.table = map_.hash()->data();
+    pick.shift = map_.hash()->shift();
+  }
+  return pick;
 }
 
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_hop(int64_t first_dst, int64_t fanout, bool replace,
-                                        uint64_t key, int num_threads,
-                                        Array<Vertex>& edge_vertices) {
-  Hop hop = plan_hop(first_dst, fanout, replace);
+BlockArrays Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_threads,
+                                                SampledBatch<Vertex>& batch) {
+  Hop hop = plan_hop(plan);
   BlockArrays block;
   block.indices = Array<int32_t>(hop.num_edges);
   int32_t* local = block.indices.data.get();
-  edge_vertices = Array<Vertex>(hop.num_edges);
-  Vertex* picked = edge_vertices.data.get();
+  batch.edge_vertices = Array<Vertex>(hop.num_edges);
+  Vertex* picked = batch.edge_vertices.data.get();
+  Vertex* vertices = vertices_.data();
   const int threads = hop.threads(num_threads);
-  pick_hop(hop,
-           pick_of(hop, first_dst, picked, key, replace && fanout >= 0,
-                   threads > 1 ? nullptr : map_.stamps()),
-           threads, [&](int64_t first, int64_t last) {
-             for (int64_t edge = first; edge < last; ++edge) {
-               if (threads > 1) map_.prefetch(picked[std::min(edge + kPrefetchDistance, last - 1)]);
-               local[edge] = map_.insert(picked[edge], vertices_.data());
-             }
-           });
+  pick_hop(hop, pick_of(hop, picked, threads <= 1), threads, [&](int64_t first, int64_t last) {
+    map_.visit([&](auto& table) {
+      Numbering numbering = map_.numbering();
+      const int64_t fetched = threads > 1 ? std::max(first, last - kPrefetchDistance) : first;
+      int64_t edge = first;
+      for (; edge < fetched; ++edge) {
+        table.prefetch(picked[edge + kPrefetchDistance]);
+        local[edge] = table.insert(numbering, picked[edge], vertices);
+      }
+      for (; edge < last; ++edge) local[edge] = table.insert(numbering, picked[edge], vertices);
+      map_.inserted(numbering);
+    });
+  });
   block.indptr = std::move(hop.indptr);
   block.num_src = map_.size();
   return block;
 }
 
 template <typename Vertex>
-Array<int64_t> Sampler<Vertex>::reach_hop(int64_t fanout, bool replace, uint64_t key,
-                                          int num_threads, int64_t& num_reached) {
-  Hop hop = plan_hop(0, fanout, replace);
+BlockArrays Sampler<Vertex>::sample_hop(const Plan& plan, int num_threads, bool is_last,
+                                        SampledBatch<Vertex>& batch) {
+  return relabels_at_once(plan, num_threads) ? sample_hop_at_once(plan, num_threads, is_last, batch)
+                                             : sample_hop_in_turn(plan, num_threads, batch);
+}
+
+template <typename Vertex>
+Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int64_t& num_reached) {
+  Hop hop = plan_hop(plan);
   Vertex* picked = picked_.reserve(hop.num_edges);
   Vertex* vertices = vertices_.data();
   num_reached = map_.size();
@@ -210,8 +264,8 @@ Array<int64_t> Sampler<Vertex>::reach_hop(int64_t fanout, bool replace, uint64_t
     const int64_t& size;
     ~Forget() { seen.erase_around(vertices, size); }
   } forget{seen_, vertices, num_reached};
-  pick_hop(hop, pick_of(hop, 0, picked, key, replace && fanout >= 0, nullptr),
-           hop.threads(num_threads), [&](int64_t first, int64_t last) {
+  pick_hop(hop, pick_of(hop, picked, false), hop.threads(num_threads),
+           [&](int64_t first, int64_t last) {
              for (int64_t edge = first; edge < last; ++edge) {
                // Whether a vertex is new is a coin flip: no branch.
                vertices[num_reached] = picked[edge];
@@ -219,6 +273,14 @@ Array<int64_t> Sampler<Vertex>::reach_hop(int64_t fanout, bool replace, uint64_t
              }
            });
   return std::move(hop.indptr);
+}
+
+// Unless the last hop has written them already.
+template <typename Vertex>
+void Sampler<Vertex>::take_vertices(SampledBatch<Vertex>& batch) const {
+  if (batch.input_vertices.data) return;
+  batch.input_vertices = Array<Vertex>(map_.size());
+  std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
 }
 
 template <typename Vertex>
@@ -233,11 +295,10 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
     const uint64_t key = stream_key(Stream::neighbors, seed, step, hop);
-    batch.blocks.push_back(
-        sample_hop(first_dst, fanouts[hop], replace, key, num_threads, batch.edge_vertices));
+    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key}, num_threads,
+                                      hop + 1 == fanouts.size(), batch));
   }
-  batch.input_vertices = Array<Vertex>(map_.size());
-  std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
+  take_vertices(batch);
   return batch;
 }
 
@@ -248,14 +309,15 @@ ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
                                                       int num_threads) {
   start(seeds);
   ReachedBatch<Vertex> batch;
+  SampledBatch<Vertex> before;
   int64_t num_reached = map_.size();
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const uint64_t key = stream_key(Stream::neighbors, seed, step, hop);
+    const Plan plan{0, fanouts[hop], replace, key};
     if (hop + 1 == fanouts.size()) {
-      batch.indptrs.push_back(reach_hop(fanouts[hop], replace, key, num_threads, num_reached));
+      batch.indptrs.push_back(reach_hop(plan, num_threads, num_reached));
     } else {
-      Array<Vertex> edge_vertices;
-      BlockArrays block = sample_hop(0, fanouts[hop], replace, key, num_threads, edge_vertices);
+      BlockArrays block = sample_hop(plan, num_threads, false, before);
       batch.indptrs.push_back(std::move(block.indptr));
     }
   }

@@ -8,32 +8,53 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <span>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 namespace gnnscale {
 namespace {
 
+// One request, guarded by Pool::mutex.
 struct Job {
   const std::function<void()>* body;
-  int running = 0;                 // threads inside body, guarded by Pool::mutex
-  std::exception_ptr thrown = {};  // what body threw first, guarded by Pool::mutex
+  int places;                      // for threads that have not joined yet
+  int running = 0;                 // threads of the pool inside body
+  std::exception_ptr thrown = {};  // what body threw first
+  std::condition_variable left = {};
 };
 
+class Pool;
+
+// A forked child has none of the threads, so it starts with a new pool.
+Pool* current_pool = nullptr;
+
+// Holds as many threads as are asked for at the same time, so that no request waits for another.
 class Pool {
  public:
   void run(int num_helpers, const std::function<void()>& body) {
-    Job job{&body};
+    Job job{&body, num_helpers};
     {
       std::lock_guard lock(mutex_);
-      for (; num_threads_ < num_helpers; ++num_threads_) std::thread([this] { work(); }).detach();
-      queue_.insert(queue_.end(), num_helpers, &job);
+      for (; num_threads_ < num_wanted_ + num_helpers; ++num_threads_) {
+        std::thread([this] { work(); }).detach();
+      }
+      open_.push_back(&job);
+      num_wanted_ += num_helpers;
     }
-    num_helpers == 1 ? wake_.notify_one() : wake_.notify_all();
+    for (int i = 0; i < num_helpers; ++i) wake_.notify_one();
     const std::exception_ptr mine = thrown_by(body);
+    if (this != current_pool) {
+      throw std::runtime_error("forked inside of parallel work, of which the child has one thread");
+    }
     std::unique_lock lock(mutex_);
-    std::erase(queue_, &job);  // whoever has not joined by now would find nothing to do
-    done_.wait(lock, [&] { return job.running == 0; });
-    if (mine || job.thrown) std::rethrow_exception(mine ? mine : job.thrown);
+    if (!job.thrown) job.thrown = mine;
+    std::erase(open_, &job);  // whoever has not joined by now would find nothing to do
+    job.left.wait(lock, [&] { return job.running == 0; });
+    num_wanted_ -= num_helpers;
+    lock.unlock();
+    if (job.thrown) std::rethrow_exception(job.thrown);
   }
 
  private:
@@ -49,38 +70,87 @@ class Pool {
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [&] { return !queue_.empty(); });
-      Job* job = queue_.front();
-      queue_.pop_front();
+      wake_.wait(lock, [&] { return !open_.empty(); });
+      Job* job = open_.front();
+      if (--job->places == 0) open_.pop_front();
       ++job->running;
       lock.unlock();
       std::exception_ptr thrown = thrown_by(*job->body);
       lock.lock();
       if (thrown && !job->thrown) job->thrown = thrown;
       thrown = {};
-      if (--job->running == 0) done_.notify_all();
+      // Told under the lock: the job ends with the wait of its caller.
+      if (--job->running == 0) job->left.notify_one();
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::deque<Job*> queue_;
+  std::condition_variable wake_;
+  std::deque<Job*> open_;  // those with places
   int num_threads_ = 0;
+  int num_wanted_ = 0;  // helpers of all requests under way
 };
 
-// The pool is never destroyed: its threads may outlive static destructors. A forked child has none
-// of the threads, so it starts with a new pool.
-Pool* current_pool = nullptr;
+// Made when the library is loaded, before anyone can fork, and never destroyed: its threads may
+// outlive static destructors.
+[[maybe_unused]] const bool pool_is_made = [] {
+  current_pool = new Pool;
+  pthread_atfork(nullptr, nullptr, [] { current_pool = new Pool; });
+  return true;
+}();
 
-Pool& pool() {
-  static const bool ready = [] {
-    current_pool = new Pool;
-    pthread_atfork(nullptr, nullptr, [] { current_pool = new Pool; });
-    return true;
-  }();
-  static_cast<void>(ready);
-  return *current_pool;
-}
+// What the threads of run_phases share.
+class PhaseRun {
+ public:
+  explicit PhaseRun(std::span<const Phase> phases) : phases_(phases), progress_(phases.size()) {}
+
+  // Opens `phase`, or the first one after it that has chunks.
+  void open(size_t phase) {
+    int64_t num_chunks = 0;
+    for (; phase < phases_.size(); ++phase) {
+      num_chunks = phases_[phase].prepare();
+      if (num_chunks > 0) break;
+    }
+    if (phase < phases_.size()) {
+      progress_[phase].num_chunks = progress_[phase].num_left = num_chunks;
+    }
+    open_.store(phase, std::memory_order_release);
+    open_.notify_all();
+  }
+
+  void work() {
+    for (size_t phase = 0; phase < phases_.size(); ++phase) {
+      for (size_t at; (at = open_.load(std::memory_order_acquire)) < phase;) open_.wait(at);
+      try {
+        work_at(phase);
+      } catch (...) {
+        progress_[phase].next = progress_[phase].num_chunks;  // nothing is left for the others
+        open_.store(phases_.size(), std::memory_order_release);
+        open_.notify_all();
+        throw;
+      }
+    }
+  }
+
+ private:
+  struct alignas(64) Progress {
+    int64_t num_chunks = 0;
+    std::atomic<int64_t> next{0};
+    std::atomic<int64_t> num_left{0};
+  };
+
+  void work_at(size_t phase) {
+    Progress& at = progress_[phase];
+    for (int64_t chunk; (chunk = at.next.fetch_add(1)) < at.num_chunks;) {
+      phases_[phase].body(chunk);
+      if (at.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1) open(phase + 1);
+    }
+  }
+
+  std::span<const Phase> phases_;
+  std::vector<Progress> progress_;
+  std::atomic<size_t> open_{0};
+};
 
 }  // namespace
 
@@ -88,7 +158,7 @@ void run_threads(int num_threads, const std::function<void()>& body) {
   if (num_threads <= 1) {
     body();
   } else {
-    pool().run(num_threads - 1, body);
+    current_pool->run(num_threads - 1, body);
   }
 }
 
@@ -126,6 +196,19 @@ void parallel_for(int64_t num_items, int64_t grain, int num_threads, const Poll&
       body(chunk * grain, std::min(num_items, (chunk + 1) * grain));
     }
   });
+}
+
+void run_phases(int num_threads, std::span<const Phase> phases) {
+  if (num_threads <= 1) {
+    for (const Phase& phase : phases) {
+      const int64_t num_chunks = phase.prepare();
+      for (int64_t chunk = 0; chunk < num_chunks; ++chunk) phase.body(chunk);
+    }
+    return;
+  }
+  PhaseRun run(phases);
+  run.open(0);
+  run_threads(num_threads, [&] { run.work(); });
 }
 
 }  // namespace gnnscale

@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -73,6 +76,30 @@ void test_callers_at_once() {
   for (std::thread& caller : callers) caller.join();
 }
 
+// Requests of 8, 8 and 16 threads have 32 threads at work at the same moment.
+void test_requests_add_up() {
+  constexpr int kAtOnce = 32;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    std::mutex mutex;
+    std::condition_variable all_here;
+    int num_here = 0;
+    bool met = true;
+    std::vector<std::thread> callers;
+    for (const int threads : {8, 8, 16}) {
+      callers.emplace_back([&, threads] {
+        run_threads(threads, [&] {
+          std::unique_lock lock(mutex);
+          if (++num_here == kAtOnce) all_here.notify_all();
+          const auto patience = std::chrono::seconds(20);
+          met &= all_here.wait_for(lock, patience, [&] { return num_here == kAtOnce; });
+        });
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(met && num_here == kAtOnce);
+  }
+}
+
 void test_nested() {
   std::vector<std::atomic<int>> visits(400);
   parallel_for(20, 1, 4, [&](int64_t begin, int64_t end) {
@@ -110,6 +137,27 @@ void test_fork() {
   CHECK(covers(1000, 10, 4));
 }
 
+// Of a body that forks, the child has the thread that did alone: it is told, and can go on.
+void test_fork_inside() {
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const auto caller = std::this_thread::get_id();
+    pid_t child = -1;
+    bool thrown = false;
+    try {
+      run_threads(4, [&] {
+        if (std::this_thread::get_id() == caller) child = fork();
+        if (child == 0) alarm(20);
+      });
+    } catch (const std::runtime_error&) {
+      thrown = true;
+    }
+    if (child == 0) _exit(thrown && covers(1000, 10, 4) ? 0 : 1);
+    int status = -1;
+    CHECK(!thrown && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
 void test_blocks_from_several_threads() {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
@@ -135,6 +183,56 @@ void test_bodies_that_throw() {
     std::atomic<int64_t> sum{0};
     parallel_for(1000, 10, 4, [&](int64_t begin, int64_t end) { sum += end - begin; });
     CHECK(sum == 1000);
+  }
+}
+
+// Every chunk of a phase sees what all chunks of those before it did.
+void test_phases() {
+  for (const int threads : {1, 2, 4, 16}) {
+    for (const int64_t size : {0, 1, 5, 300}) {
+      std::vector<std::atomic<int64_t>> first(size), second(size);
+      int64_t sum = -1, at_end = -1;
+      const std::vector<Phase> phases{
+          {[&] { return size; }, [&](int64_t i) { first[i] += i; }},
+          {[] { return 0; }, [](int64_t) { CHECK(false); }},
+          {[&] {
+             sum = std::accumulate(first.begin(), first.end(), int64_t{0});
+             return size;
+           },
+           [&](int64_t i) { second[i] += sum + first[size - 1 - i]; }},
+          {[&] {
+             at_end = std::accumulate(second.begin(), second.end(), int64_t{0});
+             return 0;
+           },
+           [](int64_t) {}},
+      };
+      run_phases(threads, phases);
+      CHECK(sum == size * (size - 1) / 2);
+      CHECK(at_end == (size + 1) * sum);
+    }
+  }
+}
+
+// What a phase throws, as it is prepared or in a chunk, ends it, and leaves out those that follow.
+void test_phases_that_throw() {
+  const auto refuse = [](bool really) {
+    if (really) throw std::bad_alloc();
+  };
+  for (const int threads : {1, 4}) {
+    for (int repeat = 0; repeat < 40; ++repeat) {
+      for (const bool in_prepare : {false, true}) {
+        const std::vector<Phase> phases{
+            {[] { return 50; }, [](int64_t) {}},
+            {[&] {
+               refuse(in_prepare);
+               return 100;
+             },
+             [&](int64_t i) { refuse(i == repeat); }},
+            {[] { return 10; }, [](int64_t) { CHECK(false); }},
+        };
+        CHECK_THROWS(run_phases(threads, phases), std::bad_alloc);
+      }
+    }
   }
 }
 
@@ -177,9 +275,13 @@ int main() {
   test_polls();
   test_bodies_that_throw();
   test_run_threads();
+  test_phases();
+  test_phases_that_throw();
   test_callers_at_once();
+  test_requests_add_up();
   test_nested();
   test_blocks_from_several_threads();
   if (kCanFork) test_fork();
+  if (kCanFork) test_fork_inside();
   return check_result();
 }

@@ -223,6 +223,21 @@ void test_gather() {
   }
 }
 
+// Floats of many magnitudes: sums of them depend on the order.
+std::vector<float> rounded_floats(int64_t size, uint64_t key) {
+  std::vector<float> all(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const uint64_t random = draw(key, i);
+    const double unit = static_cast<double>(random >> 11) * 0x1p-53 - 0.5;
+    all[i] = static_cast<float>(std::ldexp(unit, static_cast<int>(random % 12)));
+  }
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
 // Five destinations: with several neighbours, twice the same, without any, more than are
 // prefetched.
 struct Block {
@@ -357,6 +372,72 @@ void test_threads() {
   }
 }
 
+// A destination with most of the edges, whose columns threads share, first, last and in between.
+void test_hubs() {
+  constexpr int64_t kRows = 40, kEdges = 9000;
+  for (const int64_t hub : {int64_t{0}, int64_t{17}, kRows - 1}) {
+    for (const int64_t length : {1, 64, 150, 256}) {
+      const Matrix x(DType::float32, 100, length, length + 1, 1),
+          self(DType::bfloat16, 50, length, length, 2);
+      const Matrix gate(DType::float32, kRows, length, length, 3);
+      std::vector<int64_t> indptr{0};
+      for (int64_t dst = 0; dst < kRows; ++dst) {
+        indptr.push_back(indptr.back() + (dst == hub ? kEdges : dst % 3));
+      }
+      std::vector<int32_t> indices(indptr.back()), self_ids(kRows);
+      for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int32_t>(i * 7 % 100);
+      for (int64_t i = 0; i < kRows; ++i) self_ids[i] = static_cast<int32_t>(i * 3 % 50);
+      for (const int threads : {1, 2, 4}) {
+        Output out(DType::float32, kRows, length, length + 2);
+        Aggregate task{x.rows(), {}, indptr.data(), indices.data(), kRows};
+        task.self = self.rows();
+        task.self_ids = {self_ids.data(), false};
+        task.num_self = kRows - 2;
+        task.gate = gate.rows();
+        task.out = out.rows();
+        aggregate(task, threads);
+        CHECK(out.is([&](int64_t i, int64_t j) { return reference(task, x, &self, &gate, i, j); }));
+      }
+    }
+  }
+}
+
+// Sums that are continued in several calls are those of one call.
+void test_sums_that_go_on() {
+  const Block block;
+  constexpr int64_t kLength = 144;
+  const std::vector<float> x = rounded_floats(12 * kLength, 5);
+  std::vector<std::vector<float>> found;
+  for (const Kernels& kernels : available_kernels()) {
+    std::vector<float> whole(5 * kLength), parts(5 * kLength);
+    Aggregate task{{x.data(), DType::float32, kLength, kLength},
+                   {block.edge_rows.data(), true},
+                   block.indptr.data(),
+                   nullptr,
+                   5};
+    task.ids_per_edge = true;
+    task.weights = block.weights.data();
+    task.out = {whole.data(), DType::float32, kLength, kLength};
+    kernels.rows->aggregate(task, 0, 5);
+    // The last destination's 24 edges in two calls, the second of which leaves others alone.
+    std::vector<int64_t> first = block.indptr;
+    first.back() = 13;
+    const std::vector<int32_t> all{0, 1, 2, 3, 4}, last{4};
+    const std::vector<int64_t> second{13, 30};
+    task.out.data = parts.data();
+    task.indptr = first.data();
+    task.out_ids = all.data();
+    kernels.rows->aggregate(task, 0, 5);
+    task.indptr = second.data();
+    task.out_ids = last.data();
+    task.num_dst = 1;
+    kernels.rows->aggregate(task, 0, 1);
+    CHECK(same_bits(whole, parts));
+    found.push_back(parts);
+    CHECK(same_bits(found.front(), parts));
+  }
+}
+
 void test_dot() {
   for (const Kernels& kernels : available_kernels()) {
     for (const int64_t length : lengths()) {
@@ -379,6 +460,57 @@ void test_dot() {
   edge_dot({a.data(), DType::float32, 2, 2}, {x.data(), DType::float32, 2, 2}, indptr.data(),
            indices.data(), 2, out.data(), 2, 2);
   CHECK((out == std::vector<float>{15, -1, 3, -1, 4, -1}));
+}
+
+// Partial sums of every sixteenth column, then a tree: what dot promises.
+float dot_by_definition(const float* a, const float* b, int64_t length) {
+  float partial[16] = {};
+  for (int64_t j = 0; j < length; ++j) {
+    const float product = a[j] * b[j];
+    partial[j % 16] += product;
+  }
+  for (const int half : {8, 4, 2, 1}) {
+    for (int lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
+  }
+  return partial[0];
+}
+
+void test_instruction_sets_give_the_same_bits() {
+  const Block block;
+  for (const int64_t length : lengths()) {
+    const std::vector<float> x = rounded_floats(12 * length, 1), y = rounded_floats(length, 2);
+    const Rows rows{x.data(), DType::float32, length, length};
+    std::vector<std::vector<float>> dots, sums, dropped;
+    for (const Kernels& kernels : available_kernels()) {
+      std::vector<float>& products = dots.emplace_back();
+      for (int64_t i = 0; i < 12; ++i) {
+        products.push_back(kernels.rows->dot(x.data() + i * length, y.data(), length));
+        CHECK(products.back() == dot_by_definition(x.data() + i * length, y.data(), length));
+      }
+      sums.emplace_back(5 * length);
+      Aggregate task{rows, {}, block.indptr.data(), block.indices.data(), 5};
+      task.weights = block.weights.data();
+      task.dst_scale = block.dst_scale.data();
+      task.self = rows;
+      task.self_ids = {block.self_ids.data(), false};
+      task.self_scale = block.self_scale.data();
+      task.num_self = 4;
+      task.out = {sums.back().data(), DType::float32, length, length};
+      kernels.rows->aggregate(task, 0, 5);
+      const std::vector<int32_t> vertices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+      std::vector<float>& kept = dropped.emplace_back(x);
+      kernels.activation->relu_dropout({{kept.data(), DType::float32, length, length},
+                                        {vertices.data(), false},
+                                        12,
+                                        42,
+                                        1 << 14,
+                                        1.0F / 0.75F},
+                                       0, 12);
+      CHECK(same_bits(dots.back(), dots.front()));
+      CHECK(same_bits(sums.back(), sums.front()));
+      CHECK(same_bits(dropped.back(), dropped.front()));
+    }
+  }
 }
 
 // What relu_dropout should leave, element by element.
@@ -480,6 +612,32 @@ void test_edge_softmax() {
   CHECK(near(alpha[0], 0.5) && near(alpha[1], 0.75) && near(alpha[4], 1));
 }
 
+// The exponential is the one that rounds right, for all that a difference of scores can be: two
+// edges, of which the first has the largest score, have weights 1 and e^x before they are divided.
+void test_exponentials() {
+  constexpr int64_t kPairs = 200000;
+  std::vector<int64_t> indptr{0};
+  std::vector<float> scores, alpha(2 * kPairs);
+  for (int64_t i = 0; i < kPairs; ++i) {
+    indptr.push_back(2 * (i + 1));
+    scores.push_back(0.0F);
+    scores.push_back(static_cast<float>(-110.0 * static_cast<double>(draw(9, i) >> 11) * 0x1p-53));
+  }
+  edge_softmax(indptr.data(), kPairs, 1, scores.data(), nullptr, alpha.data(), 2);
+  int64_t num_wrong = 0;
+  for (int64_t i = 0; i < kPairs; ++i) {
+    const auto value = static_cast<float>(std::exp(static_cast<double>(scores[2 * i + 1])));
+    num_wrong += alpha[2 * i + 1] != value / (1.0F + value);
+  }
+  CHECK(num_wrong == 0);
+  // Differences beyond what floats hold, and what is no number.
+  const std::vector<int64_t> three{0, 2, 4, 6};
+  const float inf = std::numeric_limits<float>::infinity();
+  scores = {0, -inf, 3e38F, -3e38F, std::numeric_limits<float>::quiet_NaN(), 0};
+  edge_softmax(three.data(), 3, 1, scores.data(), nullptr, alpha.data(), 1);
+  CHECK(alpha[0] == 1 && alpha[1] == 0 && alpha[2] == 1 && alpha[3] == 0 && std::isnan(alpha[4]));
+}
+
 void test_gather_columns() {
   const int32_t ids[] = {4, 0, 4, 2, 1};
   for (const Kernels& kernels : available_kernels()) {
@@ -520,9 +678,13 @@ int main() {
   test_aggregate();
   test_gate_that_is_no_number();
   test_threads();
+  test_hubs();
+  test_sums_that_go_on();
   test_dot();
+  test_instruction_sets_give_the_same_bits();
   test_relu_dropout();
   test_threads_of_relu_dropout();
   test_edge_softmax();
+  test_exponentials();
   return check_result();
 }

@@ -1,22 +1,43 @@
 // Relabelling, neighbour picking on every instruction set, neighbour and layer-wise sampling.
 #include "gnnscale/sampler.hpp"
 
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "check.hpp"
+#include "gnnscale/parallel.hpp"
 #include "gnnscale/random.hpp"
 #include "kernels.hpp"
 
 using namespace gnnscale;
 
 namespace {
+
+// See parallel_test.cpp.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kCanFork = false;
+#else
+constexpr bool kCanFork = true;
+#endif
 
 // A topology that owns its arrays.
 template <typename Vertex>
@@ -73,37 +94,164 @@ Graph<Vertex> random_graph(int64_t num_vertices) {
   return Graph<Vertex>(neighbors);
 }
 
+// Both tables, and both ways to use them.
+const Relabelling kDenseAtOnce{int64_t{1} << 30, 1}, kDenseInTurn{int64_t{1} << 30, 1000};
+const Relabelling kHashedAtOnce{0, 1}, kHashedInTurn{0, 1000};
+
 // Standard normal score of a chi-square statistic (Wilson and Hilferty, 1931).
 double chi_square_score(double statistic, double freedom) {
   const double spread = 2.0 / (9.0 * freedom);
   return (std::cbrt(statistic / freedom) - (1.0 - spread)) / std::sqrt(spread);
 }
 
+constexpr int64_t kDense = 1 << 30, kHashed = 0;
+
 void test_relabel() {
-  RelabelMap<int32_t> map(8);
-  std::vector<int32_t> vertices(9);
-  for (int batch = 0; batch < 3; ++batch) {
-    map.start();
-    CHECK(map.insert(5, vertices.data()) == 0);
-    CHECK(map.insert(2, vertices.data()) == 1);
-    CHECK(map.insert(5, vertices.data()) == 0);
-    CHECK(map.insert(0, vertices.data()) == 2);
-    CHECK(map.insert(2, vertices.data()) == 1);
-    CHECK(map.size() == 3);
-    CHECK(vertices[0] == 5 && vertices[1] == 2 && vertices[2] == 0);
+  for (const int64_t dense_bytes : {kDense, kHashed}) {
+    RelabelMap<int32_t> map(1 << 20, dense_bytes);
+    CHECK((map.dense() != nullptr) == (dense_bytes == kDense));
+    std::vector<int32_t> vertices(9);
+    for (int batch = 0; batch < 3; ++batch) {
+      map.start();
+      map.reserve(5, vertices.data());
+      CHECK(map.insert(5, vertices.data()) == 0);
+      CHECK(map.insert(2, vertices.data()) == 1);
+      CHECK(map.insert(5, vertices.data()) == 0);
+      CHECK(map.insert(0, vertices.data()) == 2);
+      CHECK(map.insert(2, vertices.data()) == 1);
+      CHECK(map.size() == 3);
+      CHECK(vertices[0] == 5 && vertices[1] == 2 && vertices[2] == 0);
+    }
   }
 }
 
-// Stamps run out within the loop: before, at and after that, batches are as in a new map.
+// Stamps run out within the loop, between batches and within them: before, at and after that,
+// batches are as in a new map.
 void test_relabel_starts_over() {
   constexpr uint32_t kLast = std::numeric_limits<uint32_t>::max();
-  RelabelMap<int32_t> map(4, kLast - 50);
-  std::vector<int32_t> vertices(5);
-  for (int batch = 0; batch < 40; ++batch) {
+  for (const int64_t dense_bytes : {kDense, kHashed}) {
+    for (const uint32_t first : {kLast - 50, kLast - 51, kLast - 3, kLast}) {
+      RelabelMap<int32_t> map(1 << 12, dense_bytes, first);
+      std::vector<int32_t> vertices(5);
+      for (int batch = 0; batch < 40; ++batch) {
+        map.start();
+        for (const int32_t part : {0, 2, 0}) {
+          map.reserve(2, vertices.data());
+          for (int32_t i = part; i < part + 2; ++i) {
+            CHECK(map.insert((batch + i) % 4, vertices.data()) == i);
+          }
+        }
+        CHECK(map.size() == 4);
+      }
+    }
+  }
+}
+
+// A hash table that grows keeps its ids, and gives way to a dense table that is not larger.
+void test_relabel_grows() {
+  for (const int64_t num_vertices : {1 << 19, 1 << 23}) {
+    RelabelMap<int64_t> map(num_vertices, kHashed);
+    std::vector<int64_t> vertices(400001);
+    CHECK(map.hash() != nullptr);
     map.start();
-    for (int32_t i = 0; i < 4; ++i) CHECK(map.insert((batch + i) % 4, vertices.data()) == i);
-    for (int32_t i = 0; i < 4; ++i) CHECK(map.insert((batch + i) % 4, vertices.data()) == i);
-    CHECK(map.size() == 4);
+    for (int64_t first = 0; first < 400000; first += 100000) {
+      map.reserve(100000, vertices.data());
+      for (int64_t i = first; i < first + 100000; ++i) {
+        CHECK(map.insert(400000 - i, vertices.data()) == i);
+      }
+      for (int64_t i = 0; i < first; i += 7) CHECK(map.insert(400000 - i, vertices.data()) == i);
+    }
+    CHECK((map.dense() != nullptr) == (num_vertices == 1 << 19) && map.size() == 400000);
+  }
+}
+
+// Ids that differ in their upper half alone share slot and tag.
+void test_relabel_wide_ids() {
+  RelabelMap<int64_t> map(int64_t{1} << 40, kHashed);
+  std::vector<int64_t> vertices(300);
+  map.start();
+  map.reserve(299, vertices.data());
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (int64_t i = 0; i < 200; ++i) CHECK(map.insert(7 + (i << 32), vertices.data()) == i);
+  }
+}
+
+// Edges of `num_vertices` vertices at most, of which the first are many times the same.
+template <typename Vertex>
+std::vector<Vertex> random_edges(uint64_t key, int64_t num_edges, int64_t num_vertices) {
+  std::vector<Vertex> edges;
+  for (int64_t i = 0; i < num_edges; ++i) {
+    const int64_t bound = i % 3 == 0 ? std::min<int64_t>(num_vertices, 10) : num_vertices;
+    const auto vertex = static_cast<Vertex>(below(draw(key, i), bound));
+    // Wide ids also differ in their upper half alone.
+    edges.push_back(sizeof(Vertex) == 8 ? vertex / 4 + (vertex % 4 << 20 << 12) : vertex);
+  }
+  return edges;
+}
+
+// Hops that follow each other, relabelled at once by any number of threads: ids, their order, and
+// what the next hops and batches find are those of inserts one by one.
+template <typename Vertex>
+void test_relabel_at_once(int64_t num_edges, int64_t num_vertices, int64_t dense_bytes) {
+  constexpr uint32_t kNearTheEnd = std::numeric_limits<uint32_t>::max() - 20000;
+  const int64_t grain = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_edges) / 9 + 1),
+                                          RelabelAtOnce<Vertex>::kMaxGrain);
+  const int64_t range = sizeof(Vertex) == 8 && dense_bytes == kHashed ? int64_t{1} << 40
+                        : sizeof(Vertex) == 8                         ? int64_t{4} << 32
+                                                                      : int64_t{1} << 19;
+  for (const int threads : {1, 2, 4, 8, 16}) {
+    RelabelMap<Vertex> one(range, dense_bytes, kNearTheEnd);
+    RelabelMap<Vertex> all(range, dense_bytes, kNearTheEnd);
+    RelabelAtOnce<Vertex> at_once;
+    for (uint64_t batch = 0; batch < 3; ++batch) {
+      std::vector<Vertex> expected(3 * num_edges + 1), vertices(3 * num_edges + 1);
+      one.start();
+      all.start();
+      for (uint64_t hop = 0; hop < 3; ++hop) {
+        const auto picked =
+            random_edges<Vertex>(combine(batch, hop), num_edges, num_vertices * (hop + 1));
+        std::vector<int32_t> local(num_edges), ids(num_edges);
+        one.reserve(num_edges, expected.data());
+        for (int64_t edge = 0; edge < num_edges; ++edge) {
+          local[edge] = one.insert(picked[edge], expected.data());
+        }
+        all.reserve(num_edges, vertices.data());
+        at_once.start(all, vertices.data(), picked.data(), num_edges, grain, ids.data());
+        const auto chunks = [&] { return at_once.num_chunks(); };
+        // Claims come from behind, so that the first appearance comes last.
+        const std::array<Phase, 3> phases{{
+            {chunks,
+             [&](int64_t chunk) {
+               const int64_t first = (at_once.num_chunks() - 1 - chunk) * grain;
+               at_once.claim(first, std::min(first + grain, num_edges));
+             }},
+            {chunks, [&](int64_t chunk) { at_once.count(chunk); }},
+            {[&] {
+               at_once.place();
+               return at_once.num_chunks();
+             },
+             [&](int64_t chunk) { at_once.number(chunk, vertices.data(), hop < 2); }},
+        }};
+        run_phases(threads, phases);
+        CHECK(ids == local);
+        CHECK(all.size() == one.size());
+        CHECK(std::equal(vertices.begin(), vertices.begin() + one.size(), expected.begin()));
+      }
+    }
+  }
+}
+
+void test_relabel_at_once() {
+  for (const int64_t dense_bytes : {kDense, kHashed}) {
+    for (const int64_t num_edges : {1, 2, 100, 5000}) {
+      for (const int64_t num_vertices : {1, 40, 100000}) {
+        test_relabel_at_once<int32_t>(num_edges, num_vertices, dense_bytes);
+        if (dense_bytes == kHashed) {
+          test_relabel_at_once<int64_t>(num_edges, num_vertices, dense_bytes);
+        }
+      }
+    }
+    test_relabel_at_once<int32_t>(50000, 30000, dense_bytes);
   }
 }
 
@@ -149,11 +297,16 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
   for (int64_t i = 0; i < begin; ++i) indices[i] = static_cast<Vertex>(i);
   std::vector<Vertex> picked(indptr.back());
   std::vector<int64_t> positions(indptr.back() + kPickSlack);
-  const std::vector<uint32_t> stamps(begin);
-  for (const uint32_t* prefetched : {static_cast<const uint32_t*>(nullptr), stamps.data()}) {
-    Pick<Vertex> hop{indices.data(), begin,         vertices.data(), begins.data(),
-                     degrees.data(), indptr.data(), picked.data(),   kKey,
-                     replace,        prefetched};
+  // Tables that are looked up while neighbours are picked make no difference: none, one of vertices
+  // and one of hashes.
+  const std::vector<uint64_t> table(std::max<int64_t>(begin, 1024));
+  const void* const none = nullptr;
+  for (const auto& [prefetched, shift] :
+       {std::pair{none, 0}, std::pair{static_cast<const void*>(table.data()), 0},
+        std::pair{static_cast<const void*>(table.data()), 54}}) {
+    Pick<Vertex> hop{
+        indices.data(), begin, vertices.data(), begins.data(), degrees.data(), indptr.data(),
+        picked.data(),  kKey,  replace,         prefetched,    shift};
     std::fill(picked.begin(), picked.end(), Vertex{-1});
     const auto last = static_cast<int64_t>(sizes.size());
     const auto pick = [&] {
@@ -171,6 +324,55 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
   }
 }
 
+// Lists as they are, in chunks that begin and end anywhere.
+template <typename Vertex>
+void test_copies_of(const PickKernels& kernels) {
+  std::vector<int64_t> begins, degrees, indptr{0};
+  std::vector<Vertex> expected;
+  int64_t begin = 3;
+  for (const int64_t n : {0, 1, 0, 0, 5, 16, 17, 2000, 0, 3, 300, 255, 256, 257, 1, 0}) {
+    begins.push_back(begin);
+    degrees.push_back(n);
+    indptr.push_back(indptr.back() + n);
+    for (int64_t i = 0; i < n; ++i) expected.push_back(static_cast<Vertex>(begin + i));
+    begin += n + 2;
+  }
+  std::vector<Vertex> indices(begin);
+  for (int64_t i = 0; i < begin; ++i) indices[i] = static_cast<Vertex>(i);
+  const std::vector<uint64_t> table(std::max<int64_t>(begin, 1024));
+  const auto num_edges = static_cast<int64_t>(expected.size());
+  for (const int64_t grain : {int64_t{1}, int64_t{7}, int64_t{300}, num_edges}) {
+    for (const int shift : {-1, 0, 54}) {
+      std::vector<Vertex> picked(num_edges);
+      Pick<Vertex> hop{indices.data(),
+                       begin,
+                       nullptr,
+                       begins.data(),
+                       degrees.data(),
+                       indptr.data(),
+                       picked.data(),
+                       0,
+                       false,
+                       shift < 0 ? nullptr : table.data(),
+                       std::max(shift, 0)};
+      const auto copy = [&](int64_t first) {
+        const auto dst = std::upper_bound(indptr.begin(), indptr.end(), first) - indptr.begin() - 1;
+        const int64_t last = std::min(first + grain, num_edges);
+        if constexpr (sizeof(Vertex) == 4) {
+          return kernels.copy32(hop, dst, first, last);
+        } else {
+          return kernels.copy64(hop, dst, first, last);
+        }
+      };
+      for (int64_t first = 0; first < num_edges; first += grain) CHECK(copy(first));
+      CHECK(picked == expected);
+      hop.num_vertices = expected.back();  // which is then none
+      CHECK(!copy((num_edges - 1) / grain * grain));
+      CHECK(grain == num_edges || copy(0));
+    }
+  }
+}
+
 void test_picks() {
   std::vector<std::array<int64_t, 2>> without, with;
   for (const int64_t n : {0, 1, 2, 3, 10, 16, 17, 31, 32, 33, 34, 50, 64, 100, 1000, 50000}) {
@@ -184,6 +386,8 @@ void test_picks() {
     test_picks_of<int64_t>(*kernels.pick, without, false);
     test_picks_of<int32_t>(*kernels.pick, with, true);
     test_picks_of<int64_t>(*kernels.pick, with, true);
+    test_copies_of<int32_t>(*kernels.pick);
+    test_copies_of<int64_t>(*kernels.pick);
   }
 }
 
@@ -306,9 +510,9 @@ void test_seeds_that_are_none() {
 // One damaged entry of a topology: noticed by every sampler, whatever the number of threads, and
 // nothing is written outside of the scratch space (the sanitizers would tell).
 template <typename Vertex>
-void test_damaged_topology() {
-  const auto refused = [](const Graph<Vertex>& graph) {
-    Sampler<Vertex> sampler(graph.topology());
+void test_damaged_topology(const Relabelling& how) {
+  const auto refused = [&](const Graph<Vertex>& graph) {
+    Sampler<Vertex> sampler(graph.topology(), how);
     std::vector<Vertex> seeds;
     for (Vertex v = 0; v < 2000; ++v) seeds.push_back(v);
     for (const int threads : {1, 2, 4}) {
@@ -341,9 +545,9 @@ void test_damaged_topology() {
   }
 }
 
-void test_sizes_have_limits() {
+void test_sizes_have_limits(const Relabelling& how) {
   const Graph<int32_t> graph(std::vector<std::vector<int32_t>>(40, {0, 1, 2}));
-  Sampler<int32_t> sampler(graph.topology());
+  Sampler<int32_t> sampler(graph.topology(), how);
   std::vector<int32_t> seeds;
   for (int32_t v = 0; v < 40; ++v) seeds.push_back(v);
   const int64_t huge = std::numeric_limits<int32_t>::max();
@@ -357,9 +561,9 @@ void test_sizes_have_limits() {
 
 // Hops, fan-outs and batches before it, refused ones too, make no difference.
 template <typename Vertex>
-void test_what_is_reached_is_what_is_sampled() {
+void test_what_is_reached_is_what_is_sampled(const Relabelling& how) {
   const auto graph = random_graph<Vertex>(5000);
-  Sampler<Vertex> sampler(graph.topology());
+  Sampler<Vertex> sampler(graph.topology(), how);
   std::vector<Vertex> seeds;
   for (Vertex v = 0; v < 100; ++v) seeds.push_back(7 * v);
   uint64_t step = 0;
@@ -425,6 +629,114 @@ void test_same_answer_everywhere() {
   }
 }
 
+// Tables, threads, and whether these relabel at once or in turn, make no difference, on a graph of
+// a few hubs and many leaves; nor do the batches before.
+template <typename Vertex>
+void test_same_answer_every_way() {
+  constexpr int64_t kSize = 30000;
+  std::vector<std::vector<Vertex>> neighbors(kSize);
+  for (int64_t v = 0; v < kSize; ++v) {
+    const int64_t degree = v % 5000 == 0 ? 6000 : v % 7;
+    for (int64_t i = 0; i < degree; ++i) {
+      neighbors[v].push_back(static_cast<Vertex>(below(draw(combine(5, v), i), kSize)));
+    }
+  }
+  const Graph<Vertex> graph(neighbors);
+  std::vector<Vertex> seeds;
+  for (Vertex v = 0; v < 60; ++v) seeds.push_back(v * 500);
+  Sampler<Vertex> reference(graph.topology(), kDenseInTurn);
+  for (const Relabelling& how : {kDenseAtOnce, kDenseInTurn, kHashedAtOnce, kHashedInTurn}) {
+    Sampler<Vertex> sampler(graph.topology(), how);
+    uint64_t step = 0;
+    for (const std::vector<int64_t>& fanouts :
+         std::vector<std::vector<int64_t>>{{-1, -1}, {25, 10}, {3, -1, 4}, {100000}}) {
+      for (const bool only_new : {false, true}) {
+        for (const bool replace : {false, true}) {
+          if (replace && fanouts[0] > 1000) continue;
+          const auto sample = [&](Sampler<Vertex>& from, int threads) {
+            return from.sample_neighbors(of(seeds), fanouts, replace, 3, step, threads, only_new);
+          };
+          const auto expected = sample(reference, 1);
+          for (const int threads : {1, 2, 4, 8, 16}) {
+            const auto found = sample(sampler, threads);
+            CHECK(same(expected, found));
+            CHECK(values(expected.edge_vertices) == values(found.edge_vertices));
+          }
+          ++step;
+        }
+      }
+    }
+  }
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Of a graph of 111 million vertices, a batch takes what its vertices need.
+void test_memory_is_that_of_the_batch() {
+  constexpr int64_t kSize = 111'000'000, kSeeds = 1024, kDegree = 128;
+  // Not written to but for the seeds, all offsets are 0 and take no memory.
+  void* offsets = mmap(nullptr, (kSize + 1) * sizeof(int64_t), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(offsets != MAP_FAILED);
+  auto* indptr = static_cast<int64_t*>(offsets);
+  std::vector<int32_t> seeds, indices;
+  for (int64_t i = 0; i < kSeeds; ++i) {
+    const int64_t seed = i * 100'000;
+    seeds.push_back(static_cast<int32_t>(seed));
+    indptr[seed] = i * kDegree;
+    indptr[seed + 1] = (i + 1) * kDegree;
+    for (int64_t j = 0; j < kDegree; ++j) {
+      indices.push_back(static_cast<int32_t>(below(draw(i, j), kSize)));
+    }
+  }
+  const int64_t before = resident_bytes();
+  Sampler<int32_t> sampler({kSize, std::ssize(indices), indptr, indices.data()});
+  for (const int threads : {1, 8}) {
+    const auto batch = sampler.sample_neighbors(of(seeds), {-1}, false, 0, 0, threads);
+    CHECK(batch.blocks[0].indices.size == kSeeds * kDegree);
+    CHECK(batch.input_vertices.size > 120'000);
+  }
+  if (!kSanitized) CHECK(resident_bytes() - before < 32 << 20);
+  munmap(offsets, (kSize + 1) * sizeof(int64_t));
+}
+
+// Samplers are taken and returned all the time when the process forks; its child can sample.
+void test_fork_while_others_sample() {
+  const auto graph = random_graph<int32_t>(100);
+  SamplerPool<int32_t> pool(graph.topology());
+  const std::vector<int32_t> none, one{1};
+  const auto sample = [&](const std::vector<int32_t>& seeds) {
+    return pool.with_sampler([&](Sampler<int32_t>& sampler) {
+      return sampler.sample_neighbors(of(seeds), {}, false, 0, 0, 1).input_vertices.size;
+    });
+  };
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < (kSanitized ? 0 : 2); ++i) {
+    others.emplace_back([&] {
+      while (!stop) sample(none);
+    });
+  }
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // a child that waits for ever fails
+      _exit(sample(one) == 1 ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (!WIFEXITED(status)) break;
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+}
+
 // Two layers of at most two vertices: only edges of the graph, and each edge's importance in the
 // mean over steps is 1.
 void test_layers() {
@@ -468,6 +780,9 @@ void test_layers() {
 int main() {
   test_relabel();
   test_relabel_starts_over();
+  test_relabel_grows();
+  test_relabel_wide_ids();
+  test_relabel_at_once();
   test_picks();
   for (const int64_t degree : {10, 100, 1000, 50000}) {
     for (const int64_t fanout : {5, 9, 16, 25, 32, 33, 60}) {
@@ -481,12 +796,18 @@ int main() {
   test_full_neighbors_by_hand<int64_t>();
   test_replacement_by_hand();
   test_seeds_that_are_none();
-  test_damaged_topology<int32_t>();
-  test_damaged_topology<int64_t>();
-  test_sizes_have_limits();
-  test_what_is_reached_is_what_is_sampled<int32_t>();
-  test_what_is_reached_is_what_is_sampled<int64_t>();
+  for (const Relabelling& how : {kDenseInTurn, kHashedAtOnce}) {
+    test_damaged_topology<int32_t>(how);
+    test_damaged_topology<int64_t>(how);
+    test_sizes_have_limits(how);
+    test_what_is_reached_is_what_is_sampled<int32_t>(how);
+    test_what_is_reached_is_what_is_sampled<int64_t>(how);
+  }
   test_same_answer_everywhere();
+  test_same_answer_every_way<int32_t>();
+  test_same_answer_every_way<int64_t>();
+  test_memory_is_that_of_the_batch();
+  if (kCanFork) test_fork_while_others_sample();
   test_layers();
   return check_result();
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
+from gnnscale.graph import Graph
 
 
 @settings(max_examples=100, deadline=None)
@@ -106,3 +108,15 @@ def test_expand_edges() -> None:
 
 def test_simd_level_is_one_of_three() -> None:
     assert ops.simd_level() in ("baseline", "v3", "v4")
+
+
+def test_phases_of_relabelling_are_timed(random_graph: Callable[..., Graph]) -> None:
+    sampler = ops.NativeSampler(random_graph(2000, 40_000, num_features=1))
+    for num_threads in (1, 3):
+        seconds = sampler.time_relabelling(
+            np.arange(500), [10, 5], seed=0, step=0, num_threads=num_threads
+        )
+        assert list(seconds) == ["lists", "offsets", "pick", "count", "number", "alone"]
+        assert min(seconds.values()) > 0
+    with pytest.raises(ValueError, match="seeds: 2000 is not a vertex"):
+        sampler.time_relabelling(np.array([2000]), [1], seed=0, step=0, num_threads=1)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -294,6 +297,80 @@ def test_edge_dot_writes_one_column() -> None:
     assert out.tolist() == [[-1, 15], [-1, 3], [-1, 4]]
 
 
+def test_add_rows_goes_on_where_sums_stand() -> None:
+    generator = np.random.default_rng(0)
+    x = torch.from_numpy(generator.standard_normal((30, 48), np.float32))
+    out = torch.from_numpy(generator.standard_normal((6, 48), np.float32))
+    rows = generator.integers(0, 30, 40)
+    weights = generator.standard_normal(40).astype(np.float32)
+    expected, before = out.clone(), out.clone()
+    for edge, row in enumerate(rows):
+        expected[1 if edge < 15 else 4] += float(weights[edge]) * x[row]
+    for first, end, target in ((0, 7, 1), (7, 15, 1), (15, 40, 4)):
+        ops.add_rows(
+            x,
+            rows[first:end],
+            np.array([0, end - first]),
+            weights=weights[first:end],
+            out_ids=np.array([target], np.int32),
+            out=out,
+            num_threads=2,
+        )
+    torch.testing.assert_close(out, expected)
+    untouched = [0, 2, 3, 5]
+    assert torch.equal(out[untouched], before[untouched])
+    whole = before.clone()
+    ops.add_rows(
+        x,
+        rows.astype(np.int32),
+        np.array([0, 15, 40]),
+        weights=weights,
+        out_ids=np.array([1, 4], np.int32),
+        out=whole,
+        num_threads=1,
+    )
+    assert torch.equal(whole, out)
+
+
+@pytest.mark.parametrize("num_threads", [2, 4])
+@pytest.mark.parametrize("width", [1, 64, 200])
+def test_a_hub_is_summed_in_the_order_of_its_edges(width: int, num_threads: int) -> None:
+    generator = np.random.default_rng(width)
+    x = torch.from_numpy(generator.standard_normal((100, width), np.float32))
+    indptr = np.concatenate([[0, 3, 20_003], np.arange(20_004, 20_104)])
+    indices = generator.integers(0, 100, indptr[-1], np.int32)
+    alone, shared = (torch.empty(len(indptr) - 1, width) for _ in range(2))
+    ops.aggregate(x, indptr, indices, out=alone, num_threads=1)
+    ops.aggregate(x, indptr, indices, out=shared, num_threads=num_threads)
+    assert torch.equal(shared, alone)
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 7, 15, 16, 17, 31, 37, 100, 128, 259])
+def test_edge_dot_adds_in_one_order_on_every_instruction_set(width: int) -> None:
+    generator = np.random.default_rng(width)
+    a, x = generator.standard_normal((2, 200, width), np.float32)
+    found = np.empty(200, np.float32)
+    whole, indptr = np.arange(200, dtype=np.int32), np.arange(201)
+    ops.edge_dot(torch.from_numpy(a), torch.from_numpy(x), indptr, whole, out=found, num_threads=1)
+    partial = np.zeros((200, 16), np.float32)
+    for column in range(width):
+        partial[:, column % 16] += a[:, column] * x[:, column]
+    for half in (8, 4, 2, 1):
+        partial[:, :half] += partial[:, half : 2 * half]
+    assert found.tobytes() == partial[:, 0].tobytes()
+
+
+def test_edge_softmax_rounds_exponentials_right_on_every_processor() -> None:
+    scores = np.zeros((20_000, 2), np.float32)
+    scores[:, 1] = np.random.default_rng(0).uniform(-100, 0, 20_000)
+    alpha = ops.edge_softmax(
+        np.arange(0, 40_001, 2), torch.from_numpy(scores.reshape(-1, 1)), bias=None, num_threads=1
+    )
+    exponential = np.exp(scores[:, 1].astype(np.float64)).astype(np.float32)
+    expected = exponential / (np.float32(1) + exponential)
+    assert alpha.numpy()[1::2, 0].tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (1000, 257)])
 def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, int]) -> None:
@@ -305,3 +382,43 @@ def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, 
     other = ops.empty(shape, dtype).fill_(4)
     assert (out == 3).all()
     assert (other == 4).all()
+
+
+@pytest.mark.parametrize("mebibytes", [1, 100, 300])
+def test_memory_that_is_given_back_is_used_again(mebibytes: int) -> None:
+    shape = (mebibytes << 20,)
+    first = ops.empty(shape, torch.uint8)
+    first[:100] = 77
+    first[-1] = 78
+    place = first.data_ptr()
+    del first
+    # Fresh pages would be zeros.
+    again = ops.empty(shape, torch.uint8)
+    assert again.data_ptr() == place
+    assert (again[:100] == 77).all()
+    assert again[-1] == 78
+
+
+def test_of_memory_given_back_only_the_latest_is_kept() -> None:
+    # Together 1.5 GiB, of which a page of each is touched.
+    blocks = [ops.empty((96 << 20,), torch.uint8) for _ in range(16)]
+    for number, block in enumerate(blocks, start=1):
+        block[0] = number
+    del block
+    while blocks:
+        del blocks[0]
+    again = [ops.empty((96 << 20,), torch.uint8) for _ in range(16)]
+    marks = [int(block[0]) for block in again]
+    assert marks[:8] == list(range(16, 8, -1))
+    assert marks[-4:] == [0] * 4
+
+
+def test_malloc_is_told_to_keep_what_is_freed() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", "from gnnscale import ops; print(ops.keep_freed_memory())"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    glibc = platform.libc_ver()[0] == "glibc"
+    assert int(found.stdout) in ((1 << 30, 32 << 20) if glibc else (0,))

@@ -79,7 +79,7 @@ def test_seeds_that_are_refused(tiny_graph: Graph, seeds: list[int]) -> None:
     num_edges=st.integers(0, 400),
     fanouts=st.lists(st.sampled_from([-1, 1, 2, 5, 17, 40]), min_size=1, max_size=3),
     with_replacement=st.booleans(),
-    num_threads=st.sampled_from([1, 2, 4]),
+    num_threads=st.sampled_from([1, 2, 4, 8, 16]),
     wide=st.booleans(),
 )
 def test_what_every_sample_keeps_to(
@@ -209,7 +209,7 @@ def test_threads_and_callers_make_no_difference(random_graph: Callable[..., Grap
     graph = random_graph(3000, 60_000, num_features=1)
     seeds = np.arange(0, 3000, 7)
     expected = NeighborSampler(graph, fanouts=[12, 40], seed=9).sample(seeds, 5)
-    for num_threads in (1, 2, 4):
+    for num_threads in (1, 2, 4, 8, 16):
         sampler = NeighborSampler(graph, fanouts=[12, 40], seed=9, num_threads=num_threads)
         assert same(sampler.sample(seeds, 5), expected)
         with ThreadPoolExecutor(4) as callers:

@@ -10,6 +10,21 @@ namespace gnnscale {
 template <typename Vertex>
 void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts, int64_t num_vertices);
 
+// Buckets of destinations: that of vertex v is of_place[(v - first) >> shift].
+struct VertexBuckets {
+  const int32_t* of_place;
+  int64_t num_places;
+  int64_t num_buckets;
+  int64_t first;
+  int shift;
+};
+
+// Copies edges bucket by bucket, in order of arrival within each: those of bucket b go to places
+// starts[b] to starts[b + 1] - 1. Throws invalid_argument where a destination has no bucket.
+template <typename Vertex>
+void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
+                 const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out);
+
 // Appends src[e] to the neighbours of dst[e], for edges with first <= dst[e] < last.
 // `cursor[v - first]` is where v's next neighbour goes in `out`. Throws invalid_argument where that
 // is outside of `out`, which has `out_size` entries.

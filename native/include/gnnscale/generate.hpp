@@ -19,6 +19,14 @@ struct EdgeList {
 EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b, double c,
                     uint64_t seed, int num_threads);
 
+// The same in pieces, for more edges than memory holds: the draws number `first` to
+// first + num_draws - 1, src <= dst in the numbering of the recursion. Loops are all 0-0.
+EdgeList rmat_draws(int64_t num_vertices, double a, double b, double c, uint64_t seed,
+                    uint64_t first, int64_t num_draws, int num_threads);
+
+// The number that each vertex of the recursion gets in the graph.
+Array<int32_t> rmat_numbering(int64_t num_vertices, uint64_t seed);
+
 // Degree-corrected planted partition (Karrer and Newman, Phys. Rev. E 2011): one end is drawn by
 // `weight`; the other by `weight` within the same community with probability `within`, else by
 // `weight` over all vertices. Loops are drawn again; duplicates may occur.

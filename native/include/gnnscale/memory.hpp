@@ -12,16 +12,28 @@
 namespace gnnscale {
 
 // Blocks of memory that are used again once freed. A mini-batch's arrays are of much the same sizes
-// as the last one's; fresh pages from the kernel would cost more than filling them.
+// as the last one's; fresh pages from the kernel would cost more than filling them. Large blocks
+// lie on large pages.
 void* take_block(size_t num_bytes);
+// Keeps the block for the next of its size. Of all that nobody uses, kMaxIdleBytes are kept: what
+// was used last.
 void return_block(void* block);
+
+inline constexpr size_t kMaxIdleBytes = size_t{1} << 30;
+
+// Bytes of the blocks that are kept.
+size_t idle_bytes();
 
 // Asks the kernel for large pages for memory that will be written to in many places at once.
 void prefer_large_pages(void* data, size_t num_bytes);
 
 // Makes this process's malloc keep what is freed instead of handing pages back to the kernel: torch
 // has no allocator of its own on the CPU, and would otherwise fault in every activation anew.
-void keep_freed_memory();
+// Returns the bytes up to which a block is kept, 0 where the C library takes no such settings.
+int64_t keep_freed_memory();
+// The same by another function than mallopt, which returns 0 where it refuses.
+using SetMalloc = int(int setting, int value);
+int64_t keep_freed_memory(SetMalloc* set);
 
 // More than any address space has; sizes below it can be added and rounded without overflow.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 47;

@@ -7,6 +7,10 @@ namespace gnnscale {
 
 enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2, uint8 = 3 };
 
+constexpr int64_t element_bytes(DType dtype) {
+  return dtype == DType::float32 ? 4 : dtype == DType::uint8 ? 1 : 2;
+}
+
 // Rows of `length` elements, `stride` elements apart.
 struct Rows {
   const void* data = nullptr;
@@ -76,6 +80,9 @@ struct Aggregate {
   int64_t num_self = 0;
   Rows gate{};
   MutableRows out{};
+  // Where given, sums are added to what row out_ids[i] of out holds, edge after edge. Rows are then
+  // of a multiple of 16 columns, and there is neither self nor gate.
+  const int32_t* out_ids = nullptr;
 };
 
 void gather(const Gather& task, int num_threads);
@@ -88,7 +95,8 @@ int read_rows(int fd, const RowIds& ids, int64_t num_rows, int64_t row_bytes, vo
 void aggregate(const Aggregate& task, int num_threads);
 
 // out[e] = <a[i], x[indices[e]]> for every edge e of destination i, all float32; `out_stride`
-// apart.
+// apart. Column j is added to partial sum j modulo 16, and these in a tree of halves, so that every
+// instruction set gives the same bits.
 void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,
               int64_t num_dst, float* out, int64_t out_stride, int num_threads);
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "gnnscale/memory.hpp"
 #include "gnnscale/relabel.hpp"
+#include "gnnscale/relabel_at_once.hpp"
 #include "gnnscale/topology.hpp"
 #include "gnnscale/vertex_bits.hpp"
 
@@ -50,13 +52,39 @@ struct ReachedBatch {
   std::vector<Array<int64_t>> indptrs;  // of its blocks, from the seeds outwards
 };
 
-// Samples batches over one topology. Holds scratch space of four bytes a vertex, so a sampler
-// serves one thread of the caller at a time; it may itself use several.
+// How hops are relabelled: nothing but the time and the memory that it takes depends on it.
+struct Relabelling {
+  // A table of four bytes a vertex is used up to this size, above it one of the size of a batch.
+  int64_t dense_bytes = dense_bytes_here();
+  // From so many threads on they relabel at once; fewer take turns while the others pick, which is
+  // less work.
+  int at_once_from = 6;
+
+  // What stays in the last-level cache of this machine, from 4 to 32 MiB.
+  static int64_t dense_bytes_here();
+};
+
+// Seconds of a batch whose hops are relabelled at once: of each phase that threads share, and of
+// what one thread does alone before, between and after them.
+struct HopTimes {
+  static constexpr int kNumPhases = 5;
+  static constexpr const char* kNames[kNumPhases] = {"lists", "offsets", "pick", "count", "number"};
+
+  double shared[kNumPhases] = {};
+  double alone = 0;
+};
+
+// Samples batches over one topology. Holds scratch space of the size of a batch, a table of four
+// bytes a vertex where that stays in the cache, and, once it was asked for what is reached, a bit a
+// vertex. A sampler serves one thread of the caller at a time; it may itself use several.
 template <typename Vertex>
 class Sampler {
  public:
-  explicit Sampler(Topology<Vertex> graph)
-      : graph_(graph), map_(graph.num_vertices), seen_(graph.num_vertices) {}
+  explicit Sampler(Topology<Vertex> graph, Relabelling how = {})
+      : graph_(graph),
+        how_(how),
+        map_(graph.num_vertices, how.dense_bytes),
+        seen_(graph.num_vertices) {}
 
   // For hop h, keeps min(degree, fanouts[h]) in-neighbours of every vertex reached so far,
   // uniformly without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1
@@ -82,54 +110,115 @@ class Sampler {
   SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
                                      uint64_t seed, uint64_t step);
 
- private:
-  // The edges of a hop before they are picked: how many each destination gets.
-  struct Hop {
-    Array<int64_t> indptr;
-    std::vector<int64_t> chunks{0};  // first destination of each chunk
-    int64_t num_edges = 0;
+  // What sample_neighbors takes, without replacement, where all hops are relabelled at once.
+  HopTimes time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts, uint64_t seed,
+                          uint64_t step, int num_threads);
 
-    int threads(int num_threads) const {
-      return static_cast<int>(std::min<int64_t>(num_threads, std::ssize(chunks) - 1));
+ private:
+  // What a hop expands, and how.
+  struct Plan {
+    int64_t first_dst, fanout;
+    bool replace;
+    uint64_t key;
+
+    int64_t count(int64_t degree) const {
+      return fanout < 0 || (!replace && degree <= fanout) ? degree : degree == 0 ? 0 : fanout;
     }
+  };
+
+  // The edges of a hop, in chunks of about as many: how many each destination gets.
+  struct Hop : Plan {
+    Array<int64_t> indptr;
+    int64_t num_edges = 0;
+    int64_t grain = 0;
+    // Every list is taken as it is, so that a chunk may begin and end within one.
+    bool takes_all = false;
+
+    // The first destination of each chunk, for those who look it up often.
+    std::vector<int64_t> cuts = {};
+
+    void cut() {
+      cuts.reserve(num_chunks() + 1);
+      int64_t begin = 0;  // of the next chunk
+      for (int64_t dst = 0; dst < num_dst(); ++dst) {
+        for (; indptr.data[dst] >= begin; begin += grain) cuts.push_back(dst);
+      }
+      cuts.resize(num_chunks() + 1, num_dst());
+    }
+    int64_t num_dst() const { return indptr.size - 1; }
+    int64_t num_chunks() const { return (num_edges + grain - 1) / grain; }
+    int threads(int num_threads) const {
+      return static_cast<int>(std::min<int64_t>(num_threads, num_chunks()));
+    }
+  };
+
+  // A chunk of a hop; where all is taken, `last_dst` is not used.
+  struct Span {
+    int64_t first_dst, last_dst, first_edge, last_edge;
+  };
+
+  // Of neighbour lists: how many edges are kept, and how many there are.
+  struct Counted {
+    int64_t kept = 0, edges = 0;
   };
 
   void start(const Seeds& seeds);
   void grow(int64_t num_more);
-  Hop plan_hop(int64_t first_dst, int64_t fanout, bool replace);
-  Pick<Vertex> pick_of(const Hop& hop, int64_t first_dst, Vertex* picked, uint64_t key,
-                       bool replace, const uint32_t* stamps) const;
+
+  Hop open_hop(const Plan& plan);
+  Counted count_lists(Hop& hop, int64_t first, int64_t last);
+  void close_lists(Hop& hop, const Counted& counted, int64_t grain);
+  Hop plan_hop(const Plan& plan);
+  Span span(const Hop& hop, int64_t chunk) const;
+  Pick<Vertex> pick_of(const Hop& hop, Vertex* picked, bool relabels) const;
+  bool pick_span(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span) const;
+  [[noreturn]] void refuse_picked(const Vertex* picked, const Span& span) const;
+
   // Picks the neighbours of a hop, and calls use(first, last) for edges that are, in order.
   template <typename Use>
   void pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads, Use&& use);
-  Array<int64_t> reach_hop(int64_t fanout, bool replace, uint64_t key, int num_threads,
-                           int64_t& num_reached);
-  BlockArrays sample_hop(int64_t first_dst, int64_t fanout, bool replace, uint64_t key,
-                         int num_threads, Array<Vertex>& picked);
+  Array<int64_t> reach_hop(const Plan& plan, int num_threads, int64_t& num_reached);
+
+  bool relabels_at_once(const Plan& plan, int num_threads) const;
+  BlockArrays sample_hop(const Plan& plan, int num_threads, bool is_last,
+                         SampledBatch<Vertex>& batch);
+  BlockArrays sample_hop_in_turn(const Plan& plan, int num_threads, SampledBatch<Vertex>& batch);
+  BlockArrays sample_hop_at_once(const Plan& plan, int num_threads, bool is_last,
+                                 SampledBatch<Vertex>& batch);
+  void take_vertices(SampledBatch<Vertex>& batch) const;
+
   std::vector<Vertex> neighbors_of_all(int64_t* indptr) const;
   BlockArrays sample_layer(int64_t layer_size, uint64_t key);
 
   Topology<Vertex> graph_;
+  Relabelling how_;
   RelabelMap<Vertex> map_;
+  RelabelAtOnce<Vertex> at_once_;
   Scratch<Vertex> vertices_;
   Scratch<int64_t> begins_;
   Scratch<Vertex> picked_;
+  std::vector<Counted> counted_;
   VertexBits seen_;
+  HopTimes* times_ = nullptr;
 };
+
+// Guards the idle samplers of all pools. A process may fork while another thread takes one: its
+// child could then never take any if it were not held during the fork.
+std::mutex& idle_samplers_mutex();
 
 // The samplers of one topology that are not in use, so that any number of threads may sample at
 // once and each reuses scratch space.
 template <typename Vertex>
 class SamplerPool {
  public:
-  explicit SamplerPool(Topology<Vertex> graph) : graph_(graph) {}
+  explicit SamplerPool(Topology<Vertex> graph, Relabelling how = {}) : graph_(graph), how_(how) {}
 
   // Calls `use(sampler)` with a sampler that nobody else holds.
   template <typename Use>
   auto with_sampler(Use&& use) {
     std::unique_ptr<Sampler<Vertex>> sampler = take();
     auto result = use(*sampler);
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(idle_samplers_mutex());
     idle_.push_back(std::move(sampler));
     return result;
   }
@@ -137,18 +226,18 @@ class SamplerPool {
  private:
   std::unique_ptr<Sampler<Vertex>> take() {
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(idle_samplers_mutex());
       if (!idle_.empty()) {
         auto sampler = std::move(idle_.back());
         idle_.pop_back();
         return sampler;
       }
     }
-    return std::make_unique<Sampler<Vertex>>(graph_);
+    return std::make_unique<Sampler<Vertex>>(graph_, how_);
   }
 
   Topology<Vertex> graph_;
-  std::mutex mutex_;
+  Relabelling how_;
   std::vector<std::unique_ptr<Sampler<Vertex>>> idle_;
 };
 

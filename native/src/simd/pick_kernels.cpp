@@ -1,6 +1,8 @@
 // Which neighbours of each vertex a hop keeps, and their ids. Compiled once per instruction set.
 #include "pick_kernels.hpp"
 
+#include <cstddef>
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -97,15 +99,21 @@ inline bool all_vertices(const int64_t* ids, int64_t size, int64_t num_vertices)
   return all_below<int64_t, uint64_t>(ids, size, num_vertices);
 }
 
+enum class Table { none, dense, hashed };
+
 // The address is not that of an object where the id is no vertex; a prefetch of it does nothing.
-inline void prefetch_stamp(const uint32_t* stamps, int64_t id) {
-  const auto address = reinterpret_cast<uintptr_t>(stamps) + static_cast<uintptr_t>(id) * 4;
-  __builtin_prefetch(reinterpret_cast<const void*>(address), 1, 2);
+template <Table kTable, typename Vertex>
+inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
+  if constexpr (kTable == Table::none) return;
+  const auto word = static_cast<uint64_t>(id);
+  const uint64_t offset = kTable == Table::dense ? word * 4 : (word * kGolden >> hop.shift) * 8;
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(hop.table) + offset),
+                     1, 2);
 }
 
 // Positions are computed and prefetched a window ahead of the reads, and what is read is prefetched
 // for the relabelling that follows: both kinds of cache misses are under way during the arithmetic.
-template <typename Vertex, bool kStamps>
+template <Table kTable, typename Vertex>
 bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   int64_t* computed = positions;
   const int64_t* read = positions;
@@ -113,7 +121,7 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   const auto read_until = [&](const int64_t* end) {
     for (; read < end; ++read, ++picked) {
       *picked = hop.indices[*read];
-      if constexpr (kStamps) prefetch_stamp(hop.stamps, *picked);
+      prefetch_entry<kTable>(hop, *picked);
     }
   };
   for (int64_t dst = first; dst < last; ++dst) {
@@ -130,17 +138,66 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
                       hop.num_vertices);
 }
 
+// A place among the edges of a hop that takes all neighbours.
+struct Place {
+  int64_t dst, edge;  // edge `edge` is in the list of `dst`, or of a later one if that has ended
+};
+
+// Calls use(neighbours, first edge, number) on the pieces of lists from `at` to edge `until`.
+template <typename Vertex, typename Use>
+inline void walk_lists(const Pick<Vertex>& hop, Place& at, int64_t until, Use&& use) {
+  while (at.edge < until) {
+    const int64_t list_end = hop.indptr[at.dst + 1];
+    const int64_t end = list_end < until ? list_end : until;
+    use(hop.indices + hop.begins[at.dst] + (at.edge - hop.indptr[at.dst]), at.edge, end - at.edge);
+    at.edge = end;
+    at.dst += end == list_end;
+  }
+}
+
+// Lists are prefetched a window ahead, and the table after each copy.
+template <Table kTable, typename Vertex>
+bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
+  constexpr int64_t kStep = kWindow / 4, kLine = 64 / sizeof(Vertex);
+  Place fetched{dst, first}, copied{dst, first};
+  while (copied.edge < last) {
+    const int64_t end = copied.edge + kStep < last ? copied.edge + kStep : last;
+    walk_lists(hop, fetched, end + kWindow < last ? end + kWindow : last,
+               [](const Vertex* list, int64_t, int64_t size) {
+                 for (int64_t i = 0; i < size; i += kLine) __builtin_prefetch(list + i, 0, 2);
+                 __builtin_prefetch(list + size - 1, 0, 2);
+               });
+    walk_lists(hop, copied, end, [&](const Vertex* list, int64_t edge, int64_t size) {
+      Vertex* to = hop.picked + edge;
+      for (int64_t i = 0; i < size; ++i) {
+        to[i] = list[i];
+        prefetch_entry<kTable>(hop, to[i]);
+      }
+    });
+  }
+  if constexpr (!kChecked) return true;
+  return all_vertices(hop.picked + first, last - first, hop.num_vertices);
+}
+
 template <typename Vertex>
 bool pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
-  return hop.stamps != nullptr ? pick_as<Vertex, true>(hop, first, last, positions)
-                               : pick_as<Vertex, false>(hop, first, last, positions);
+  if (hop.table == nullptr) return pick_as<Table::none>(hop, first, last, positions);
+  return hop.shift == 0 ? pick_as<Table::dense>(hop, first, last, positions)
+                        : pick_as<Table::hashed>(hop, first, last, positions);
+}
+
+template <typename Vertex>
+bool copy(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
+  if (hop.table == nullptr) return copy_as<Table::none>(hop, dst, first, last);
+  return hop.shift == 0 ? copy_as<Table::dense>(hop, dst, first, last)
+                        : copy_as<Table::hashed>(hop, dst, first, last);
 }
 
 }  // namespace
 
 namespace GNNSCALE_ISA {
 extern const PickKernels pick_kernels;
-const PickKernels pick_kernels{pick<int32_t>, pick<int64_t>};
+const PickKernels pick_kernels{pick<int32_t>, pick<int64_t>, copy<int32_t>, copy<int64_t>};
 }  // namespace GNNSCALE_ISA
 
 }  // namespace gnnscale

@@ -17,7 +17,11 @@ struct Pick {
   Vertex* picked;
   uint64_t key;
   bool replace;
-  const uint32_t* stamps;  // of the relabelling, to prefetch; null where another thread may do it
+  // The table that relabels what is picked, to prefetch: its entries are of 4 bytes a vertex, or of
+  // 8 and found by the hash of the vertex, of which `shift` leaves the index. Null where another
+  // thread may relabel.
+  const void* table;
+  int shift;  // 0 for a table of vertices
 };
 
 // Positions that a kernel may write past the last one that counts.
@@ -28,6 +32,11 @@ struct PickKernels {
   // Returns whether all that was picked is a vertex.
   bool (*pick32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
   bool (*pick64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
+
+  // Of a hop that takes all neighbours: copies those of edges [first, last), which begin in the
+  // list of destination `dst`. Returns as above.
+  bool (*copy32)(const Pick<int32_t>&, int64_t dst, int64_t first, int64_t last);
+  bool (*copy64)(const Pick<int64_t>&, int64_t dst, int64_t first, int64_t last);
 };
 
 // Floyd's sampling with a hash set, for many picks: out[i] = begin + i-th of k < n positions.

@@ -173,7 +173,12 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
   using In = element_t<kIn>;
   constexpr int64_t kBytes = kVectors * kWidth * static_cast<int64_t>(sizeof(In));
   constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
+  const int64_t out_row = task.out_ids != nullptr ? task.out_ids[dst] : dst;
+  auto* out = static_cast<element_t<kOut>*>(task.out.data) + out_row * task.out.stride;
   Vec sum[kVectors] = {};
+  if (task.out_ids != nullptr) {
+    for (int k = 0; k < kVectors; ++k) sum[k] = load<kOut>(out + column(k));
+  }
   for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
     if (edge + kDistance < end_edge) {
       prefetch_bytes(row_of<In>(task.x, rows[edge + kDistance]) + column.first, kBytes);
@@ -193,7 +198,6 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
     add_own_row<kVectors>(task, dst, whole, column);
     for (int k = 0; k < kVectors; ++k) sum[k] = whole[k];
   }
-  auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
   for (int k = 0; k < kVectors; ++k) store<kOut>(out + column(k), sum[k]);
 }
 
@@ -225,12 +229,41 @@ void aggregate_scalar(const Aggregate& task, EdgeRows rows, int64_t dst) {
   }
 }
 
+// Prefetches the own rows of destinations, each once, as far ahead as the rows of edges.
+class OwnRows {
+ public:
+  OwnRows(const Aggregate& task, int64_t begin, int64_t end)
+      : task_(task), next_(begin), end_(end < task.num_self ? end : task.num_self) {
+    const int width = task.self.dtype == DType::float32 ? 4
+                      : task.self.dtype == DType::uint8 ? 1
+                                                        : 2;
+    row_bytes_ = task.self.length * width;
+    stride_bytes_ = task.self.stride * width;
+    distance_ = 1 + kAheadBytes / (row_bytes_ + 1);
+  }
+
+  // To be called before the edges of a destination are read; its own row is read after them.
+  void before(int64_t dst) {
+    const int64_t last_row = task_.indptr[dst] + dst + distance_;
+    for (; next_ < end_ && task_.indptr[next_] + next_ <= last_row; ++next_) {
+      const int64_t row = task_.self_ids[next_];
+      prefetch_bytes(static_cast<const char*>(task_.self.data) + row * stride_bytes_, row_bytes_);
+    }
+  }
+
+ private:
+  const Aggregate& task_;
+  int64_t next_, end_, row_bytes_, stride_bytes_, distance_;
+};
+
 // Splits a row into groups of up to eight vectors.
 template <DType kIn, DType kOut, bool kWeighted, typename EdgeRows>
 void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t end) {
   const int64_t length = task.x.length;
   const int64_t end_edge = task.indptr[end];
+  OwnRows own(task, begin, end);
   for (int64_t dst = begin; dst < end; ++dst) {
+    own.before(dst);
     if (length < kWidth) {
       aggregate_scalar<kIn, kOut>(task, rows, dst);
       continue;
@@ -267,16 +300,32 @@ void aggregate(const Aggregate& task, int64_t begin, int64_t end) {
   });
 }
 
+typedef float Four __attribute__((vector_size(16)));
+
+inline Four load_four(const float* from) {
+  Four out;
+  __builtin_memcpy(&out, from, sizeof out);
+  return out;
+}
+
+// Column j is added to partial sum j modulo 16, and these in a tree of halves: the same additions
+// in the same order on every instruction set, whatever the width of its vectors.
 float dot(const float* a, const float* b, int64_t length) {
-  Vec sum = {};
+  constexpr int kPartial = 16, kVectors = kPartial / kWidth;
+  Vec sum[kVectors] = {};
   int64_t j = 0;
-  for (; j + kWidth <= length; j += kWidth) {
-    sum += load<DType::float32>(a + j) * load<DType::float32>(b + j);
+  for (; j + kPartial <= length; j += kPartial) {
+    for (int k = 0; k < kVectors; ++k) {
+      const int64_t at = j + k * kWidth;
+      sum[k] += load<DType::float32>(a + at) * load<DType::float32>(b + at);
+    }
   }
-  float total = 0.0F;
-  for (int lane = 0; lane < kWidth; ++lane) total += sum[lane];
-  for (; j < length; ++j) total += a[j] * b[j];
-  return total;
+  Four partial[4];
+  __builtin_memcpy(partial, sum, sizeof partial);
+  for (; j + 4 <= length; j += 4) partial[j / 4 % 4] += load_four(a + j) * load_four(b + j);
+  for (; j < length; ++j) partial[j / 4 % 4][j % 4] += a[j] * b[j];
+  const Four total = (partial[0] + partial[2]) + (partial[1] + partial[3]);
+  return (total[0] + total[2]) + (total[1] + total[3]);
 }
 
 }  // namespace

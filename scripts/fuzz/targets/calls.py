@@ -36,11 +36,33 @@ def gather(draw: Draw) -> Args:
     return {"x": x, "ids": draw.ids(n, rows), "out": out, "num_threads": draw.threads()}
 
 
+def read_ahead(draw: Draw) -> Args:
+    made = gather(draw)
+    made.pop("out")
+    return made
+
+
 def read_rows(draw: Draw) -> Args:
     width, n = draw.size(2, 4), draw.size(0, 9)
     out = torch.zeros(n, width)
     ids = draw.ids(n, _FILE_ROWS // width)
     return {"fd": _descriptor(), "ids": ids, "out": out, "num_threads": draw.threads()}
+
+
+def add_rows(draw: Draw) -> Args:
+    indptr, indices, num_src = draw.block()
+    num_dst, width = len(indptr) - 1, 16 * draw.size(1, 9)
+    num_out = num_dst + draw.size(0, 3)
+    chosen = np.array(sorted(draw.rng.sample(range(num_out), num_dst)), np.int32)
+    return {
+        "x": draw.tensor(num_src, width, draw.rng.choice(STORED)),
+        "ids": indices,
+        "indptr": indptr,
+        "out_ids": chosen,
+        "out": draw.tensor(num_out, width, torch.float32),
+        "num_threads": draw.threads(),
+        "weights": draw.maybe(draw.floats(len(indices))),
+    }
 
 
 def aggregate(draw: Draw) -> Args:
@@ -135,6 +157,18 @@ def edge_softmax_backward(draw: Draw) -> Args:
 def count_in_degrees(draw: Draw) -> Args:
     n = draw.size(1, 9)
     return {"dst": draw.ids(draw.size(0, 20), n), "counts": np.zeros(n, np.int64)}
+
+
+def csc_scatter(draw: Draw) -> Args:
+    n, num_edges = draw.size(1, 9), draw.size(0, 20)
+    first, shift, num_buckets = draw.size(0, 9), draw.size(0, 3), draw.size(1, 4)
+    src = draw.ids(num_edges, 99)
+    return {
+        "src": src,
+        "dst": draw.ids(num_edges, n, src.dtype) + src.dtype.type(first),
+        "bucket_of": draw.ids(((n - 1) >> shift) + 1, num_buckets, np.int32),
+        **{"num_buckets": num_buckets, "first": first, "shift": shift},
+    }
 
 
 def csc_fill(draw: Draw) -> Args:
@@ -293,6 +327,18 @@ def rmat_edges(draw: Draw) -> Args:
         **{"num_vertices": n, "num_edges": num_edges, "a": 0.57, "b": 0.19, "c": 0.19},
         **{"seed": seed, "num_threads": draw.threads()},
     }
+
+
+def rmat_draws(draw: Draw) -> Args:
+    return {
+        **{"num_vertices": draw.size(2, 20), "a": 0.57, "b": 0.19, "c": 0.19},
+        **{"seed": draw.rng.getrandbits(64), "first": draw.size(0, 99)},
+        **{"num_draws": draw.size(0, 30), "num_threads": draw.threads()},
+    }
+
+
+def rmat_numbering(draw: Draw) -> Args:
+    return {"num_vertices": draw.size(2, 30), "seed": draw.rng.getrandbits(64)}
 
 
 def planted_partition_edges(draw: Draw) -> Args:
@@ -493,6 +539,12 @@ def reach_neighbors(draw: Draw) -> Args:
     return made
 
 
+def time_relabelling(draw: Draw) -> Args:
+    made = reach_neighbors(draw)
+    made.pop("replace")
+    return made
+
+
 def no_arguments(draw: Draw) -> Args:
     return {}
 
@@ -599,11 +651,20 @@ def _call_layer_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> A
 #: What draws the arguments of a valid call, by the name of what is called.
 MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"simd_level": no_arguments, "keep_freed_memory": no_arguments},
-    **{"empty": empty, "gather": gather, "read_rows": read_rows, "aggregate": aggregate},
+    **{
+        "empty": empty,
+        "gather": gather,
+        "gather_from_disk": gather,
+        "read_ahead": read_ahead,
+        "read_rows": read_rows,
+        "aggregate": aggregate,
+        "add_rows": add_rows,
+    },
     **{"edge_dot": edge_dot, "expand_edges": expand_edges, "transpose_block": transpose_block},
     **{"relu_dropout": relu_dropout, "relu_dropout_backward": relu_dropout_backward},
     **{"edge_softmax": edge_softmax, "edge_softmax_backward": edge_softmax_backward},
     **{"count_in_degrees": count_in_degrees, "csc_fill": csc_fill, "csc_sort": csc_sort},
+    **{"csc_scatter": csc_scatter, "rmat_draws": rmat_draws, "rmat_numbering": rmat_numbering},
     **{"rmat_edges": rmat_edges, "planted_partition_edges": planted_partition_edges},
     **{"count_cut": count_cut, "hops_from": hops_from, "pagraph_stream": pagraph_stream},
     **{"hottest": hottest, "share_out": share_out, "scatter_to_neighbors": scatter_to_neighbors},
@@ -620,6 +681,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,
     "NativeSampler.reach_neighbors": reach_neighbors,
+    "NativeSampler.time_relabelling": time_relabelling,
     "NeighborSampler.sample": reach_neighbors,
     "LayerSampler.sample": sample_layers,
 }
@@ -629,6 +691,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "NativeSampler.sample_neighbors": _with_graph("sample_neighbors"),
     "NativeSampler.sample_layers": _with_graph("sample_layers"),
     "NativeSampler.reach_neighbors": _with_graph("reach_neighbors"),
+    "NativeSampler.time_relabelling": _with_graph("time_relabelling"),
     "NeighborSampler.sample": _call_neighbor_sampler,
     "LayerSampler.sample": _call_layer_sampler,
 }

@@ -64,7 +64,7 @@ class Commands:
             self._run = {
                 f"run/{name}": content
                 for name, content in kept.items()
-                if name.startswith(("config.yaml", "checkpoints/", ".hydra/"))
+                if name.startswith(("config.yaml", "metrics.jsonl", "checkpoints/", ".hydra/"))
             }
             self._home = _content(Path(folder, "home"))
 
@@ -119,7 +119,7 @@ def _foreign(files: dict[str, bytes], run: Mapping[str, bytes], rng: random.Rand
     if kind == 3:
         files["run/config.yaml"] = hostile_yaml(rng, template)
         return ["evaluate", "run=run"]
-    names = [name for name in run if name.startswith("run/checkpoints/")]
+    names = [name for name in run if name.startswith(("run/checkpoints/", "run/metrics"))]
     name = rng.choice(sorted(names))
     if rng.random() < 0.3:
         files[name] = HOSTILE[rng.choice(list(HOSTILE))]

@@ -101,6 +101,16 @@ def aggregate(args: dict[str, Any]) -> Any:
     return out
 
 
+def add_rows(args: dict[str, Any]) -> Any:
+    messages = _matrix(args["x"])[_ints(args["ids"])]
+    if args["weights"] is not None:
+        messages = messages * np.asarray(args["weights"], np.float64)[:, None]
+    out = np.array(_matrix(args["out"]))
+    dst = np.repeat(_ints(args["out_ids"]), np.diff(_ints(args["indptr"])))
+    np.add.at(out, dst, messages)
+    return out
+
+
 def arrange_block(args: dict[str, Any]) -> Any:
     """Return the sums of the weights that each wanted destination takes of its sources."""
     indptr, indices, wanted = (_ints(args[name]) for name in ("indptr", "indices", "destinations"))
@@ -285,12 +295,14 @@ Answer = Callable[[dict[str, Any], Any], Any]
 #: By function: the right answer from the arguments before the call, and where it is afterwards.
 REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "gather": (gather, _out),
+    "gather_from_disk": (gather, _out),
     "gather_cached": (gather_cached, lambda args, counts: np.append(_out(args, None), counts)),
     "RankedSlots.gather_cached": (gather_ranked, lambda _, answer: answer),
     "count_slots": (count_slots, lambda _, answer: answer),
     "count_uses": (count_uses, lambda args, _: np.asarray(args["counts"])),
     "count_reads": (count_uses, lambda args, _: np.asarray(args["counts"])),
     "copy_rows": (copy_rows, lambda args, _: _matrix(args["target"])),
+    "add_rows": (add_rows, _out),
     "aggregate": (aggregate, _out),
     "arrange_block": (arrange_block, _sums_of_rows),
     "gather_columns": (gather_columns, lambda _, answer: answer),

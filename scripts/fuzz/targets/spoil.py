@@ -51,7 +51,9 @@ _IN_RANGE = (
     *("gather_cached", "count_slots", "count_uses", "count_reads", "copy_rows"),
     "RankedSlots.gather_cached",
 )
-_CHECKED = (*("ids", "self_ids", "seeds", "community", "slots_of_target", "destinations"),)
+_CHECKED = (
+    *("ids", "self_ids", "out_ids", "seeds", "community", "slots_of_target", "destinations"),
+)
 _COUNTED = ("weights", "dst_scale", "self_scale", "bias", "gate")
 
 

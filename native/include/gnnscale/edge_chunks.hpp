@@ -1,0 +1,41 @@
+// Destinations of a block cut into chunks of about as many edges, however their degrees differ.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace gnnscale {
+
+// A destination counts as its edges and one more, so that those without any make chunks too. One
+// with more edges than a chunk is to have is the last of its chunk; chunks after it may be empty.
+class EdgeChunks {
+ public:
+  EdgeChunks(const int64_t* indptr, int64_t num_dst, int64_t edges_per_chunk)
+      : indptr_(indptr), num_dst_(num_dst), every_(edges_per_chunk) {}
+
+  int64_t size() const { return (cost_before(num_dst_) + every_ - 1) / every_; }
+
+  // The first destination of a chunk, and the one after its last.
+  std::pair<int64_t, int64_t> operator[](int64_t chunk) const {
+    return {first_of(chunk), first_of(chunk + 1)};
+  }
+
+ private:
+  int64_t cost_before(int64_t dst) const { return indptr_[dst] - indptr_[0] + dst; }
+
+  // The first destination before which lie at least so many chunks.
+  int64_t first_of(int64_t chunk) const {
+    int64_t low = 0, high = num_dst_;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      cost_before(middle) < chunk* every_ ? low = middle + 1 : high = middle;
+    }
+    return low;
+  }
+
+  const int64_t* indptr_;
+  int64_t num_dst_, every_;
+};
+
+}  // namespace gnnscale

@@ -1,0 +1,133 @@
+// The edges of a hop relabelled by several threads at once, with the answer of one.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "gnnscale/memory.hpp"
+#include "gnnscale/relabel.hpp"
+
+namespace gnnscale {
+
+// Edges claim the vertices that they lead to by their positions, of which the smallest holds: that
+// of the first appearance. Each chunk counts the claims of its edges that hold, the sum over the
+// chunks before it says from where on their ids go, and every edge finds the id of its vertex by
+// the position that holds. Each step wants the one before it to have ended on all chunks.
+template <typename Vertex>
+class RelabelAtOnce {
+ public:
+  static constexpr int64_t kMaxGrain = 1 << 11;
+
+  // For edges that lead to `picked`, chunks of `grain` edges (a power of two up to kMaxGrain), and
+  // local ids that go to `local`. The map has made room for them. `vertices` are those with ids.
+  void start(RelabelMap<Vertex>& map, const Vertex* vertices, const Vertex* picked,
+             int64_t num_edges, int64_t grain, int32_t* local) {
+    map_ = &map;
+    claims_ = {map.numbering(), vertices, picked};
+    num_edges_ = num_edges;
+    shift_ = std::countr_zero(static_cast<uint64_t>(grain));
+    local_ = local;
+    ranks_.reserve(num_edges);
+    winners_.reserve(num_edges);
+    map.visit([&](auto& table) {
+      if (table.kHasSlots) slots_.reserve(num_edges);
+    });
+    first_ids_.assign(num_chunks(), 0);
+    num_new_.assign(num_chunks(), 0);
+    map.claiming(num_edges);
+  }
+
+  int64_t num_chunks() const { return (num_edges_ + (int64_t{1} << shift_) - 1) >> shift_; }
+
+  // Any edges at a time, once they are picked; what they look at was prefetched when it was.
+  void claim(int64_t first, int64_t last) {
+    map_->visit([&](auto& table) {
+      for (int64_t edge = first; edge < last; ++edge) local_[edge] = table.claim(claims_, edge);
+    });
+  }
+
+  // Leaves in `local` the ids of vertices that have one, and below 0 the position that holds.
+  void count(int64_t chunk) {
+    map_->visit([&](auto& table) { num_new_[chunk] = count_in(table, chunk); });
+  }
+
+  // Returns how many new vertices there are.
+  int64_t place() {
+    std::exclusive_scan(num_new_.begin(), num_new_.end(), first_ids_.begin(),
+                        static_cast<int32_t>(claims_.numbering.size()));
+    const auto num_new = std::accumulate(num_new_.begin(), num_new_.end(), int64_t{0});
+    map_->claimed(num_new);
+    return num_new;
+  }
+
+  // Writes the new vertices of a chunk to `vertices`, by their ids, and the ids of its edges. With
+  // `settles`, the hops that follow find them in the map.
+  void number(int64_t chunk, Vertex* vertices, bool settles) {
+    const int64_t first = chunk << shift_;
+    const int32_t first_id = first_ids_[chunk];
+    for (int32_t i = 0; i < num_new_[chunk]; ++i) {
+      vertices[first_id + i] = claims_.picked[first + winners_.data()[first + i]];
+    }
+    if (settles) {
+      map_->visit([&](auto& table) {
+        for (int32_t i = 0; i < num_new_[chunk]; ++i) {
+          const int64_t slot = table.kHasSlots ? slots_.data()[first + i] : 0;
+          table.settle(vertices[first_id + i], slot,
+                       claims_.numbering.base + static_cast<uint32_t>(first_id + i));
+        }
+      });
+    }
+    const int64_t last = std::min(num_edges_, first + (int64_t{1} << shift_));
+    const uint16_t* ranks = ranks_.data();
+    for (int64_t edge = first; edge < last; ++edge) {
+      // Which of the two it is, no branch predictor can guess.
+      const int32_t id = local_[edge], holder = id < 0 ? ~id : 0;
+      const int32_t new_id = first_ids_[holder >> shift_] + ranks[holder];
+      local_[edge] = id < 0 ? new_id : id;
+    }
+  }
+
+ private:
+  static constexpr int64_t kDistance = 48;
+
+  template <typename Table>
+  int32_t count_in(const Table& table, int64_t chunk) {
+    const int64_t first = chunk << shift_;
+    const int64_t last = std::min(num_edges_, first + (int64_t{1} << shift_));
+    const Numbering numbering = claims_.numbering;
+    const auto num_known = static_cast<uint32_t>(numbering.size());
+    const Vertex* picked = claims_.picked;
+    int32_t* local = local_;
+    uint16_t *ranks = ranks_.data(), *winners = winners_.data() + first;
+    uint32_t num_new = 0;
+    for (int64_t edge = first; edge < last; ++edge) {
+      const int64_t ahead = std::min(edge + kDistance, last - 1);
+      table.prefetch_slot(picked[ahead], local[ahead]);
+      const int32_t slot = local[edge];
+      const uint32_t id = table.stamp(picked[edge], slot) - numbering.base;
+      const uint32_t holder = id - num_known;
+      local[edge] = static_cast<int32_t>(id < num_known ? id : ~holder);
+      ranks[edge] = static_cast<uint16_t>(num_new);
+      winners[num_new] = static_cast<uint16_t>(edge - first);
+      if constexpr (Table::kHasSlots) slots_.data()[first + num_new] = slot;
+      num_new += id >= num_known && holder == static_cast<uint32_t>(edge);
+    }
+    return static_cast<int32_t>(num_new);
+  }
+
+  RelabelMap<Vertex>* map_ = nullptr;
+  Claims<Vertex> claims_{};
+  int64_t num_edges_ = 0;
+  int shift_ = 0;
+  int32_t* local_ = nullptr;
+  Scratch<uint16_t> ranks_;  // [num_edges] claims that hold before the edge, in its chunk
+  // [num_edges] of the edges whose claim holds: their offset in their chunk, and their slot.
+  Scratch<uint16_t> winners_;
+  Scratch<int32_t> slots_;
+  std::vector<int32_t> num_new_, first_ids_;
+};
+
+}  // namespace gnnscale

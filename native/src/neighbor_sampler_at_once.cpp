@@ -1,0 +1,170 @@
+// A hop sampled by several threads that relabel at once.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <functional>
+
+#include "gnnscale/parallel.hpp"
+#include "gnnscale/sampler.hpp"
+#include "simd/pick_kernels.hpp"
+
+namespace gnnscale {
+namespace {
+
+// Destinations whose lists one thread counts at a time.
+constexpr int64_t kLists = 1024;
+constexpr int64_t kMinChunkEdges = 1024;
+// So many chunks a thread, where there are enough edges.
+constexpr int64_t kChunksPerThread = 8;
+
+// A power of two.
+int64_t grain_of(int64_t num_edges, int num_threads) {
+  const int64_t wanted = std::max(num_edges / (kChunksPerThread * num_threads), kMinChunkEdges);
+  const auto grain = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted)));
+  return std::min(grain, RelabelAtOnce<int32_t>::kMaxGrain);
+}
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::time_point since, Clock::time_point until) {
+  return std::chrono::duration<double>(until - since).count();
+}
+
+// Adds up what the phases of a hop take, where anyone asks for it.
+class PhaseClock {
+ public:
+  explicit PhaseClock(HopTimes* times) : times_(times) {}
+
+  // The preparation of a phase, at which the one before it has ended.
+  template <typename Prepare>
+  std::function<int64_t()> timed(int phase, Prepare prepare) {
+    if (times_ == nullptr) return prepare;
+    return [this, phase, prepare] {
+      if (phase > 0) end(phase - 1);
+      const int64_t num_chunks = prepare();
+      since_ = Clock::now();
+      return num_chunks;
+    };
+  }
+
+  void end(int phase) {
+    if (times_ != nullptr) times_->shared[phase] += seconds(since_, Clock::now());
+  }
+
+ private:
+  HopTimes* times_;
+  Clock::time_point since_ = {};
+};
+
+}  // namespace
+
+template <typename Vertex>
+bool Sampler<Vertex>::relabels_at_once(const Plan& plan, int num_threads) const {
+  if (num_threads < how_.at_once_from) return false;
+  const int64_t num_dst = map_.size() - plan.first_dst;
+  const int64_t mean_degree = graph_.num_edges / std::max<int64_t>(graph_.num_vertices, 1);
+  // A few chunks for each thread, or they do not earn what it costs to wake them up.
+  return num_dst * (plan.fanout < 0 ? mean_degree : plan.fanout) >=
+         (how_.at_once_from - 1) * kMinChunkEdges;
+}
+
+template <typename Vertex>
+BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_threads, bool is_last,
+                                                SampledBatch<Vertex>& batch) {
+  PhaseClock clock(times_);
+  Hop hop = open_hop(plan);
+  const int64_t num_dst = hop.num_dst(), num_known = map_.size();
+  counted_.assign((num_dst + kLists - 1) / kLists, {});
+  const auto num_lists = [&] { return std::ssize(counted_); };
+  const auto end_of = [&](int64_t lists) { return std::min((lists + 1) * kLists, num_dst); };
+  BlockArrays block;
+  Pick<Vertex> pick_from{};
+  Vertex* vertices = nullptr;
+
+  // Turns the counts into where they begin, and makes room for all edges.
+  const auto place_lists = [&] {
+    Counted sum;
+    for (Counted& each : counted_) {
+      const Counted here = each;
+      each = sum;
+      sum.kept += here.kept;
+      sum.edges += here.edges;
+    }
+    close_lists(hop, sum, grain_of(sum.kept, num_threads));
+    block.indices = Array<int32_t>(hop.num_edges);
+    batch.edge_vertices = Array<Vertex>(hop.num_edges);
+    pick_from = pick_of(hop, batch.edge_vertices.data.get(), true);
+    at_once_.start(map_, vertices_.data(), pick_from.picked, hop.num_edges, hop.grain,
+                   block.indices.data.get());
+    return num_lists();
+  };
+  const auto move_offsets = [&](int64_t lists) {
+    int64_t* indptr = hop.indptr.data.get();
+    for (int64_t dst = lists * kLists; dst < end_of(lists); ++dst) {
+      indptr[dst + 1] += counted_[lists].kept;
+    }
+  };
+  const auto pick_and_claim = [&](int64_t chunk) {
+    const Span picked = span(hop, chunk);
+    if (!pick_span(hop, pick_from, picked)) refuse_picked(pick_from.picked, picked);
+    at_once_.claim(picked.first_edge, picked.last_edge);
+  };
+  // What the last hop reaches goes to the batch at once.
+  const auto place_vertices = [&] {
+    const int64_t num_new = at_once_.place();
+    vertices = vertices_.data();
+    if (is_last) {
+      batch.input_vertices = Array<Vertex>(num_known + num_new);
+      vertices = batch.input_vertices.data.get();
+      std::copy_n(vertices_.data(), num_known, vertices);
+    }
+    return hop.num_chunks();
+  };
+  const auto num_chunks = [&] { return hop.num_chunks(); };
+  const std::array<Phase, HopTimes::kNumPhases> phases{{
+      {clock.timed(0, num_lists),
+       [&](int64_t lists) { counted_[lists] = count_lists(hop, lists * kLists, end_of(lists)); }},
+      {clock.timed(1, place_lists), move_offsets},
+      {clock.timed(2, num_chunks), pick_and_claim},
+      {clock.timed(3, num_chunks), [&](int64_t chunk) { at_once_.count(chunk); }},
+      {clock.timed(4, place_vertices),
+       [&](int64_t chunk) { at_once_.number(chunk, vertices, !is_last); }},
+  }};
+  run_phases(num_threads, phases);
+  clock.end(HopTimes::kNumPhases - 1);
+  block.indptr = std::move(hop.indptr);
+  block.num_src = map_.size();
+  return block;
+}
+
+template <typename Vertex>
+HopTimes Sampler<Vertex>::time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
+                                         uint64_t seed, uint64_t step, int num_threads) {
+  HopTimes times;
+  times_ = &times;
+  const auto start = Clock::now();
+  try {
+    sample_neighbors(seeds, fanouts, false, seed, step, num_threads);
+  } catch (...) {
+    times_ = nullptr;
+    throw;
+  }
+  times_ = nullptr;
+  times.alone = seconds(start, Clock::now());
+  for (const double shared : times.shared) times.alone -= shared;
+  return times;
+}
+
+template bool Sampler<int32_t>::relabels_at_once(const Plan&, int) const;
+template bool Sampler<int64_t>::relabels_at_once(const Plan&, int) const;
+template BlockArrays Sampler<int32_t>::sample_hop_at_once(const Plan&, int, bool,
+                                                          SampledBatch<int32_t>&);
+template BlockArrays Sampler<int64_t>::sample_hop_at_once(const Plan&, int, bool,
+                                                          SampledBatch<int64_t>&);
+template HopTimes Sampler<int32_t>::time_neighbors(const Seeds&, const std::vector<int64_t>&,
+                                                   uint64_t, uint64_t, int);
+template HopTimes Sampler<int64_t>::time_neighbors(const Seeds&, const std::vector<int64_t>&,
+                                                   uint64_t, uint64_t, int);
+
+}  // namespace gnnscale

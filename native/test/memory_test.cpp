@@ -1,0 +1,104 @@
+// Blocks that are used again, those that go, and what malloc is asked to keep.
+#include "gnnscale/memory.hpp"
+
+#include <malloc.h>
+
+#include <cstring>
+#include <vector>
+
+#include "check.hpp"
+
+using namespace gnnscale;
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+void* filled(size_t num_bytes, int value) {
+  void* block = take_block(num_bytes);
+  std::memset(block, value, 64);
+  return block;
+}
+
+void test_blocks_of_a_size_are_used_again() {
+  for (const size_t size : {size_t{10'000}, 5 * kMiB, 200 * kMiB, 700 * kMiB}) {
+    void* first = filled(size, 1);
+    CHECK(reinterpret_cast<uintptr_t>(first) % 64 == 0);
+    return_block(first);
+    const size_t kept = idle_bytes();
+    CHECK(kept >= size);
+    void* other = take_block(3 * size);
+    CHECK(other != first && idle_bytes() == kept);
+    void* second = take_block(size + size / 100);  // of the same size class
+    CHECK(second == first);
+    CHECK(idle_bytes() < kept);
+    return_block(second);
+    return_block(other);
+  }
+}
+
+void test_the_oldest_go_first() {
+  // Fills what is kept with blocks of 256 MiB at most; what was there before is gone.
+  std::vector<void*> blocks;
+  for (int i = 0; i < 6; ++i) blocks.push_back(take_block(200 * kMiB));
+  for (void* block : blocks) return_block(block);
+  CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > kMaxIdleBytes / 2);
+  const size_t each = idle_bytes() / 4;  // 200 MiB and a header are a class of 224 MiB
+  CHECK(idle_bytes() == 4 * each);
+  for (size_t i = 5; i > 1; --i) CHECK(take_block(200 * kMiB) == blocks[i]);
+  CHECK(idle_bytes() == 0);
+  // A block that is used again is young again: the other one goes.
+  return_block(blocks[2]);
+  void* other = take_block(100 * kMiB);
+  return_block(other);
+  CHECK(take_block(200 * kMiB) == blocks[2]);
+  return_block(blocks[2]);
+  const size_t before = idle_bytes();
+  void* large = take_block(700 * kMiB);
+  return_block(large);
+  CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > before);
+  CHECK(take_block(200 * kMiB) == blocks[2]);
+  CHECK(idle_bytes() < 800 * kMiB);  // that of 100 MiB is gone
+  for (size_t i = 2; i < 6; ++i) return_block(blocks[i]);
+}
+
+void test_a_block_beyond_the_bound_is_not_kept() {
+  const size_t before = idle_bytes();
+  return_block(take_block(kMaxIdleBytes + 1));
+  CHECK(idle_bytes() == before);
+  return_block(nullptr);
+}
+
+#ifdef __GLIBC__
+// As glibc before 2.35: thresholds of mmap beyond HEAP_MAX / 2 are refused.
+int threshold = 0;
+
+int old_glibc(int setting, int value) {
+  if (setting == M_MMAP_THRESHOLD && value > 32 << 20) return 0;
+  if (setting == M_MMAP_THRESHOLD) threshold = value;
+  return 1;
+}
+
+int refuses(int, int) { return 0; }
+
+void test_malloc_keeps_what_it_can() {
+  CHECK(keep_freed_memory(old_glibc) == 32 << 20);
+  CHECK(threshold == 32 << 20);
+  CHECK(keep_freed_memory(refuses) == 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose malloc takes nothing
+  CHECK(keep_freed_memory() >= 32 << 20);
+#endif
+}
+#endif
+
+}  // namespace
+
+int main() {
+  test_blocks_of_a_size_are_used_again();
+  test_the_oldest_go_first();
+  test_a_block_beyond_the_bound_is_not_kept();
+#ifdef __GLIBC__
+  test_malloc_keeps_what_it_can();
+#endif
+  return check_result();
+}
