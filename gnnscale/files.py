@@ -1,16 +1,31 @@
-"""The one way to write a file: whole, or not at all."""
+"""The one way to write a file: whole, or not at all; and folders that are not to outlive it all."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["remove_unfinished", "write_atomically"]
+__all__ = [
+    "remove_unfinished",
+    "remove_unfinished_folders",
+    "unfinished_folder",
+    "write_atomically",
+]
+
+#: Folders that this process fills at the moment.
+_unfinished_folders: set[Path] = set()
 
 
 def write_atomically(
-    file: Path, content: str | bytes, *, durable: bool = False, shared: bool = False
+    file: Path,
+    content: str | bytes | Iterator[bytes],
+    *,
+    durable: bool = False,
+    shared: bool = False,
 ) -> None:
     """Write ``content`` to a temporary sibling of ``file``, then rename it to ``file``.
 
@@ -19,14 +34,15 @@ def write_atomically(
 
     Args:
         file: the file; its folder exists.
-        content: text is written as UTF-8.
+        content: text is written as UTF-8; an iterator's parts one by one, for a long file.
         durable: wait until the disk has it.
         shared: other processes may write the same file at the same time.
 
     Raises:
         OSError: with the file's name; ``file`` is as it was before.
     """
-    data = content.encode() if isinstance(content, str) else content
+    whole = content.encode() if isinstance(content, str) else content
+    parts = iter([whole]) if isinstance(whole, bytes) else whole
     unfinished = _unfinished(file)
     try:
         if shared:
@@ -36,7 +52,7 @@ def write_atomically(
             unfinished.unlink(missing_ok=True)
             handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            stream.writelines(parts)
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
@@ -52,6 +68,28 @@ def write_atomically(
 def remove_unfinished(file: Path) -> None:
     """Remove what a process that was killed while it wrote ``file`` has left behind."""
     _unfinished(file).unlink(missing_ok=True)
+
+
+@contextmanager
+def unfinished_folder(folder: Path) -> Iterator[None]:
+    """Remove ``folder`` where the ``with`` block is left by an exception, or never.
+
+    The latter is up to ``remove_unfinished_folders``.
+    """
+    _unfinished_folders.add(folder)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        _unfinished_folders.discard(folder)
+
+
+def remove_unfinished_folders() -> None:
+    """Remove what this process has not finished, just before it ends; by any of its threads."""
+    for folder in tuple(_unfinished_folders):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unfinished(file: Path) -> Path:

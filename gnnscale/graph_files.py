@@ -59,7 +59,7 @@ _MAX_VERTICES = 1 << 40
 _MAX_NAME = 200
 _MAX_PARTS = 1 << 15
 _MAX_META_BYTES = 4 << 20
-_SLICE_ENTRIES = 4 << 20
+_SLICE_ENTRIES = 1 << 20
 
 
 class GraphError(UserError):
@@ -417,22 +417,44 @@ def _check_labels(file: Path, labels: NDArray[np.integer], num_classes: int) -> 
 
 
 def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: int) -> None:
-    seen = np.zeros(num_vertices, np.bool_)
+    """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex.
+
+    Memory is bounded, whatever the number of vertices: every worker does this.
+    """
     for name in SPLIT_ARRAYS:
         file, ids = path / f"{name}.npy", arrays[name]
         if not len(ids):
             raise GraphError(f"{file}: the split is empty")
-        if (ids[1:] <= ids[:-1]).any():
+        if any((part[1:] <= part[:-1]).any() for _, part in _slices(ids, overlap=1)):
             raise GraphError(f"{file}: the ids do not rise")
         if ids[0] < 0 or ids[-1] >= num_vertices:
             bad = ids[0] if ids[0] < 0 else ids[-1]
             raise GraphError(
                 f"{file}: vertex id {bad} is out of range, the graph has {num_vertices} vertices"
             )
-        if seen[ids].any():
-            vertex = ids[seen[ids].argmax()]
+        if name != "test_idx" and arrays["labels"].ndim == 1:
+            _check_labelled(file, ids, arrays["labels"])
+    for first in range(0, num_vertices, _SLICE_ENTRIES):
+        _check_disjoint(path, arrays, first, min(first + _SLICE_ENTRIES, num_vertices))
+
+
+def _check_labelled(file: Path, ids: NDArray[Any], labels: NDArray[Any]) -> None:
+    for _, part in _slices(ids):
+        missing = labels[part] < 0
+        if missing.any():
+            raise GraphError(f"{file}: vertex {part[missing.argmax()]} has no label")
+
+
+def _check_disjoint(path: Path, arrays: Mapping[str, NDArray[Any]], first: int, last: int) -> None:
+    """Refuse a vertex of [first, last) in two parts; the ids of each part rise."""
+    seen = np.zeros(last - first, np.bool_)
+    for name in SPLIT_ARRAYS:
+        ids = arrays[name]
+        # Of the same type: NumPy would copy all ids for another one.
+        begin, end = np.searchsorted(ids, np.array([first, last], ids.dtype))
+        places = ids[begin:end] - first
+        if seen[places].any():
+            vertex = first + places[seen[places].argmax()]
+            file = path / f"{name}.npy"
             raise GraphError(f"{file}: vertex {vertex} is in an earlier part of the split too")
-        seen[ids] = True
-        if name != "test_idx" and arrays["labels"].ndim == 1 and arrays["labels"][ids].min() < 0:
-            vertex = ids[arrays["labels"][ids].argmin()]
-            raise GraphError(f"{file}: vertex {vertex} has no label")
+        seen[places] = True

@@ -7,6 +7,8 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +24,7 @@ __all__ = [
     "cache_bytes",
     "cuda_devices",
     "find_machine",
+    "find_memory",
     "home",
     "installed",
     "let_idle_threads_sleep",
@@ -40,10 +43,17 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Main memory in bytes: what is installed, and what this process may still take."""
+    """Main memory in bytes.
+
+    Attributes:
+        total: what this process and others of its container may take.
+        available: what of it is left, the page cache counted as such.
+        installed: what the machine has, ``total`` where no container has a limit.
+    """
 
     total: int
     available: int
+    installed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +164,7 @@ def find_machine() -> Machine:
     return Machine(
         processor=_cpu_field("model name", "CPU part") or platform.processor() or "unknown",
         cores=usable_cores(),
-        memory=_memory(),
+        memory=find_memory(),
         bf16=tuple(flag for flag in BF16_FLAGS if flag in flags),
         home=home(),
         home_free=shutil.disk_usage(place).free,
@@ -186,16 +196,53 @@ def _cpu_field(*names: str) -> str:
     return ""
 
 
-def _memory() -> Memory:
-    page, total = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
+    """Return the memory that this process may use: the machine's, or a container's limit."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = installed = os.sysconf("SC_PHYS_PAGES") * page
     available = os.sysconf("SC_AVPHYS_PAGES") * page
-    try:
-        for line in (_PROC / "meminfo").read_text().splitlines():
+    with suppress(OSError):
+        for line in (proc / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
+    for limit, used in _memory_limits(proc, cgroup):
+        total, available = min(total, limit), min(available, max(limit - used, 0))
+    return Memory(total=total, available=available, installed=installed)
+
+
+def _memory_limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, int]]:
+    """Yield limit and use of this process's control groups, from its own up to the topmost.
+
+    What its own group may use its parents limit too. A container that sees its group as the topmost
+    may still be told the name that the machine knows it by, of which nothing is there.
+    """
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
-        pass
-    return Memory(total=total * page, available=available)
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if number == "0":  # version 2, beside version 1 or alone
+            tops, files = [cgroup, cgroup / "unified"], ("memory.max", "memory.current", "")
+        elif "memory" in controllers.split(","):
+            tops = [cgroup / "memory"]
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        else:
+            continue
+        own = Path(name.lstrip("/"))
+        for folder in (top / each for top in tops for each in (own, *own.parents)):
+            # Where there is no limit, the file says "max", or is missing at the topmost group.
+            with suppress(OSError, ValueError):
+                limit, used = (int((folder / file).read_text()) for file in files[:2])
+                yield limit, used - _page_cache(folder / "memory.stat", files[2])
+
+
+def _page_cache(stat: Path, prefix: str) -> int:
+    """Return the bytes of files in memory, which the system gives up where memory is short."""
+    names = (f"{prefix}inactive_file", f"{prefix}active_file")
+    entries = (line.split() for line in stat.read_text().splitlines())
+    return sum(int(value) for name, value in entries if name in names)
 
 
 def process_age_s() -> float | None:

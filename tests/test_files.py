@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.files import remove_unfinished, write_atomically
+from gnnscale.files import (
+    remove_unfinished,
+    remove_unfinished_folders,
+    unfinished_folder,
+    write_atomically,
+)
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -14,6 +19,8 @@ def test_text_and_bytes(tmp_path: Path) -> None:
     assert file.read_text() == "vertex \u2192 edge"
     write_atomically(file, b"\x00\x01", durable=True)
     assert file.read_bytes() == b"\x00\x01"
+    write_atomically(file, (line for line in (b"a\n", b"b\n")))
+    assert file.read_bytes() == b"a\nb\n"
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -49,3 +56,18 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -
     (tmp_path / ".file.tmp").symlink_to(target)
     write_atomically(tmp_path / "file", "new")
     assert (target.read_text(), (tmp_path / "file").read_text()) == ("kept", "new")
+
+
+def test_folders_that_are_not_finished_are_removed(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("finished", "failed", "unfinished")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "file").touch()
+    with unfinished_folder(folders[0]):
+        pass
+    with pytest.raises(KeyboardInterrupt), unfinished_folder(folders[1]):
+        raise KeyboardInterrupt
+    with unfinished_folder(folders[2]):
+        assert {each.name for each in tmp_path.iterdir()} == {"finished", "unfinished"}
+        remove_unfinished_folders()
+    assert [each.name for each in tmp_path.iterdir()] == ["finished"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,8 @@ __all__ = [
 
 #: Where only labels say how many classes there are, so many may have no vertex.
 _SPARE_CLASSES = 1024
+#: Vertices of a split whose data are gathered at once.
+_SLICE_IDS = 1 << 18
 #: Vertices that a file of any size may have, beyond one for each of its bytes.
 _SPARE_VERTICES = 1 << 20
 _KINDS = {
@@ -212,22 +214,32 @@ def check_split(
     Test vertices may lack labels: some publishers hide them.
     """
     seen = np.zeros(num_vertices, dtype=bool)
+    num_seen = 0
     for name, ids in split.items():
         if not ids.size:
             raise GraphError(f"{source}: the {name} split is empty")
         check_ids(ids, num_vertices, f"{source}: {name} split")
-        if seen[ids].any():
-            vertex = int(ids[seen[ids]][0])
-            raise GraphError(
-                f"{source}: overlapping splits, vertex {vertex} of the {name} split "
-                "is in an earlier one too"
-            )
-        if len(np.unique(ids)) != len(ids):
-            raise GraphError(f"{source}: the {name} split names a vertex twice")
+        for part in _slices(ids):
+            if seen[part].any():
+                vertex = int(part[seen[part].argmax()])
+                raise GraphError(
+                    f"{source}: overlapping splits, vertex {vertex} of the {name} split "
+                    "is in an earlier one too"
+                )
         seen[ids] = True
-        if name != "test" and labels.ndim == 1 and (labels[ids] < 0).any():
-            vertex = int(ids[labels[ids] < 0][0])
-            raise GraphError(f"{source}: vertex {vertex} of the {name} split has no label")
+        num_seen += len(ids)
+        if np.count_nonzero(seen) != num_seen:
+            raise GraphError(f"{source}: the {name} split names a vertex twice")
+        for part in _slices(ids if name != "test" and labels.ndim == 1 else ids[:0]):
+            if labels[part].min() < 0:
+                vertex = int(part[(labels[part] < 0).argmax()])
+                raise GraphError(f"{source}: vertex {vertex} of the {name} split has no label")
+
+
+def _slices(ids: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Cut ``ids`` into slices of bounded memory."""
+    for first in range(0, len(ids), _SLICE_IDS):
+        yield ids[first : first + _SLICE_IDS]
 
 
 def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64]:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import ConfigError, check_range
 from gnnscale.dataset.base import Dataset
+from gnnscale.dataset.rmat import RmatDraws
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure, class_centroids, class_features
 from gnnscale.graph import FEATURE_DTYPES, MAX_FEATURES
-from gnnscale.hardware import usable_cores
 from gnnscale.progress import track
 
 __all__ = ["PlantedPartition", "RMat"]
@@ -216,21 +216,23 @@ class RMat(Structure):
 
     def read_edges(self, writer: StoreWriter) -> None:
         """Draw the edges."""
-        # Keys of the edges, sorted in a copy; ends; then labels and their order.
-        memory = 64 * self.num_vertices + 40 * self.num_edges
+        # Draws, which are sorted; then labels and their order.
+        memory = 64 * self.num_vertices + min(40 * self.num_edges, self.memory_bytes)
         _check_space(self, writer, memory + 8 * self.num_classes * self.num_features)
-        with track("drawing edges"):
-            src, dst = ops.rmat_edges(
-                self.num_vertices,
-                self.num_edges,
-                a=self.a,
-                b=self.b,
-                c=self.c,
-                seed=self.seed,
-                num_threads=usable_cores(),
-            )
         writer.set_num_vertices(self.num_vertices, source=self.name)
-        writer.add_edges(src, dst, source=self.name)
+        draws = RmatDraws(
+            num_vertices=self.num_vertices,
+            num_edges=self.num_edges,
+            a=self.a,
+            b=self.b,
+            c=self.c,
+            seed=self.seed,
+        )
+        folder = writer.path / "draws"
+        folder.mkdir()
+        for src, dst in draws.slices(folder, memory_bytes=self.memory_bytes):
+            writer.add_edges(src, dst, source=self.name)
+        folder.rmdir()
 
 
 def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from gnnscale.dataset.checks import class_labels
+from gnnscale.dataset.checks import check_split, class_labels
 from gnnscale.graph import GraphError
 
 
@@ -17,3 +19,31 @@ def test_unknown_classes_are_any_nan() -> None:
 def test_labels_that_are_no_classes(label: float) -> None:
     with pytest.raises(GraphError, match=r"^labels.npy: label .* of vertex 1 is not a class"):
         class_labels(np.array([0, label]), "labels.npy")
+
+
+def test_a_split_takes_few_bytes_a_vertex() -> None:
+    ids = np.arange(2_000_000)[::-1]
+    split = {"train": ids[2:], "valid": ids[:1], "test": ids[1:2]}
+    labels = np.zeros(len(ids), np.int64)
+    tracemalloc.start()
+    try:
+        check_split(split, labels, len(ids), "raw")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(ids)
+
+
+def test_a_vertex_twice_among_many() -> None:
+    ids = np.arange(600_000)
+    ids[-1] = 5
+    split = {"train": ids, "valid": np.array([599_999]), "test": np.array([600_000])}
+    with pytest.raises(GraphError, match=r"^raw: the train split names a vertex twice$"):
+        check_split(split, np.zeros(600_001, np.int64), 600_001, "raw")
+    with pytest.raises(GraphError, match=r"^raw: vertex 599998 of the train split has no label$"):
+        check_split(
+            split | {"train": ids[:-1]},
+            -(np.arange(600_001) == 599_998).astype(np.int64),
+            600_001,
+            "raw",
+        )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gnnscale.files import unfinished_folder
 from gnnscale.graph import GraphError
 
 __all__ = ["new_folder"]
@@ -45,16 +46,13 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
             return
         lock = _lock(partial)
         try:
-            try:
+            with unfinished_folder(partial):
                 if _stays(path, replace):
                     shutil.rmtree(partial, ignore_errors=True)
                     yield None
                     return
                 yield partial
                 _publish(partial, path)
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
         finally:
             # Once it is published, a sibling of this name is another process's.
             os.close(lock)

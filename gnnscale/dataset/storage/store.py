@@ -48,7 +48,7 @@ class StoreOptions:
         self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex.
         feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
-        memory_bytes: the largest buffer for sorting edges.
+        memory_bytes: what sorting edges and drawing R-MAT takes, beside arrays of all vertices.
     """
 
     undirected: bool = False

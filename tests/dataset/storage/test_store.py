@@ -11,6 +11,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
@@ -133,6 +134,68 @@ def test_small_budget_gives_the_same_lists(tmp_path):
         results.append(writer.build_topology())
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+def skewed(num_vertices):
+    """Edges to all vertices, most to the first ones, and a tenth to vertex 7."""
+    generator = np.random.default_rng(1)
+    dst = (num_vertices * generator.random(300_000) ** 3).astype(np.int64)
+    dst[::10] = 7
+    return generator.integers(num_vertices, size=len(dst)), dst
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 500_000, 30_000])
+def test_each_edge_is_sorted_once(tmp_path, monkeypatch, memory_bytes):
+    """In four blocks of vertices, some of them cut, and a list longer than what is allowed."""
+    filled, fill = [], ops.csc_fill
+    monkeypatch.setattr(
+        ops, "csc_fill", lambda src, *rest: filled.append(len(src)) or fill(src, *rest)
+    )
+    src, dst = skewed(200_000)
+    options = StoreOptions(self_loops="add", drop_duplicates=False, memory_bytes=memory_bytes)
+    with StoreWriter(tmp_path, options) as writer:
+        writer.set_num_vertices(200_000, source="raw")
+        for part in np.array_split(np.arange(len(src)), 3):
+            writer.add_edges(src[part], dst[part], source="raw")
+        indptr, indices = writer.build_topology()
+    num_loops = int((src == dst).sum())
+    assert sum(filled) == len(src) - num_loops + 200_000
+    own = np.arange(200_000)
+    src, dst = np.append(src[src != dst], own), np.append(dst[src != dst], own)
+    np.testing.assert_array_equal(np.diff(indptr), np.bincount(dst))
+    np.testing.assert_array_equal(indices, src[np.lexsort([src, dst])])
+
+
+def test_edges_leave_the_disk_as_they_are_sorted(tmp_path, monkeypatch):
+    used, sort = [], ops.csc_sort
+
+    def measured(*given):
+        used.append(sum(each.stat().st_blocks * 512 for each in tmp_path.iterdir()))
+        return sort(*given)
+
+    monkeypatch.setattr(ops, "csc_sort", measured)
+    with StoreWriter(tmp_path, StoreOptions(drop_duplicates=False, memory_bytes=1)) as writer:
+        writer.set_num_vertices(1000, source="raw")
+        src, dst = np.divmod(np.arange(1_000_000), 1000)
+        writer.add_edges(src[dst != src], dst[dst != src], source="raw")
+        writer.build_topology()
+    spooled, lists = 8 * 999_000, 4 * 999_000
+    assert len(used) == 1000
+    assert max(used) < spooled + (1 << 16)
+    assert used[-1] < lists + (1 << 17)
+
+
+def test_sorting_that_is_interrupted_leaves_no_edges(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ops, "csc_sort", interrupt)
+    with StoreWriter(tmp_path, StoreOptions(memory_bytes=100)) as writer:
+        writer.set_num_vertices(200_000, source="raw")
+        writer.add_edges(*skewed(200_000), source="raw")
+        with pytest.raises(KeyboardInterrupt):
+            writer.build_topology()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["indices.npy", "indptr.npy"]
 
 
 @pytest.mark.parametrize(
