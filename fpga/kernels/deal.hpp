@@ -14,10 +14,12 @@ inline uint64_t vertex_of(const Word& ids, int number) {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
-// Reads the global ids of the rows, 8 in a word, which dropout depends on.
+// Words of the rows' global ids, 8 in a word, which dropout depends on.
 inline int words_of_ids(const Task& task) {
   return task.mode == Mode::forward && task.how.drops ? words_of(task.num_rows, 8) : 0;
 }
+
+// Reads the global ids of the rows.
 inline void read_vertices(Task task, const Word* batch, Stream<Word>& out) {
 words:
   for (int i = 0; i < words_of_ids(task); ++i) {

@@ -156,7 +156,7 @@ class Backend(Protocol):
         """Take over the host's parameters and buffers: at the start, and whenever these change.
 
         Called before the first step, after a resumption, after a rehearsal, and when the devices
-        have averaged their buffers.
+        have combined their buffers.
         """
         ...
 

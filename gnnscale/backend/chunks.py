@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,14 +13,18 @@ from gnnscale.backend.loading import in_degrees
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model.layer import GraphLayer
-from gnnscale.sampler import Block, NeighborSampler
+from gnnscale.sampler import Block, MiniBatch, NeighborSampler
 
-__all__ = ["CHUNK_EDGES", "CHUNK_VERTICES", "Chunk", "ChunkLoader"]
+__all__ = ["CHUNK_EDGES", "CHUNK_VERTICES", "Chunk", "ChunkLoader", "Vertices", "cut"]
 
 #: Edges and vertices of a chunk, which bound what it needs.
 CHUNK_EDGES = 1 << 20
 CHUNK_VERTICES = 1 << 14
 
+#: Vertices that are looked at together to be cut into chunks.
+_PIECE = 1 << 20
+#: Distinct ids; those of a whole graph need no array.
+Vertices: TypeAlias = "NDArray[Any] | range"
 #: All neighbours of some vertices, and what a layer needs of them.
 Chunk = tuple[Block, torch.Tensor]
 
@@ -38,13 +42,13 @@ class ChunkLoader:
         """
         self._graph = graph
         self._sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
-        self._degrees = in_degrees(graph) if uses_degrees else None
+        self._uses_degrees = uses_degrees
 
     def load(
         self,
         layer: GraphLayer,
         store: FeatureStore,
-        vertices: NDArray[Any],
+        vertices: Vertices,
         *,
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
@@ -54,13 +58,12 @@ class ChunkLoader:
         Args:
             layer: that is loaded for.
             store: where rows are read.
-            vertices: distinct ids, cut into chunks in their order.
+            vertices: distinct ids, of the graph's type, cut into chunks in their order.
             chunk_edges: about so many edges a chunk has; one more vertex may bring more.
             chunk_vertices: about so many vertices, at most.
         """
-        for chunk in _cut(self._graph, vertices, chunk_edges, chunk_vertices):
-            batch = self._sampler.sample(chunk, 0)
-            degrees = None if self._degrees is None else self._degrees[batch.input_vertices]
+        for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
+            batch, degrees = self.sample(chunk)
             x, _ = layer.load(
                 store,
                 batch.input_vertices,
@@ -71,12 +74,34 @@ class ChunkLoader:
             )
             yield batch.blocks[0], x
 
+    def sample(self, vertices: NDArray[Any]) -> tuple[MiniBatch, NDArray[np.float32] | None]:
+        """Return all neighbours of ``vertices``, and the degrees of both where they are used."""
+        batch = self._sampler.sample(vertices, 0)
+        uses = self._uses_degrees
+        return batch, in_degrees(self._graph, batch.input_vertices) if uses else None
 
-def _cut(
-    graph: Graph, vertices: NDArray[Any], num_edges: int, num_vertices: int
-) -> list[NDArray[Any]]:
+
+def cut(
+    graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int
+) -> Iterator[NDArray[Any]]:
     """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
-    degrees = graph.indptr[vertices + 1] - graph.indptr[vertices]
-    cost = np.cumsum(np.maximum(degrees, max(num_edges // num_vertices, 1)))
-    cuts = np.flatnonzero(np.diff(cost // num_edges)) + 1
-    return np.split(vertices, cuts)
+    indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
+    least = max(num_edges // num_vertices, 1)
+    first = before = 0
+    for start in range(0, len(vertices), _PIECE):
+        piece = _ids(vertices[start : start + _PIECE], dtype)
+        degrees = indptr[1:][piece] - indptr[piece]
+        cost = before + np.cumsum(np.maximum(degrees, least))
+        number = np.concatenate([[before // num_edges], cost // num_edges])
+        for end in (np.flatnonzero(np.diff(number)) + start).tolist():
+            if end > 0:
+                yield _ids(vertices[first:end], dtype)
+                first = end
+        before = int(cost[-1])
+    yield _ids(vertices[first:], dtype)
+
+
+def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if isinstance(vertices, range):
+        return np.arange(vertices.start, vertices.stop, dtype=dtype)
+    return vertices

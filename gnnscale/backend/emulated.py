@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +51,8 @@ class EmulatedBackend(CpuBackend):
         #: What sampling read of each step that is on its way.
         self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0
+        #: Whether the first half of the synchronisation under way was late.
+        self._sync_late = False
         # load, transfer and propagate may run in threads of their own.
         self._lock = threading.Lock()
         self._memory.reserve(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
@@ -119,8 +119,9 @@ class EmulatedBackend(CpuBackend):
             macs_per_s=self._accelerator.macs_per_s,
             pipelined=self._accelerator.pipelined,
         )
-        with self._lasting(seconds):
-            super().propagate(batch, weight)
+        start = time.perf_counter()
+        super().propagate(batch, weight)
+        self._wait(start, seconds)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Free the batch's memory, and tell how late the host was since the last time."""
@@ -133,13 +134,19 @@ class EmulatedBackend(CpuBackend):
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
         """Half of the traffic of eq. 13."""
-        with self._lasting(self._sync_seconds()):
-            super().gradients_out(into)
+        start = time.perf_counter()
+        super().gradients_out(into)
+        self._sync_late = self._wait(start, self._sync_seconds())
 
     def update_weights(self) -> None:
         """The other half of eq. 13."""
-        with self._lasting(self._sync_seconds()):
-            super().update_weights()
+        start = time.perf_counter()
+        super().update_weights()
+        late = self._wait(start, self._sync_seconds())
+        if late and self._sync_late:  # one stage
+            with self._lock:
+                self._late_stages -= 1
+        self._sync_late = False
 
     def _sync_seconds(self) -> float:
         link = self._accelerator
@@ -148,22 +155,17 @@ class EmulatedBackend(CpuBackend):
         weights = self._workload.weight_bytes
         return sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
 
-    @contextmanager
-    def _lasting(self, seconds: float) -> Iterator[None]:
-        """Make the ``with`` block last ``seconds``; see ``_wait``."""
-        start = time.perf_counter()
-        yield
-        self._wait(start, seconds)
-
-    def _wait(self, start: float, seconds: float) -> None:
-        """Wait until ``seconds`` after ``start``; what has taken longer is counted as late."""
+    def _wait(self, start: float, seconds: float) -> bool:
+        """Wait until ``seconds`` after ``start``; count, and tell, whether it is later already."""
         left = start + seconds - time.perf_counter()
-        if left > 0:
-            time.sleep(left)
-        elif seconds > 0:
+        late = left < 0 < seconds
+        if late:
             with self._lock:
                 self._late_s -= left
                 self._late_stages += 1
+        elif left > 0:
+            time.sleep(left)
+        return late
 
 
 def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:

@@ -16,14 +16,20 @@ from gnnscale.sampler import Block, MiniBatch
 __all__ = ["FeatureLoader", "in_degrees"]
 
 
-def in_degrees(graph: Graph) -> NDArray[np.float32]:
-    """Return the in-degree of every vertex, ``[num_vertices]`` float32.
+def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+    """Return the in-degrees of ``vertices`` ``[n]``, ``[n]`` float32.
+
+    They are read from the graph's arrays, which workers share; a table of all of them would be one
+    in each worker.
 
     Of one part of a graph: that in the whole graph; 0 where the part does not have the vertex.
     """
     if graph.degrees is not None:
-        return graph.degrees.astype(np.float32)
-    return np.diff(graph.indptr).astype(np.float32)
+        known: NDArray[np.uint32] = np.asarray(graph.degrees)[vertices]
+        return known.astype(np.float32)
+    indptr = np.asarray(graph.indptr)
+    degrees: NDArray[np.int64] = indptr[1:][vertices] - indptr[vertices]
+    return degrees.astype(np.float32)
 
 
 class FeatureLoader:
@@ -60,7 +66,6 @@ class FeatureLoader:
         self._graph = graph
         self._model = model
         self._aggregates = aggregates
-        self._degrees: NDArray[np.float32] | None = None
 
     def load(self, batch: MiniBatch) -> Inputs:
         """Return the model's input for ``batch``."""
@@ -88,7 +93,4 @@ class FeatureLoader:
         """
         if not self._model.uses_degrees and block.importance is None:
             return None
-        if self._degrees is None:
-            self._degrees = in_degrees(self._graph)
-        degrees: NDArray[np.float32] = self._degrees[vertices]
-        return degrees
+        return in_degrees(self._graph, vertices)

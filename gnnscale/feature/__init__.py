@@ -16,7 +16,7 @@ from gnnscale.feature.options import (
 
 if TYPE_CHECKING:
     from gnnscale.feature.aggregation import Aggregation
-    from gnnscale.feature.host import HostFeatures
+    from gnnscale.feature.host import HostFeatures, read_from_disk
     from gnnscale.feature.preaggregated import PreaggregatedFeatures
     from gnnscale.feature.store import FeatureStore, check_store
 
@@ -29,6 +29,7 @@ __all__ = [
     "PreaggregatedFeatures",
     "PreaggregatedFeaturesConfig",
     "check_store",
+    "read_from_disk",
 ]
 
 _HOMES = {
@@ -37,6 +38,7 @@ _HOMES = {
     "HostFeatures": "gnnscale.feature.host",
     "PreaggregatedFeatures": "gnnscale.feature.preaggregated",
     "check_store": "gnnscale.feature.store",
+    "read_from_disk": "gnnscale.feature.host",
 }
 
 

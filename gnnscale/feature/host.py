@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from gnnscale import ops
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.feature.store import FeatureStore
 from gnnscale.graph import Graph
+from gnnscale.hardware import find_memory
 from gnnscale.sampler import Block
 from gnnscale.stages import Access, Traffic
 
-__all__ = ["HostFeatures"]
+__all__ = ["HostFeatures", "read_from_disk"]
 
 
 class HostFeatures(FeatureStore):
@@ -23,11 +25,19 @@ class HostFeatures(FeatureStore):
     ``aggregate`` reads and aggregates in one pass (fused load-aggregate): the matrix of |V^0|
     gathered rows never exists. That is exact, since input features need no gradient.
 
+    Where the matrix exceeds memory, ``aggregate`` gathers first: a row that many edges read is then
+    read from the disk once.
+
     There is no cache, and so neither hits nor misses.
     """
 
     def __init__(
-        self, features: NDArray[Any], dtype: str, *, columns: tuple[int, int] | None = None
+        self,
+        features: NDArray[Any],
+        dtype: str,
+        *,
+        columns: tuple[int, int] | None = None,
+        from_disk: bool = False,
     ) -> None:
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
@@ -35,7 +45,9 @@ class HostFeatures(FeatureStore):
             features: the whole matrix.
             dtype: one of ``FEATURE_DTYPES``.
             columns: ``(first, last + 1)`` of the columns that are read (P3); None for all.
+            from_disk: whether most rows are not in memory when they are read.
         """
+        self._from_disk = from_disk
         self._columns = columns
         rows = features if columns is None else features[:, slice(*columns)]
         self._rows: tuple[NDArray[Any], str] = (rows, dtype)
@@ -43,7 +55,8 @@ class HostFeatures(FeatureStore):
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
         """Return the store of a graph's own features, or of some of their columns."""
-        return cls(graph.features, graph.feature_dtype, columns=columns)
+        from_disk = read_from_disk(graph)
+        return cls(graph.features, graph.feature_dtype, columns=columns, from_disk=from_disk)
 
     @property
     def stored(self) -> tuple[NDArray[Any], str]:
@@ -75,7 +88,8 @@ class HostFeatures(FeatureStore):
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         out = ops.empty((len(vertices), self.width), dtype)
-        rows = ops.gather(self._rows, vertices, out=out, num_threads=num_threads)
+        gather = ops.gather_from_disk if self._from_disk else ops.gather
+        rows = gather(self._rows, vertices, out=out, num_threads=num_threads)
         return rows, self._read(vertices)
 
     def aggregate(
@@ -88,6 +102,10 @@ class HostFeatures(FeatureStore):
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, aggregated while they are read."""
+        if self._from_disk:
+            return super().aggregate(
+                vertices, block, aggregation, dtype=dtype, num_threads=num_threads
+            )
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         write_aggregated(
             self._rows, block, aggregation, out=out, ids=vertices, num_threads=num_threads
@@ -96,3 +114,21 @@ class HostFeatures(FeatureStore):
 
     def _read(self, vertices: NDArray[Any]) -> Traffic:
         return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))
+
+
+def read_from_disk(graph: Graph) -> bool:
+    """Whether a graph's features are mapped and, with its topology, do not fit into memory.
+
+    If so, the system is told that they are read at random places. For each row that it does not
+    have, it would otherwise read what lies around it too, up to megabytes, and have to give up as
+    many other rows.
+    """
+    source: Any = graph.features
+    while hasattr(source, "base"):
+        source = source.base
+    if not isinstance(source, mmap.mmap):
+        return False
+    if graph.feature_bytes + graph.topology_bytes <= find_memory().available:
+        return False
+    source.madvise(mmap.MADV_RANDOM)
+    return True

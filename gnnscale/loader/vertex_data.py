@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.dataset import from_arrays
+from gnnscale.feature import read_from_disk
 from gnnscale.graph import Graph, GraphError
 
 __all__ = ["LoaderData", "VertexRows", "allocate", "read_data"]
@@ -38,11 +39,13 @@ class VertexRows:
         storage: name of the element type in ``array``, where it is a matrix that the native
             gather reads; None for anything else.
         dtype: type of the rows that ``take`` returns.
+        from_disk: whether most rows are not in memory when they are read.
     """
 
     array: NDArray[Any]
     storage: str | None
     dtype: torch.dtype
+    from_disk: bool = False
 
     @classmethod
     def of(cls, name: str, values: Any, num_vertices: int) -> VertexRows:
@@ -74,7 +77,8 @@ class VertexRows:
         """Return rows ``ids``, ``[len(ids), ...]`` of type ``dtype``."""
         out = allocate((len(ids), *self.array.shape[1:]), self.dtype, pinned=pinned)
         if self.storage is not None:
-            return ops.gather((self.array, self.storage), ids, out=out, num_threads=num_threads)
+            gather = ops.gather_from_disk if self.from_disk else ops.gather
+            return gather((self.array, self.storage), ids, out=out, num_threads=num_threads)
         bits = out.view(torch.int16) if self.dtype == torch.bfloat16 else out
         # Ids are in range; any mode but "raise" lets NumPy write to `out` directly.
         np.take(self.array, ids, axis=0, out=bits.numpy(), mode="clip")
@@ -124,7 +128,12 @@ def _read_graph(graph: Graph) -> LoaderData:
     dtype = torch.bfloat16 if graph.feature_dtype == "bfloat16" else torch.float32
     label_dtype = torch.uint8 if graph.multilabel else torch.int64
     rows = {
-        "x": VertexRows(array=graph.features, storage=graph.feature_dtype, dtype=dtype),
+        "x": VertexRows(
+            array=graph.features,
+            storage=graph.feature_dtype,
+            dtype=dtype,
+            from_disk=read_from_disk(graph),
+        ),
         "y": VertexRows(array=graph.labels, storage=None, dtype=label_dtype),
     }
     return LoaderData(graph=graph, rows=rows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -62,6 +63,7 @@ class Pipeline(Generic[T]):
         self._allowed = limit
         self._ahead = 0
         self._closed = False
+        self._paused = False
         self._changed = threading.Condition()
         self._taking = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -107,6 +109,17 @@ class Pipeline(Generic[T]):
             self._changed.notify_all()
             return item
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Begin no stage within the ``with`` block; those under way come to their end."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._paused = False
+                self._changed.notify_all()
+
     def stop(self) -> None:
         """Let each thread end with the stage it is in."""
         with self._changed:
@@ -141,6 +154,7 @@ class Pipeline(Generic[T]):
             if not isinstance(item, BaseException):
                 try:
                     for stage in stages:
+                        self._wait_while_paused()
                         stage(item)
                 except BaseException as error:
                     item = error
@@ -149,6 +163,11 @@ class Pipeline(Generic[T]):
                 self._changed.notify_all()
             if isinstance(item, BaseException):
                 return
+
+    def _wait_while_paused(self) -> None:
+        if self._paused:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, T | BaseException] | None:
         """The next item and its number; None when the pipeline is closed."""
@@ -160,6 +179,7 @@ class Pipeline(Generic[T]):
                 self._ahead += 1
                 number = self._next[0]
                 self._next[0] += 1
+            self._wait_while_paused()
             try:
                 return number, next(self._source)
             except BaseException as error:

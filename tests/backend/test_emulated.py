@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gnnscale.backend import Backend, BatchOutcome, DeviceMemoryError, EmulatedBackend
+from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.emulated import link_bytes
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
@@ -181,6 +182,39 @@ def test_a_host_that_is_slower_is_counted(
     # The transfer takes its time, propagation the host's.
     for outcome in outcomes:
         assert outcome.counters == pytest.approx({"late_s": 0.2 - 0.05, "late_stages": 1})
+
+
+def test_a_late_synchronisation_is_one_stage(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
+    clock: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = {"gradients_out": 0.3, "update_weights": 0.3}
+    for name in late:
+        method = getattr(CpuBackend, name)
+
+        def slow(self: Any, *given: Any, name: str = name, method: Any = method) -> None:
+            clock.advance(late[name])
+            method(self, *given)
+
+        monkeypatch.setattr(CpuBackend, name, slow)
+    model = new_model()
+    into = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    found = backend(emulated(link_latency_s=0.25, link_bandwidth=1e15), model=model)
+    # A step's update is told of with the next step.
+    for halves, counters in (
+        ((0.5, 0.5), {"late_s": 0.5, "late_stages": 1}),
+        ((0.5, 0.0), {"late_s": 0.25, "late_stages": 1}),
+        ((0.0, 0.5), {"late_s": 0.25, "late_stages": 1}),
+        ((0.0, 0.0), {"late_s": 0.0, "late_stages": 0}),
+    ):
+        late["gradients_out"], late["update_weights"] = halves
+        found.gradients_out(into)
+        found.update_weights()
+        assert propagated(found, batch).counters == pytest.approx(counters)
 
 
 def test_an_emulated_processor_transfers_nothing(

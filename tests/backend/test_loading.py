@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.loading import FeatureLoader, in_degrees
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
@@ -13,9 +16,43 @@ from gnnscale.sampler import LayerSampler, NeighborSampler
 
 
 def test_in_degrees_by_hand(tiny_graph: Graph) -> None:
-    degrees = in_degrees(tiny_graph)
+    degrees = in_degrees(tiny_graph, np.arange(5))
     assert degrees.dtype == np.float32
     assert degrees.tolist() == [2, 1, 2, 0, 1]
+    assert in_degrees(tiny_graph, np.array([4, 0, 4], np.int32)).tolist() == [1, 2, 1]
+
+
+@pytest.mark.parametrize("config", [GCN, GIN])
+def test_degrees_of_a_large_graph_are_read_for_the_vertices_of_a_batch(
+    tmp_path: Path, config: type[ModelConfig]
+) -> None:
+    # A file without a written page but the last: all edges are those of the last vertex.
+    last = 20_000_000
+    indptr = np.memmap(tmp_path / "indptr", np.int64, "w+", shape=last + 2)
+    indptr[-1] = 3
+    graph = Graph(
+        name="large",
+        indptr=indptr,
+        indices=np.array([0, 1, 2], np.int32),
+        features=np.lib.stride_tricks.as_strided(np.ones(4, np.float32), (last + 1, 4), (0, 4)),
+        feature_dtype="float32",
+        labels=np.zeros(1, np.int64),
+        train_idx=np.array([last]),
+        valid_idx=np.array([0]),
+        test_idx=np.array([1]),
+        num_classes=2,
+    )
+    model = config(num_layers=1, hidden=8).build(num_features=4, num_classes=2)
+    sampler = NeighborSampler(graph, fanouts=[-1])
+    loader = FeatureLoader(graph, model, num_threads=1)
+    chunks = ChunkLoader(graph, num_threads=1, uses_degrees=True)
+    tracemalloc.start()
+    inputs = loader.load(sampler.sample(graph.train_idx, 0))
+    list(chunks.load(model.layer(0), loader.store, graph.train_idx))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert inputs.degrees.tolist() == [3, 0, 0, 0]
+    assert peak < 1 << 20
 
 
 @pytest.mark.parametrize("config", [GraphSAGE, GCN, GIN, GAT])
@@ -28,12 +65,12 @@ def test_degrees_are_there_where_they_are_used(
     batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(seeds, 0)
     inputs = loader.load(batch)
     if config in (GCN, GIN):
-        assert inputs.degrees.tolist() == in_degrees(tiny_graph)[batch.input_vertices].tolist()
+        assert inputs.degrees.tolist() == in_degrees(tiny_graph, batch.input_vertices).tolist()
     else:
         assert inputs.degrees is None
     batch = LayerSampler(tiny_graph, layer_sizes=[2]).sample(seeds, 0)
     inputs = loader.load(batch)
-    assert inputs.degrees.tolist() == in_degrees(tiny_graph)[batch.input_vertices].tolist()
+    assert inputs.degrees.tolist() == in_degrees(tiny_graph, batch.input_vertices).tolist()
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import mmap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from gnnscale.feature import HostFeatures, check_store
+from gnnscale import ops
+from gnnscale.feature import Aggregation, HostFeatures, check_store, host, read_from_disk
 from gnnscale.graph import Graph, GraphError
+from gnnscale.hardware import Memory
+from gnnscale.sampler import NeighborSampler
 from gnnscale.stages import Access, Traffic
 
 
@@ -36,3 +45,100 @@ def test_stored_types_become_what_is_computed_in() -> None:
     rows, _ = half.gather(np.array([0]), dtype=torch.bfloat16, num_threads=1)
     assert rows.dtype == torch.bfloat16
     assert rows.tolist() == [[0.5, 2.0]]
+
+
+@pytest.fixture
+def mapped(
+    random_graph: Callable[..., Graph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], Graph]:
+    """Map the features of a graph on a machine that has so many bytes of memory left."""
+
+    def build(available: int) -> Graph:
+        memory = Memory(total=1 << 40, available=available, installed=1 << 40)
+        monkeypatch.setattr(host, "find_memory", lambda: memory)
+        graph = random_graph()
+        np.save(tmp_path / "features.npy", graph.features)
+        return replace(graph, features=np.load(tmp_path / "features.npy", mmap_mode="r"))
+
+    return build
+
+
+def read_at_random(array: Any) -> bool:
+    """Whether the system was told so of an array's pages: it has the flag rr in smaps."""
+    place, inside = array.ctypes.data, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, _, last = line.partition(" ")[0].partition("-")
+        if last:
+            inside = int(first, 16) <= place < int(last, 16)
+        if inside and line.startswith("VmFlags:"):
+            return "rr" in line.split()
+    raise AssertionError("smaps does not list the array")
+
+
+def test_rows_that_exceed_memory_are_asked_for_ahead(
+    mapped: Callable[[int], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = mapped(1000)
+    store = HostFeatures.of(graph)
+    assert read_at_random(graph.features)
+    asked, ahead = [], ops.read_ahead
+    monkeypatch.setattr("gnnscale.ops.tensors._PAGES_AHEAD", 7)
+    monkeypatch.setattr(
+        "gnnscale.ops.tensors.read_ahead",
+        lambda x, ids, **given: asked.append(ids) or ahead(x, ids, **given),
+    )
+    for size in (0, 7, 40):
+        vertices = np.random.default_rng(0).integers(graph.num_vertices, size=size)
+        rows, traffic = store.gather(vertices, dtype=torch.float32, num_threads=2)
+        assert torch.equal(rows, torch.from_numpy(np.array(graph.features))[vertices])
+        assert traffic.rows.host_bytes == size * store.row_bytes
+        assert np.concatenate(asked).tolist() == vertices.tolist()
+        asked.clear()
+
+
+def test_rows_that_fit_into_memory_are_read_as_they_lie(
+    mapped: Callable[[int], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = mapped(1 << 30)
+    monkeypatch.setattr("gnnscale.ops.tensors.read_ahead", None)
+    rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
+    assert rows[0].tolist() == graph.features[3].tolist()
+    assert not read_at_random(graph.features)
+
+
+def test_rows_in_memory_are_not_read_from_the_disk(
+    random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "find_memory", None)
+    assert not read_from_disk(random_graph())
+
+
+def test_aggregating_rows_that_exceed_memory(mapped: Callable[[int], Graph]) -> None:
+    graph = mapped(1000)
+    batch = NeighborSampler(graph, fanouts=[5, 3]).sample(np.arange(0, 60, 2), 0)
+    arguments = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="add"))
+    from_disk = HostFeatures.of(graph)
+    in_memory = HostFeatures(np.array(graph.features), graph.feature_dtype)
+    rows, traffic = from_disk.aggregate(*arguments, dtype=torch.float32, num_threads=1)
+    expected, same = in_memory.aggregate(*arguments, dtype=torch.float32, num_threads=1)
+    assert torch.equal(rows, expected)
+    assert traffic == same
+
+
+def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four rows a page: each request has as many pages, whatever the order."""
+    asked: list[int] = []
+    monkeypatch.setattr("gnnscale.ops.tensors._PAGES_AHEAD", 8)
+    monkeypatch.setattr(
+        "gnnscale.ops.tensors.read_ahead", lambda x, ids, **_: asked.append(len(ids))
+    )
+    width = mmap.PAGESIZE // 16
+    features = torch.arange(256 * width, dtype=torch.float32).view(256, width)
+    every = np.arange(256)
+    for ids, most in ((every, 8 * 4), (every[::2], 8 * 2), (every[::-1], 8), (every[::8], 8)):
+        out = torch.empty(len(ids), width)
+        ops.gather_from_disk(features, ids, out=out, num_threads=1)
+        assert torch.equal(out, features[ids.copy()])
+        assert max(asked) == most
+        assert sum(asked) == len(ids)
+        asked.clear()

@@ -6,6 +6,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ import torch
 
 from gnnscale import ConfigError, Graph, GraphError, NeighborLoader, NeighborSampler
 from gnnscale.dataset import Planetoid
+from gnnscale.hardware import Memory
+from gnnscale.ops import tensors
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
@@ -395,6 +399,21 @@ def test_data_that_is_refused(graph: Graph) -> None:
         NeighborLoader(as_data(graph, title=["a"] * graph.num_vertices), [2])
     with pytest.raises(GraphError, match="data: edge sources: vertex id 9 is out of range"):
         NeighborLoader(Data(x=torch.zeros(2, 2), edge_index=torch.tensor([[9], [0]])), [2])
+
+
+def test_features_that_exceed_memory_are_asked_for_ahead(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (expected,) = NeighborLoader(graph, [2], batch_size=300)
+    nothing_left = Memory(total=1 << 40, available=0, installed=1 << 40)
+    monkeypatch.setattr("gnnscale.feature.host.find_memory", lambda: nothing_left)
+    asked = []
+    monkeypatch.setattr(tensors, "read_ahead", lambda x, ids, **_: asked.append(len(ids)))
+    np.save(tmp_path / "features.npy", graph.features)
+    features = np.load(tmp_path / "features.npy", mmap_mode="r")
+    (batch,) = NeighborLoader(replace(graph, features=features), [2], batch_size=300)
+    assert torch.equal(batch.x, expected.x)
+    assert sum(asked) == len(batch.x)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is present")

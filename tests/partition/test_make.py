@@ -190,7 +190,7 @@ def test_memory_that_there_is_not(
     tiny_graph: Graph, needs: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = dataclasses.replace(
-        module.find_machine(), memory=Memory(total=8 << 30, available=6 << 30)
+        module.find_machine(), memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30)
     )
     monkeypatch.setattr(module, "find_machine", lambda: machine)
     config = given(Parts(num_parts=2, owner=None), needs=needs)

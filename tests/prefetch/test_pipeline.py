@@ -269,3 +269,43 @@ def test_a_generator_collected_by_its_own_thread_does_not_wait_for_itself() -> N
         if thread.name.startswith("gnnscale-"):
             thread.join(GIVE_UP_S)
     assert not gnnscale_threads()
+
+
+def test_a_pause_lets_stages_end_and_begins_none() -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    passed: list[str] = []
+
+    def first(item: Item) -> None:
+        begun.release()
+        assert go_on.wait(GIVE_UP_S)
+        passed.append(f"first {item.number}")
+
+    def second(item: Item) -> None:
+        passed.append(f"second {item.number}")
+        begun.release()
+
+    source = Source(3)
+    with Pipeline(iter(source), [[first, second]], limit=2, adaptive=False) as pipeline:
+        taken: list[Item] = []
+        consumer = threading.Thread(target=lambda: taken.extend(pipeline))
+        with pipeline.paused():
+            consumer.start()
+            assert not source.reaches(1, seconds=0.05)
+        assert begun.acquire(timeout=GIVE_UP_S)
+        with pipeline.paused():
+            go_on.set()
+            assert not begun.acquire(timeout=0.05)
+            assert passed == ["first 0"]
+        consumer.join(GIVE_UP_S)
+        assert [item.number for item in taken] == [0, 1, 2]
+        assert passed == [
+            f"{stage} {number}" for number in range(3) for stage in ("first", "second")
+        ]
+
+
+def test_a_paused_pipeline_can_be_closed() -> None:
+    with Pipeline(iter(Source(9)), groups("a", "b"), limit=2) as pipeline:
+        next(pipeline)
+        with pipeline.paused():
+            pipeline.close()
+    assert gnnscale_threads() == []

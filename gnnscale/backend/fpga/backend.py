@@ -30,6 +30,7 @@ from gnnscale.backend.fpga.outcome import check_outcome, step_counters
 from gnnscale.backend.fpga.weights import WeightLayout
 from gnnscale.backend.memory import DeviceMemory
 from gnnscale.config import ConfigError
+from gnnscale.hardware import find_memory
 from gnnscale.model import Inputs
 from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
@@ -223,8 +224,18 @@ class FpgaBackend:
             batch,
             inputs,
             seeds,
+            max_row_bytes=self._max_row_bytes(),
             num_threads=self._threads,
         )
+
+    def _max_row_bytes(self) -> int:
+        """Return the bytes of input rows that the card and the host have room for.
+
+        The host holds the rows of each group and, for the transfer, of all groups in one array; a
+        simulated card's memory is the host's as well.
+        """
+        copies = 3 if self.device.simulated else 2
+        return min(self.device.memory_bytes, find_memory().available // copies)
 
     @staticmethod
     def _parts(batch: _Sent) -> Iterator[tuple[int, PackedBatch]]:

@@ -152,6 +152,7 @@ def pack_batch(
     inputs: Inputs,
     seeds: range,
     *,
+    max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
     """Arrange what leads to some seeds of a mini-batch for one compute unit.
@@ -165,17 +166,30 @@ def pack_batch(
         batch: the mini-batch.
         inputs: its loaded rows.
         seeds: positions of the unit's seeds.
+        max_row_bytes: of the input rows of all groups.
         num_threads: threads to use.
 
     Raises:
-        DeviceMemoryError: what leads to one seed does not fit on the chip.
+        DeviceMemoryError: what leads to one seed does not fit on the chip, or the input rows are
+            larger than ``max_row_bytes``.
     """
-    groups = list(_groups(model, products, limits, batch, inputs, seeds))
+    groups: list[tuple[list[_Stage], range]] = []
+    row_bytes = 0
+    for stages, part in _groups(model, products, limits, batch, inputs, seeds):
+        row_bytes += len(_input_rows(stages)) * words(inputs.x.shape[1]) * _WORD
+        if row_bytes > max_row_bytes:
+            raise DeviceMemoryError(
+                f"the input rows of {part.stop - seeds.start} of {len(seeds)} seeds, in "
+                f"{len(groups) + 1} groups whose output rows fit on the fpga's chip, take "
+                f"{row_bytes:,} bytes, and memory has room for {max_row_bytes:,}; lower "
+                "batch_size, sampler.fanouts or model.hidden"
+            )
+        groups.append((stages, part))
     buffer, edges = _Buffer(len(groups)), _Buffer()
     heads, features = [], []
     num_words = scratch = sources = 0
     for stages, part in groups:
-        rows = stages[0].arranged.sources if products[0].aggregates else stages[0].rows
+        rows = _input_rows(stages)
         x = ops.gather_columns(inputs.x, rows, num_threads=num_threads)
         described, used = _describe(stages, weights, limits, batch, model, buffer, edges)
         heads.append(
@@ -233,6 +247,11 @@ def _groups(
         middle = (seeds.start + seeds.stop) // 2
         for half in (range(seeds.start, middle), range(middle, seeds.stop)):
             yield from _groups(model, products, limits, batch, inputs, half)
+
+
+def _input_rows(stages: Sequence[_Stage]) -> NDArray[np.int32]:
+    first = stages[0]
+    return first.arranged.sources if first.product.aggregates else first.rows
 
 
 def _arrange(

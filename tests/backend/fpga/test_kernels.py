@@ -160,7 +160,9 @@ def pack(case: Case, limits: ChipLimits) -> tuple[PackedBatch, WeightLayout]:
     limits.check(products)
     weights = WeightLayout(products)
     given = (case.graph, case.model, products, weights, limits, case.batch, case.inputs)
-    return pack_batch(*given, range(case.batch.num_seeds), num_threads=1), weights
+    return pack_batch(
+        *given, range(case.batch.num_seeds), max_row_bytes=sys.maxsize, num_threads=1
+    ), weights
 
 
 def by_kernels(
@@ -194,16 +196,15 @@ def by_kernels(
     return answer, dict(outcome.counters), packed
 
 
+# Fields of a stage's record (`Stage` in batch.hpp): tiles forward, and on the way back.
+NUM_FORWARD, NUM_BACKWARD = 13, 15
+
+
 def stages_of(packed: PackedBatch) -> list[list[int]]:
     """Return the records of the first group's stages."""
     words = packed.batch.view(np.int32).reshape(-1, 16)
     first, number = words[0, :2]
     return words[first : first + number].tolist()
-
-
-def edge_words_of(packed: PackedBatch) -> int:
-    """Return the words of all edges of the first group."""
-    return len(packed.edges) // 64
 
 
 def some_graph(rng: np.random.Generator, num_classes: int, *, multilabel: bool) -> Graph:
@@ -369,7 +370,7 @@ def test_a_hub_of_ten_thousand_neighbours(
     # GraphSAGE's 10,000 hidden rows, own and gathered, are two tiles.
     tiles = [2, 1] if config is GraphSAGE else [1, 1]
     assert packed.num_groups == 1
-    assert [each[13] for each in stages_of(packed)][:2] == tiles
+    assert [each[NUM_FORWARD] for each in stages_of(packed)][:2] == tiles
     # One hidden value of 90,000 that is too near to zero changes less than 1e-4.
     same(answer, by_torch(case))
     assert counted["hazards"] > 0
@@ -448,7 +449,7 @@ def test_what_is_read_and_gathered(
     gathered = sum(number * width for number, width in edges)
     assert counted["edges"] == 2 * gathered - edges[0][0] * edges[0][1]
     # The lists are kept on the chip: they are read once each.
-    assert counted["edge_words"] == edge_words_of(packed)
+    assert counted["edge_words"] == len(packed.edges) // 64
 
 
 def kept_rows(case: Case) -> list[int]:
@@ -516,11 +517,11 @@ def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
     first, *_ = stages_of(packed)
     num_tiles = -(-case.batch.blocks[0].num_dst // sums)
     assert num_tiles > 1
-    assert first[13] == num_tiles
+    assert first[NUM_FORWARD] == num_tiles
     # Each tile reads all source rows.
     own = counted["feature_words"] - packed.num_sources * words(35)
     assert more["feature_words"] == num_tiles * packed.num_sources * words(35) + own
-    assert max(each[15] for each in stages_of(packed)) > 1
+    assert max(each[NUM_BACKWARD] for each in stages_of(packed)) > 1
 
 
 @pytest.mark.parametrize("config", MODELS)

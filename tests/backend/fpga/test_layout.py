@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,14 @@ def packed(
     inputs: Inputs,
     limits: ChipLimits,
     seeds: range | None = None,
+    max_row_bytes: int = sys.maxsize,
 ) -> PackedBatch:
     products = lower(model, aggregated=inputs.aggregated)
     limits.check(products)
     weights = WeightLayout(products)
     part = range(batch.num_seeds) if seeds is None else seeds
     given = (graph, model, products, weights, limits, batch, inputs, part)
-    return pack_batch(*given, num_threads=1)
+    return pack_batch(*given, max_row_bytes=max_row_bytes, num_threads=1)
 
 
 def gathered(x: torch.Tensor = X) -> Inputs:
@@ -304,6 +306,20 @@ def test_seeds_are_halved_until_they_fit(
         assert labels.tolist() == graph.labels[batch.seeds[part.start : part.stop]].tolist()
         rows = made.features[2 * start : 2 * start + count, 0]
         assert np.array_equal(np.sort(rows), inputs.x[part.start : part.stop, 0])
+
+
+def test_input_rows_of_all_groups_must_fit_in_memory(graph: Graph) -> None:
+    batch, inputs = alone(40)
+    # Four groups of ten rows, of two words each: three of them take 3,840 bytes.
+    given = (graph, built(GCN(num_layers=1)), batch, inputs, ChipLimits(n=2, row_words=16))
+    assert packed(*given, max_row_bytes=5120).num_groups == 4
+    with pytest.raises(DeviceMemoryError) as caught:
+        packed(*given, max_row_bytes=3839)
+    assert str(caught.value) == (
+        "the input rows of 30 of 40 seeds, in 3 groups whose output rows fit on the fpga's chip, "
+        "take 3,840 bytes, and memory has room for 3,839; lower batch_size, sampler.fanouts or "
+        "model.hidden"
+    )
 
 
 @pytest.mark.parametrize(
