@@ -1,23 +1,37 @@
 """The performance model against what it predicts: graphs x fan-outs x hidden x devices.
 
-    python scripts/bench_perf_model.py [--no-calibration] [--only TEXT] [--json FILE]
+    python scripts/bench_perf_model.py [--runs 5] [--configurations TEXT ...] [--budget SECONDS]
+                                       [--kept FILE] [--json FILE]
 
-Measures this machine first (``gnnscale doctor --calibrate``). Each configuration is a run of
-``gnnscale train`` without dynamic resource management, whose ``summary.json`` has the step that the
-model predicted before training, and the median of the steps measured. A run's prediction rests on
-the rates of the machine, corrected by a rehearsal of a few mini-batches; what the rates alone say
-of the same plan is shown beside it. None of the graphs, mini-batches and widths is one that
-calibration uses.
+Each run is one of ``gnnscale train`` without dynamic resource management, whose ``summary.json``
+has what was predicted of a step, and the median of the steps measured. Three figures are apart:
+
+- *by rates*: the equations and the machine's rates, and no step of the run;
+- *rehearsed*: corrected by a rehearsal of the same plan;
+- *noise floor*: how far a window of the run's steps, as long as a rehearsal, is from the next one.
+
+Plans of processors alone and plans with emulated devices are scored apart, as an emulated device
+lasts as long as the model says unless the host is late. None of the graphs, mini-batches and widths
+is one that calibration uses.
+
+Finished runs are kept in a file, so that a benchmark can be run in pieces: a second call goes on
+where the first one stopped, after ``--budget`` seconds for one. Configurations are run in turn, so
+that what changes on the machine meets all of them. The machine is measured first
+(``gnnscale doctor calibrate=true``) where the file has no run yet; runs that rest on other rates
+than those in force now are refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +117,9 @@ def cases() -> list[Case]:
         ("R-MAT 50k", "gcn", (10, 10), 256, "cpu", 1024),
         ("R-MAT 50k", "gat", (10, 5), 64, "cpu", 1024),
         ("R-MAT 50k", "sage", (5, 5, 5), 64, "hybrid_emulated", 2048),
+        ("planted 100k", "sage", (10, 10), 256, "emulated_x4", 4096),
+        ("R-MAT 50k", "gcn", (15, 10), 128, "emulated_x4", 4096),
+        ("R-MAT 300k", "gin", (10, 10), 128, "hybrid_emulated", 2048),
     )
     names = ("graph", "model", "fanouts", "hidden", "devices", "batch_size")
     return [Case(**dict(zip(names, row, strict=True))) for row in rows]
@@ -122,49 +139,202 @@ def gnnscale(*arguments: str) -> None:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Train, and return the prediction beside what was measured."""
+    """Train, and return what was predicted beside what was measured."""
     with tempfile.TemporaryDirectory() as folder:
         gnnscale("train", *case.options, f"hydra.run.dir={folder}")
-        predicted: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
-    found = predicted["predicted"]
-    if found["by_rates_error"] is None:  # too short for a rehearsal all the same
-        found |= {"by_rates_step_s": found["step_s"], "by_rates_error": found["error"]}
-    return {"case": case.label, **found}
+        summary: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
+    found: dict[str, Any] = summary["predicted"]
+    return found
+
+
+def point(case: str, run: int, predicted: dict[str, Any], rates: str) -> dict[str, Any]:
+    """Return one run's figures: errors have their signs, and are None where there is no figure.
+
+    Args:
+        case: the configuration's name.
+        run: number of the run, from 0.
+        predicted: what ``summary.json`` has.
+        rates: which rates of the machine it rests on.
+    """
+    rehearsed, floor = predicted["rehearsed"], predicted["noise_floor"]
+    return {
+        "case": case,
+        "run": run,
+        "rates": rates,
+        "figures": predicted["figures"],
+        "measured_s": predicted["measured_step_s"],
+        "num_steps": predicted["num_steps"],
+        "by_rates_s": predicted["by_rates"]["step_s"],
+        "by_rates": predicted["by_rates"]["error"],
+        "rehearsed_s": rehearsed and rehearsed["step_s"],
+        "rehearsed": rehearsed and rehearsed["error"],
+        "noise_floor": floor and floor["mean_absolute_error"],
+        "window_steps": floor and floor["window_steps"],
+        "devices": predicted["devices"],
+    }
+
+
+def summarise(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of each configuration, and those of each kind of plan.
+
+    Of a configuration they are medians over its runs, errors with their signs. Of a kind of plan
+    (``processors``, ``emulated devices``) they are means over all runs of all configurations, of
+    absolute errors.
+    """
+    by_case: dict[str, list[dict[str, Any]]] = {}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for each in points:
+        by_case.setdefault(each["case"], []).append(each)
+        kind = "processors" if each["figures"] == "measured" else "emulated devices"
+        by_kind.setdefault(kind, []).append(each)
+    if len(by_kind) > 1:
+        by_kind["all plans"] = list(points)
+    return {
+        "configurations": {
+            case: {
+                "figures": runs[0]["figures"],
+                "num_runs": len(runs),
+                **{
+                    name: statistics.median(values) if (values := _known(runs, name)) else None
+                    for name in ("measured_s", *FIGURES)
+                },
+                "runs": {name: [each[name] for each in runs] for name in FIGURES},
+            }
+            for case, runs in by_case.items()
+        },
+        "kinds": {kind: _scores(runs) for kind, runs in by_kind.items()},
+    }
+
+
+#: What is told of a run, by its names in a point.
+FIGURES = ("by_rates", "rehearsed", "noise_floor")
+
+
+def _known(points: Sequence[dict[str, Any]], name: str) -> list[float]:
+    return [each[name] for each in points if each[name] is not None]
+
+
+def _scores(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean absolute errors over ``points``, mean errors with signs, and how many there are."""
+    scores: dict[str, Any] = {"num_runs": len(points)}
+    for name in FIGURES:
+        values = _known(points, name)
+        mean = statistics.fmean(map(abs, values)) if values else None
+        scores[name] = mean
+        scores[f"{name}_signed"] = statistics.fmean(values) if values else None
+    rehearsed, floor = scores["rehearsed"], scores["noise_floor"]
+    scores["rehearsed_over_noise"] = rehearsed / floor if rehearsed and floor else None
+    return scores
+
+
+def rates_in_force() -> str:
+    """Return what tells this machine's rates from others; empty without a calibration."""
+    from gnnscale.plan.platform import platform_file
+
+    try:
+        return hashlib.sha256(platform_file().read_bytes()).hexdigest()[:12]
+    except FileNotFoundError:
+        return ""
+
+
+def read_kept(file: Path) -> list[dict[str, Any]]:
+    """Return the runs that are kept in ``file``, none where there is no such file."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def missing(
+    chosen: Sequence[Case], kept: Sequence[dict[str, Any]], runs: int
+) -> Iterator[tuple[Case, int]]:
+    """Yield what is still to be run: every configuration once, and then once more."""
+    done = {(each["case"], each["run"]) for each in kept}
+    for run in range(runs):
+        yield from ((case, run) for case in chosen if (case.label, run) not in done)
+
+
+def chosen_cases(texts: Sequence[str]) -> list[Case]:
+    """Return the configurations whose name has one of ``texts``; all where there are none."""
+    found = [case for case in cases() if not texts or any(text in case.label for text in texts)]
+    if not found:
+        names = "\n  ".join(case.label for case in cases())
+        raise SystemExit(f"--configurations {' '.join(texts)}: in no name; there are\n  {names}")
+    return found
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--no-calibration", action="store_true", help="take the figures kept")
-    arguments.add_argument("--only", default="", help="configurations whose name has this text")
-    arguments.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments.add_argument(
+        "--runs", type=int, default=5, help="of each configuration; 0: only show"
+    )
+    arguments.add_argument(
+        "--configurations",
+        nargs="*",
+        default=[],
+        metavar="TEXT",
+        help="those with TEXT in the name",
+    )
+    arguments.add_argument(
+        "--budget", type=float, default=float("inf"), help="seconds after which no run begins"
+    )
+    arguments.add_argument(
+        "--kept", type=Path, default=Path("perf_model_runs.jsonl"), help="where runs are kept"
+    )
+    arguments.add_argument("--json", type=Path, help="also write all figures to this file")
     options = arguments.parse_args()
-    if not options.no_calibration:
+    began = time.monotonic()
+    chosen, kept = chosen_cases(options.configurations), read_kept(options.kept)
+    if options.runs and not kept:
         with tempfile.TemporaryDirectory() as folder:
-            gnnscale("doctor", "--calibrate", f"hydra.run.dir={folder}")
-    found = []
-    for case in cases():
-        if options.only in case.label:
-            found.append(measure(case))
-            print(f"{case.label}: {100 * found[-1]['error']:+.1f} %", file=sys.stderr)
+            gnnscale("doctor", "calibrate=true", f"hydra.run.dir={folder}")
+    rates = rates_in_force()
+    if options.runs and any(each["rates"] != rates for each in kept):
+        raise SystemExit(f"{options.kept}: runs by other rates than those in force; another --kept")
+    for case, run in missing(chosen, kept, options.runs):
+        if time.monotonic() - began > options.budget:
+            print("out of time: the same command goes on", file=sys.stderr)
+            break
+        found = point(case.label, run, measure(case), rates)
+        kept.append(found)
+        with options.kept.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(f"{case.label}, run {run}: by rates {percent(found['by_rates'])}", file=sys.stderr)
+    report([each for each in kept if each["case"] in {case.label for case in chosen}], options.json)
+
+
+def report(points: Sequence[dict[str, Any]], file: Path | None) -> None:
+    """Show all points, medians and means, and write them to ``file``."""
+    found = summarise(points)
     show(
-        "A training step, predicted and measured, ms",
-        ["configuration", "by rates", "rehearsed", "measured", "error by rates", "error"],
+        "A training step, predicted and measured; errors of each run, and their median",
+        ["configuration", "ms", "by rates", "rehearsed", "noise floor"],
         [
             [
-                each["case"],
-                f"{each['by_rates_step_s'] * 1e3:.1f}",
-                f"{each['step_s'] * 1e3:.1f}",
-                f"{each['measured_step_s'] * 1e3:.1f}",
-                f"{100 * each['by_rates_error']:+.1f} %",
-                f"{100 * each['error']:+.1f} %",
+                case,
+                "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.1f}",
+                *(f"{_points(row['runs'][name])}: {percent(row[name])}" for name in FIGURES),
             ]
-            for each in found
+            for case, row in found["configurations"].items()
         ],
     )
-    for name, what in (("by_rates_error", "by rates alone"), ("error", "after the rehearsal")):
-        mean = statistics.fmean(abs(each[name]) for each in found)
-        print(f"mean error {what}: {100 * mean:.1f} % over {len(found)} configurations")
-    save(options.json, found)
+    for kind, scores in found["kinds"].items():
+        means = ", ".join(
+            f"{name.replace('_', ' ')} {percent(scores[name], sign=False)}"
+            f" (signed {percent(scores[f'{name}_signed'])})"
+            for name in FIGURES
+        )
+        ratio = scores["rehearsed_over_noise"]
+        told = "" if ratio is None else f"; rehearsed / noise floor {ratio:.2f}"
+        print(f"{kind}, mean absolute error over {scores['num_runs']} runs: {means}{told}")
+    save(file, found | {"points": list(points)})
+
+
+def _points(values: Sequence[float | None]) -> str:
+    return " ".join("–" if each is None else f"{each * 100:+.0f}" for each in values)
+
+
+def percent(error: float | None, *, sign: bool = True) -> str:
+    if error is None:
+        return "–"
+    return f"{error * 100:+.1f} %" if sign else f"{error * 100:.1f} %"
 
 
 if __name__ == "__main__":

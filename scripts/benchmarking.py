@@ -14,7 +14,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def serve(measure: Measure) -> None:
         print(json.dumps(measure(int(line))), flush=True)
 
 
+@contextmanager
+def installed(system: str) -> Iterator[None]:
+    """End this process in one line where ``system``, or what it needs, is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise SystemExit(f"{system}: {error}") from None
+
+
 class Worker:
     """A system's process."""
 
@@ -112,7 +122,9 @@ class Worker:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait()
 
     def _answer(self) -> dict[str, float] | None:
@@ -134,7 +146,7 @@ def interleave(
     argv = sys.argv if argv is None else argv
     workers = {name: Worker(name, argv, threads) for name in systems}
     for name in [name for name, worker in workers.items() if not worker.ready]:
-        del workers[name]
+        workers.pop(name).close()
         print(f"{name} is left out: it did not start", file=sys.stderr)
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
     for number in range(rounds + 1):

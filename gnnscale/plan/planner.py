@@ -29,7 +29,7 @@ from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
 from gnnscale.stages import StageTimes
 
-__all__ = ["max_seeds", "plan_devices", "predict"]
+__all__ = ["max_seeds", "plan_devices", "predict", "seed_limits"]
 
 #: Rounds in which a split is moved towards equal times, and how far apart they may stay.
 _ROUNDS = 12
@@ -82,10 +82,7 @@ def plan_devices(
     if split is not None:
         _check_split(split, devices, batch_size)
     best: dict[tuple[str, ...], tuple[DevicePlan, Prediction]] = {}
-    limits = [
-        None if split is not None else max_seeds(device, workload, in_flight)
-        for device, workload in zip(devices, workloads, strict=True)
-    ]
+    limits = seed_limits(devices, workloads, in_flight, split=split)
     start = split or cap_split(apportion([1] * len(devices), batch_size), limits)
     seconds = _host_seconds(workloads[0], platform, max(1, batch_size // len(devices)))
     expect = partial(
@@ -235,6 +232,25 @@ def max_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
     if fits(largest):
         return None
     return bisect.bisect_right(range(largest), False, key=lambda n: not fits(n + 1))
+
+
+def seed_limits(
+    devices: Sequence[Device],
+    workloads: Sequence[Workload],
+    in_flight: int,
+    *,
+    split: Sequence[int] | None,
+) -> list[int | None]:
+    """Return ``max_seeds`` of each device, or what ``split`` gives it where that is more.
+
+    A split that was asked for is tried as it is: the device says whether it fits. Whatever moves
+    seeds later gives no device more than this.
+    """
+    found = [max_seeds(*each, in_flight) for each in zip(devices, workloads, strict=True)]
+    if split is None:
+        return found
+    pairs = zip(found, split, strict=True)
+    return [None if limit is None else max(limit, count) for limit, count in pairs]
 
 
 def _evaluate(

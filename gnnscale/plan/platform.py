@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from gnnscale.hardware import find_machine, home, installed
 from gnnscale.options_file import check_references, read_yaml
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device
 from gnnscale.plan.device_plan import MAX_THREADS
+from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.registry import parse_devices
 
 __all__ = [
@@ -53,7 +54,9 @@ _PER_THREADS = (
 )
 #: Those that memory decides more than arithmetic.
 _OF_MEMORY = ("memory_bandwidth", "cache_bandwidth", "rows_per_s", "memory_rows_per_s")
-
+#: Those of the trainer on the host's cores, and of an accelerator's: eq. 11 and 12.
+_OF_TRAINER = ("aggregate_bandwidth", "stream_bandwidth", "macs_per_s", "attention_per_s")
+_OF_ACCELERATOR = ("macs_per_s", "memory_bandwidth")
 
 #: Sums of more bytes go round a ring, which shares the work. Smaller ones meet at rank 0: two
 #: messages one after the other, in place of twice as many as there are processes.
@@ -84,8 +87,8 @@ class Processor:
         layer_s: seconds that forward and backward propagation of a layer take at least.
         load_s: seconds that loading a mini-batch takes at least.
         lookups_per_s: coefficients per second that are looked up for a mini-batch, by one thread.
-        update_s: seconds of the optimizer's step, however small the model.
-        update_bandwidth: bytes of weights per second of the optimizer's step.
+        update_s: seconds of gathering gradients and of the optimizer's step, at least.
+        update_bandwidth: bytes of weights per second of both.
         compute_contention: how many times as long propagation takes on its threads while all other
             cores are busy; infinite where only the rates of all threads together are known.
         memory_contention: the same of sampling and loading.
@@ -138,6 +141,15 @@ class Processor:
             for value in values if isinstance(values, list) else [values]:
                 if not (value > 0 or (value == 0 and least_allowed)):
                     raise ConfigError(f"processor.{field.name}={values}: must be above 0")
+
+    def scaled(self, efficiency: Efficiency) -> Processor:
+        """Return this processor with the effective rates, where its own are peaks."""
+        parts = dict.fromkeys(_OF_TRAINER, efficiency.processor)
+        parts |= dict.fromkeys(_OF_MEMORY, efficiency.memory)
+        rates: dict[str, Any] = {
+            name: [part * rate for rate in getattr(self, name)] for name, part in parts.items()
+        }
+        return replace(self, **rates)
 
     def rate(self, name: str, threads: int, active: float) -> float:
         """Return the rate ``name`` of ``threads`` threads while ``active`` ones work in all.
@@ -219,7 +231,7 @@ class Identity:
         return cls(
             processor=machine.processor,
             cores=machine.cores,
-            memory_gib=round(machine.memory.total / 2**30),
+            memory_gib=round(machine.memory.installed / 2**30),
             torch=installed("torch") or "none",
         )
 
@@ -243,6 +255,8 @@ class Platform(PlatformConfig):
         accelerator: options of a device, as in a device plan; None for a machine without one.
         num_accelerators: how many it has.
         measured_on: the machine that measured the figures; None where they come from elsewhere.
+        efficiency: the part of its rates that training reaches, where they are peaks; None where
+            they are effective as they stand.
     """
 
     name: str
@@ -250,6 +264,7 @@ class Platform(PlatformConfig):
     accelerator: dict[str, Any] | None = None
     num_accelerators: int = 0
     measured_on: Identity | None = None
+    efficiency: Efficiency | None = None
 
     def __post_init__(self) -> None:
         check_range("platform.num_accelerators", self.num_accelerators, 0, MAX_DEVICES)
@@ -271,6 +286,26 @@ class Platform(PlatformConfig):
     def open(self) -> Platform:
         """Return it: it is all here."""
         return self
+
+    def effective(self) -> Platform:
+        """Return this platform with the rates that its ``efficiency`` leaves of the peaks."""
+        if self.efficiency is None:
+            return self
+        accelerator = self.accelerator
+        if accelerator is not None:
+            scales = dict.fromkeys(_OF_ACCELERATOR, self.efficiency.accelerator)
+            scales["link_bandwidth"] = self.efficiency.link
+            accelerator = accelerator | {
+                name: part * accelerator[name]
+                for name, part in scales.items()
+                if accelerator.get(name) is not None
+            }
+        return replace(
+            self,
+            processor=self.processor.scaled(self.efficiency),
+            accelerator=accelerator,
+            efficiency=None,
+        )
 
     @property
     def change(self) -> str | None:

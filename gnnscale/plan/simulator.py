@@ -12,7 +12,8 @@ from gnnscale.dataset import Dataset
 from gnnscale.errors import shown
 from gnnscale.metrics import mteps
 from gnnscale.model import ModelConfig
-from gnnscale.plan.device_plan import PREFETCH, DevicePlan
+from gnnscale.plan.device_plan import PREFETCH, DevicePlan, apportion
+from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.planner import plan_devices
@@ -42,7 +43,8 @@ class SimulateConfig:
         sampler: options of the sampler.
         batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
         accelerators: how many to simulate, one result each.
-        hybrid: whether the processor trains too, and takes a share of the mini-batch.
+        hybrid: whether the processor trains too, and takes a share of the mini-batch where that
+            makes a step shorter.
         fused: whether the processor aggregates features while it loads them.
         prefetch: one of ``PREFETCH``, or ``auto``.
         dataset: a graph to sample, None for the sizes of ``graph``.
@@ -110,12 +112,17 @@ class Scaling:
         graph: the graph's name.
         model: name of the model's options class.
         platform: the platform's name.
+        efficiency: the part of the platform's peak rates that was reckoned with; None where its
+            rates are measured ones.
+        hybrid: whether the processor trains beside the accelerators.
         results: in the order asked for.
     """
 
     graph: str
     model: str
     platform: str
+    efficiency: Efficiency | None
+    hybrid: bool
     results: tuple[Simulated, ...]
 
     def speedup(self, result: Simulated) -> float:
@@ -131,7 +138,8 @@ def simulate(config: SimulateConfig) -> Scaling:
             whose mini-batches can be told from a graph's sizes.
         GraphError: the graph store is not usable.
     """
-    platform = config.platform.open()
+    known = config.platform.open()
+    platform = known.effective()
     if platform.accelerator is None and max(config.accelerators) > 0:
         raise ConfigError(
             f"accelerators={list(config.accelerators)}: {platform.name} has none; "
@@ -142,7 +150,12 @@ def simulate(config: SimulateConfig) -> Scaling:
         _simulated(config, platform, workload, count, num_train) for count in config.accelerators
     )
     return Scaling(
-        graph=name, model=type(config.model).__name__, platform=platform.name, results=results
+        graph=name,
+        model=type(config.model).__name__,
+        platform=platform.name,
+        efficiency=known.efficiency,
+        hybrid=config.hybrid,
+        results=results,
     )
 
 
@@ -188,16 +201,26 @@ def _simulated(
     if num_accelerators and not config.hybrid:
         devices = devices[1:]
     batch_size = config.batch_size * max(num_accelerators, 1)
-    plan, predicted = plan_devices(
-        devices,
-        batch_size=batch_size,
-        cores=platform.processor.cores,
-        prefetch=config.prefetch,
-        split=None,
-        workloads=[replace(workload, host_aggregates=config.fused)] * len(devices),
-        platform=platform,
-        emulates=False,
-    )[0]
+    splits: list[list[int] | None] = [None]
+    if num_accelerators and config.hybrid:
+        # Where loading for the accelerators takes all of the memory, the processor had better rest.
+        splits.append([0, *apportion([1] * num_accelerators, batch_size)])
+    plan, predicted = min(
+        (
+            plan_devices(
+                devices,
+                batch_size=batch_size,
+                cores=platform.processor.cores,
+                prefetch=config.prefetch,
+                split=split,
+                workloads=[replace(workload, host_aggregates=config.fused)] * len(devices),
+                platform=platform,
+                emulates=False,
+            )[0]
+            for split in splits
+        ),
+        key=lambda found: found[1].step_s,
+    )
     return Simulated(
         num_accelerators=num_accelerators,
         plan=plan,

@@ -178,6 +178,12 @@ def _shown_csim(fpga: dict[str, Any]) -> str:
     return f"default design {library}, {compiler} for others"
 
 
+def _shown_memory(memory: dict[str, int]) -> str:
+    limited = memory["total"] < memory["installed"]
+    limit = f" (this container's limit, {gib(memory['installed'])} installed)" if limited else ""
+    return f"{gib(memory['total'])}{limit}, {gib(memory['available'])} available"
+
+
 def print_findings(findings: dict[str, Any], console: Console) -> None:
     """Show what ``examine`` returned as two tables."""
     machine = findings["machine"]
@@ -187,7 +193,7 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),
-        ("memory", f"{gib(memory['total'])}, {gib(memory['available'])} available"),
+        ("memory", _shown_memory(memory)),
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
         ("CUDA devices", ", ".join(cuda) or "none"),
@@ -199,12 +205,12 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
         ("system", machine["system"]),
     ]
     for row in rows:
-        found.add_row(*row)
+        found.add_row(*map(Text, row))
     features = Table(title="What each feature still needs")
     features.add_column("feature")
     features.add_column("needs")
     for each in findings["features"]:
-        features.add_row(each["feature"], "ready" if each["ready"] else each["needs"])
+        features.add_row(each["feature"], Text("ready" if each["ready"] else each["needs"]))
     console.print(found)
     console.print(features)
 
@@ -237,7 +243,7 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
 
 def print_rates(processor: Processor, console: Console) -> None:
     """Show what calibration found as a table, a column for each number of threads."""
-    table = Table(title=f"Rates of {processor.name}")
+    table = Table(title=Text(f"Rates of {processor.name}"))
     table.add_column("rate")
     for threads in processor.threads:
         table.add_column(f"{threads} threads" if threads > 1 else "1 thread", justify="right")

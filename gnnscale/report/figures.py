@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = [
     "ABSENT",
+    "PREDICTIONS",
     "count",
     "duration",
+    "fine_percent",
     "gib",
     "milliseconds",
     "percent",
@@ -14,6 +16,8 @@ __all__ = [
 ]
 
 ABSENT = "–"
+#: Predictions of the performance model, as ``summary.json`` calls them, and as people read them.
+PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
 
 
 def count(value: float | None) -> str:
@@ -67,6 +71,11 @@ def duration(seconds: float) -> str:
 def percent(share: float | None) -> str:
     """Return a share of 1 in percent."""
     return ABSENT if share is None else f"{share * 100:.0f} %"
+
+
+def fine_percent(error: float | None) -> str:
+    """Return a small relative error in percent, with its sign and one decimal."""
+    return ABSENT if error is None else f"{error * 100:+.1f} %"
 
 
 def signed_percent(error: float | None) -> str:

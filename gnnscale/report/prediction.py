@@ -1,127 +1,150 @@
-"""What the performance model predicted of a run, next to what was measured."""
+"""What the performance model predicted of a run, next to what was measured.
+
+There are three names. ``by_rates`` is a prediction by the equations and the platform's rates, for
+which nothing of the run's plan was run. ``rehearsed`` is the same after a rehearsal of this plan
+has corrected it: it repeats some steps of the run. ``noise_floor`` is no prediction of the model,
+but how well a window of the run's steps foretells the next one.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from gnnscale.metrics import mteps
-from gnnscale.plan import DevicePlan
-from gnnscale.report.devices import device_label, least_real, present_stages
-from gnnscale.report.figures import milliseconds, signed_percent
+from gnnscale.plan import DevicePlan, DeviceShare
+from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
+from gnnscale.plan.perf.predictions import PlanPredictions
+from gnnscale.report.devices import least_real
+from gnnscale.report.figures import PREDICTIONS
 from gnnscale.report.files.steps import Steps
-from gnnscale.report.terminal.tables import fits
+from gnnscale.report.noise_floor import noise_floor
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.stages import STAGES, StageTimes
 
-__all__ = ["compare", "prediction_basis", "print_prediction", "step_kind"]
+__all__ = ["compare"]
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     """Return ``predicted`` of ``summary.json``, None where nothing was predicted.
 
-    The prediction is for a full mini-batch under the plan that the run began with, so the measured
+    Predictions are for a full mini-batch under the plan that the run began with, so the measured
     figures are medians over ``num_steps`` steps of just that: until dynamic resource management
     changes the plan, and without the last, smaller mini-batch of each epoch. Where there was no
-    such step they are None. Every ``error`` is ``predicted / measured - 1``.
+    such step they are None. Every ``error`` has a sign: it is ``predicted / measured - 1``.
 
     Returns:
-        ``source``, ``figures`` (the kind of the measured ones), ``step_s``, ``measured_step_s``,
-        ``error``, ``by_rates_step_s`` and ``by_rates_error`` (without the rehearsal, None where
-        there was none), ``mteps`` (HyScale-GNN eq. 5), ``num_steps`` and ``devices``, each with
-        ``name``, ``kind``, ``figures`` and, by stage and per step, ``stage_times_s``,
-        ``measured_stage_times_s`` and ``error``.
+        ``source`` of the rates; ``figures``, the kind of the measured figures; ``basis``, the name
+        of the prediction that the run went by; ``num_steps`` and ``measured_step_s``;
+        ``by_rates`` and ``rehearsed`` (None where this plan was not rehearsed), each with
+        ``step_s``, ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``noise_floor`` (see there);
+        ``kinds``, where devices of several kinds train, their mean errors by kind and name; and
+        ``devices``, each with ``name``, ``kind``, ``figures``, ``measured``, ``by_rates`` and
+        ``rehearsed``. Of these each has ``step_s``, the device's own work without waiting for
+        others, and ``stage_times_s``, both per step, and a prediction their errors: ``error`` and
+        ``stage_errors``.
     """
     if run.predicted is None:
         return None
     chosen = _ran_under(run.plan, steps)
-    step_s = _step_seconds(steps, chosen)
+    times = _step_seconds(steps, chosen)
+    step_s = float(np.median(times)) if len(times) else None
+    devices = _devices(run.plan, run.predicted, steps.stages[chosen])
     return {
-        "source": run.predicted.source,
+        "source": run.predicted.by_rates.source,
         "figures": least_real(share.device.figures for share in run.plan.shares),
-        "step_s": run.predicted.step_s,
-        "measured_step_s": step_s,
-        "error": _error(run.predicted.step_s, step_s),
-        "by_rates_step_s": run.predicted.by_rates_s,
-        "by_rates_error": _error(run.predicted.by_rates_s, step_s),
-        "mteps": mteps(run.predicted.num_edges, run.predicted.step_s),
+        "basis": run.predicted.basis,
         "num_steps": int(chosen.sum()),
-        "devices": [
+        "measured_step_s": step_s,
+        **{name: _step(getattr(run.predicted, name), step_s) for name in PREDICTIONS},
+        "noise_floor": noise_floor(times, run.predicted.window_steps),
+        "kinds": _by_kind(devices),
+        "devices": devices,
+    }
+
+
+def _step(predicted: Prediction | None, measured_s: float | None) -> dict[str, Any] | None:
+    """What one prediction says of a whole step."""
+    if predicted is None:
+        return None
+    return {
+        "step_s": predicted.step_s,
+        "error": _error(predicted.step_s, measured_s),
+        "mteps": mteps(predicted.num_edges, predicted.step_s),
+    }
+
+
+def _devices(
+    plan: DevicePlan, predictions: PlanPredictions, measured: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Every device's stages; ``measured`` is ``[steps, devices, len(STAGES)]``."""
+    devices = []
+    for rank, share in enumerate(plan.shares):
+        medians = {name: _median(measured[:, rank, i]) for i, name in enumerate(STAGES)}
+        seen = {"step_s": _own_seconds(medians, share), "stage_times_s": medians}
+        predicted = {
+            name: found and _compared(found.devices[rank], share, seen)
+            for name in PREDICTIONS
+            for found in [getattr(predictions, name)]
+        }
+        devices.append(
             {
                 "name": share.device.label,
                 "kind": share.device.kind,
                 "figures": share.device.figures,
-                **_stages(predicted, steps.stages[chosen, rank]),
+                "measured": seen,
+                **predicted,
             }
-            for rank, (share, predicted) in enumerate(
-                zip(run.plan.shares, run.predicted.devices, strict=True)
-            )
-        ],
+        )
+    return devices
+
+
+def _compared(predicted: StageTimes, share: DeviceShare, seen: dict[str, Any]) -> dict[str, Any]:
+    """One prediction of a device beside what was ``seen`` of it."""
+    expected = {name: getattr(predicted, name) or None for name in STAGES}
+    own_s, medians = _own_seconds(expected, share), seen["stage_times_s"]
+    return {
+        "step_s": own_s,
+        "error": _error(own_s, seen["step_s"]),
+        "stage_times_s": expected,
+        "stage_errors": {name: _error(expected[name], medians[name]) for name in STAGES},
     }
 
 
-def print_prediction(predicted: dict[str, Any], console: Console) -> None:
-    """Print the stage times that ``compare`` returned as a table, in milliseconds a step.
+def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
+    """Seconds of a device's stages without synchronisation, in which it waits for the others."""
+    known = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
+    return pipeline_seconds(StageTimes(**known), share.prefetch) if known else None
 
-    A row of measured times is called by the kind of its figures. Stages that no device has are
-    left out.
+
+def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
+    """Return the mean error of each kind's devices by the name of the prediction.
+
+    An emulated device lasts as long as the model says, so that its errors are no scores of a
+    processor's. None where all devices are of one kind.
     """
-    table = Table(title="Predicted and measured stage times, ms per step")
-    table.add_column("device", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    stages = present_stages(
-        device[times]
-        for device in predicted["devices"]
-        for times in ("stage_times_s", "measured_stage_times_s")
-    )
-    for stage in stages:
-        table.add_column(stage, justify="right", no_wrap=True)
-    for device in predicted["devices"]:
-        label = device_label(device["name"], device["kind"], device["figures"])
-        rows = (
-            (label, "predicted", device["stage_times_s"], milliseconds),
-            ("", device["figures"], device["measured_stage_times_s"], milliseconds),
-            ("", "error", device["error"], signed_percent),
-        )
-        for name, what, values, form in rows:
-            cells = (form(values[stage]) for stage in stages)
-            table.add_row(name, what, *cells, end_section=what == "error")
-    if not fits(table, console):
-        table.padding = (0, 0, 0, 1)
-    console.print(table)
-    console.print(_verdict(predicted), highlight=False, soft_wrap=True)
+    kinds = list(dict.fromkeys(each["kind"] for each in devices))
+    if len(kinds) == 1:
+        return None
+    return {
+        kind: {
+            name: _mean(
+                each[name] and each[name]["error"] for each in devices if each["kind"] == kind
+            )
+            for name in PREDICTIONS
+        }
+        for kind in kinds
+    }
 
 
-def prediction_basis(predicted: dict[str, Any]) -> str:
-    """Return what a prediction rests on: rates, and perhaps a rehearsal that corrected them."""
-    rates = f"the rates of {predicted['source']}"
-    if predicted["by_rates_step_s"] is None:
-        return f"with {rates}"
-    return f"after a rehearsal ({milliseconds(predicted['by_rates_step_s'])} ms by {rates} alone)"
-
-
-def _verdict(predicted: dict[str, Any]) -> str:
-    """What is said of a whole step."""
-    expected, seen = (milliseconds(predicted[key]) for key in ("step_s", "measured_step_s"))
-    said = f"step: {expected} ms predicted {prediction_basis(predicted)}, "
-    if predicted["measured_step_s"] is None:
-        return said + "no two full mini-batches in a row ran under the first plan"
-    error = signed_percent(predicted["error"])
-    seen = f"{seen} ms {step_kind(predicted)} over {predicted['num_steps']} steps"
-    return f"{said}{seen}, error {error}"
-
-
-def step_kind(predicted: dict[str, Any]) -> str:
-    """Return the kind of a step's seconds, which are this machine's where it simulates an FPGA."""
-    devices = predicted["devices"]
-    simulates = any((each["kind"], each["figures"]) == ("fpga", "csim") for each in devices)
-    kind: str = predicted["figures"]
-    return kind + (" (simulating included)" if simulates else "")
+def _mean(errors: Any) -> float | None:
+    known = [each for each in errors if each is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _ran_under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
@@ -134,22 +157,11 @@ def _ran_under(plan: DevicePlan, steps: Steps) -> NDArray[np.bool_]:
     return np.asarray(same_split & same_threads)
 
 
-def _step_seconds(steps: Steps, chosen: NDArray[np.bool_]) -> float | None:
-    """Median time from the end of one chosen step to that of the next in the same epoch."""
+def _step_seconds(steps: Steps, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Times from the end of one chosen step to that of the next in the same epoch."""
     follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
-    times = np.diff(steps.seconds)[follows & chosen[1:] & chosen[:-1]]
-    return float(np.median(times)) if len(times) else None
-
-
-def _stages(predicted: StageTimes, measured: NDArray[np.float64]) -> dict[str, Any]:
-    """One device's stages; ``measured`` is ``[steps, len(STAGES)]``."""
-    expected = {name: getattr(predicted, name) or None for name in STAGES}
-    medians = {name: _median(measured[:, i]) for i, name in enumerate(STAGES)}
-    return {
-        "stage_times_s": expected,
-        "measured_stage_times_s": medians,
-        "error": {name: _error(expected[name], medians[name]) for name in STAGES},
-    }
+    times: NDArray[np.float64] = np.diff(steps.seconds)[follows & chosen[1:] & chosen[:-1]]
+    return times
 
 
 def _median(values: NDArray[np.float64]) -> float | None:

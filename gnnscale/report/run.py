@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from gnnscale.errors import explain
+from gnnscale.errors import UserError, explain
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
+from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
@@ -38,6 +39,9 @@ def train_and_report(
 ) -> TrainResult:
     """Train, show it on standard error, and write the files of the run directory.
 
+    Its options are there from the start, so that it can be resumed whenever it is killed. Where it
+    is refused, none are left; where another run has been, that one's stay until this one starts.
+
     Args:
         config: the run's options.
         directory: the run directory, which exists.
@@ -54,10 +58,15 @@ def train_and_report(
     report = RunReport(
         directory, epochs=config.epochs, options=options, console=console, began=began
     )
+    is_new = not (directory / CONFIG_FILE).exists()
+    if is_new:
+        report.write_options()
     try:
         result = run_training(config, directory, report, options=options)
     except BaseException as error:
         _write_stopped(report, error)
+        if is_new and report.run is None and isinstance(error, UserError):
+            (directory / CONFIG_FILE).unlink(missing_ok=True)
         raise
     finally:
         report.close()

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gnnscale.plan.simulator import Scaling, Simulated
-from gnnscale.report.figures import milliseconds
+from gnnscale.report.figures import milliseconds, percent
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
-__all__ = ["describe", "draw", "print_scaling"]
+__all__ = ["describe", "draw", "print_scaling", "rates", "trainers"]
 
 _STYLE = (
     f"{PLOT_STYLE}.line{{stroke:#2a78d6}}.dot{{fill:#2a78d6}}"
@@ -30,6 +30,8 @@ def describe(scaling: Scaling) -> dict[str, Any]:
         "graph": scaling.graph,
         "model": scaling.model,
         "platform": scaling.platform,
+        "hybrid": scaling.hybrid,
+        "efficiency": None if scaling.efficiency is None else asdict(scaling.efficiency),
         "results": [
             {
                 "num_accelerators": result.num_accelerators,
@@ -66,6 +68,29 @@ def print_scaling(scaling: Scaling, console: Console) -> None:
     for result in scaling.results:
         table.add_row(*_row(scaling, result))
     console.print(table)
+    console.print(trainers(scaling), highlight=False, soft_wrap=True)
+    console.print(rates(scaling), highlight=False, soft_wrap=True)
+
+
+def trainers(scaling: Scaling) -> str:
+    """Return who trains."""
+    if scaling.hybrid:
+        return "trainers: the processor and the accelerators (hybrid)"
+    return "trainers: the accelerators; the processor where there are none"
+
+
+def rates(scaling: Scaling) -> str:
+    """Return which part of its peak rates the platform is taken to reach."""
+    found = scaling.efficiency
+    if found is None:
+        return "rates: those of the platform as measured"
+    parts = (
+        (found.processor, "processor"),
+        (found.memory, "host memory"),
+        (found.accelerator, "accelerators"),
+        (found.link, "links"),
+    )
+    return "rates, of peak: " + ", ".join(f"{what} {percent(part)}" for part, what in parts)
 
 
 def _row(scaling: Scaling, result: Simulated) -> list[str]:
@@ -102,7 +127,8 @@ def draw(scaling: Scaling) -> str:
     )
     lines = (("ideal", ideal), ("line", points))
     drawn = [*(f'<path class="{css}" d="{path(placed(v))}"/>' for css, v in lines), *dots]
-    title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {scaling.platform}")
+    kind = "hybrid, " if scaling.hybrid else ""
+    title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {kind}{scaling.platform}")
     behind = [f"<style>{_STYLE}</style>", title]
     body = plot.svg(drawn, behind=behind, stacked=False, sized=True)
     return body.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from gnnscale.config import ConfigError
 from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.plan.perf.predict import predict
+from gnnscale.plan.perf.predict import Host, predict
 from gnnscale.plan.perf.work import transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.planner import plan_devices
@@ -218,6 +219,26 @@ def test_a_split_asked_for_is_kept(workload: Build, platform: Machine) -> None:
     assert plan.split == (900, 100)
 
 
+def test_a_split_asked_for_says_what_devices_hold(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
+    # 3,072 bytes of weights with their moments; a slice of n seeds takes 9,200 n + 16 bytes:
+    # rows 100 n * 20 * 4, offsets 8 (10 n + 1) + 8 (n + 1), edges 4 (100 n + 10 n), and hidden
+    # rows with their gradients 8 (10 n * 8 + n * 4). A tenth stays free.
+    small = accelerator(memory_bytes=3072 + -(-(300 * 9200 + 16) * 10 // 9))
+    devices: list[Device] = [Cpu(), small]
+    plans = [
+        planned(devices, workload(), platform(2), split=split)[0]
+        for split in ([900, 100], [600, 400])
+    ]
+    assert [[each.max_seeds for each in plan.shares] for plan in plans] == [
+        [None, 300],
+        # As asked for, and not a seed more.
+        [None, 400],
+    ]
+    assert plans[0].within_memory([0, 1000]) == (700, 300)
+
+
 @pytest.mark.parametrize(
     ("split", "reason"),
     [
@@ -268,3 +289,15 @@ def test_no_plan_uses_more_threads_than_cores(
     assert plan.host_threads <= max(cores, len(devices))
     assert min(each.host_threads for each in plan.shares) >= 1
     assert predicted.step_s > 0
+
+
+def test_sampling_is_slowed_where_only_bytes_have_a_rate(
+    workload: Build, platform: Machine
+) -> None:
+    """Calibration may find no limit of rows; others' use of the memory slows sampling still."""
+    machine = platform(2, memory_rows_per_s=[math.inf] * 2, memory_bandwidth=[1e9, 1e9])
+    host = Host(processor=machine.processor, num_workers=2, emulates=False)
+    known = workload(sampled=True)
+    alone = host.sample(known, 100, known.size(100), 1, 1)
+    beside = host.sample(known, 100, known.size(100), 1, 2)
+    assert beside == pytest.approx(2 * alone)

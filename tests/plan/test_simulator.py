@@ -17,6 +17,8 @@ from omegaconf import OmegaConf
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset.synthetic import RMat
 from gnnscale.model import GCN
+from gnnscale.plan import Accelerator
+from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.platform import Platform
 from gnnscale.plan.published import PUBLISHED, PublishedGraph, expected_size, published_workload
 from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
@@ -62,8 +64,8 @@ def test_workload_of_a_published_graph() -> None:
     assert found.sample_seconds(1024, 1) is None
 
 
-def test_host_memory_limits_scaling_as_in_figure_9() -> None:
-    scaling = simulate(config())
+def test_host_memory_limits_accelerators_alone() -> None:
+    scaling = simulate(config("hybrid=false"))
     found = speedups(scaling)
     assert list(found) == [1, 2, 4, 8, 12, 16]
     assert found[8] == pytest.approx(8, rel=0.05)
@@ -73,8 +75,66 @@ def test_host_memory_limits_scaling_as_in_figure_9() -> None:
     assert [each.bottleneck for each in scaling.results] == ["transfer"] * 5 + ["load"]
 
 
+def test_the_processor_trains_too_as_in_figure_9() -> None:
+    scaling = simulate(config("accelerators=[1,4,12,16]"))
+    assert scaling.hybrid
+    one, four, twelve, sixteen = scaling.results
+    assert [each.plan.shares[0].device.kind for each in scaling.results] == ["cpu"] * 4
+    assert one.plan.split[0] / 1024 > four.plan.split[0] / 4096 > 0
+    # Host memory starts to saturate above 12 accelerators (section VI-D).
+    assert twelve.epoch_s < 0.5 * four.epoch_s
+    assert 0.95 * twelve.epoch_s < sixteen.epoch_s
+    # On ogbn-products, whose steps are bound by the link, GCN scales least.
+    products = simulate(config("accelerators=[1,12]", "graph=products"))
+    assert products.speedup(products.results[1]) < scaling.speedup(twelve)
+
+
+def test_the_processor_rests_where_it_would_be_in_the_way() -> None:
+    alone = simulate(config("accelerators=[16]", "hybrid=false")).results[0]
+    hybrid = simulate(config("accelerators=[16]")).results[0]
+    assert hybrid.plan.split[0] == 0
+    assert hybrid.predicted.step_s == pytest.approx(alone.predicted.step_s, rel=0.01)
+
+
+def test_published_rates_are_a_stated_part_of_the_peak() -> None:
+    options = config("accelerators=[1]", "hybrid=false")
+    assert isinstance(options.platform, Platform)
+    peak = replace(options.platform, efficiency=None)
+    parts = Efficiency(processor=0.5, memory=0.25, accelerator=0.1, link=0.75)
+    scaled = replace(peak, efficiency=parts).effective()
+    before, after = peak.processor, scaled.processor
+    assert after.macs_per_s == [0.5 * rate for rate in before.macs_per_s]
+    assert after.aggregate_bandwidth == [0.5 * rate for rate in before.aggregate_bandwidth]
+    assert after.memory_bandwidth == [0.25 * rate for rate in before.memory_bandwidth]
+    assert after.sampled_edges_per_s == before.sampled_edges_per_s
+    (u250,) = scaled.devices(1)[1:]
+    assert isinstance(u250, Accelerator)
+    assert (u250.macs_per_s, u250.memory_bandwidth) == pytest.approx((61.44e9, 7.7e9))
+    assert u250.link_bandwidth == pytest.approx(12e9)
+    # Once only.
+    assert scaled.effective() == scaled
+    slow_link = replace(parts, memory=1.0, accelerator=1.0)
+    found = simulate(replace(options, platform=replace(peak, efficiency=slow_link)))
+    assert found.efficiency == slow_link
+    at_peak = simulate(replace(options, platform=peak))
+    assert at_peak.efficiency is None
+    # A step is bound by the link.
+    slower = found.results[0].predicted.step_s / at_peak.results[0].predicted.step_s
+    assert slower == pytest.approx(1 / 0.75, rel=0.01)
+
+
+def test_what_the_processor_brings_is_between_the_papers_figures() -> None:
+    """Section VI-F: up to 1.13x with a static split, 1.33x with a dynamic one; no prefetching."""
+    for graph, model in (("products", "gcn"), ("papers100m", "sage")):
+        overrides = (f"graph={graph}", f"model={model}", "accelerators=[4]", "prefetch=none")
+        alone, hybrid = (
+            simulate(config(*overrides, f"hybrid={each}")).results[0] for each in ("false", "true")
+        )
+        assert 1.13 < alone.epoch_s / hybrid.epoch_s < 1.33
+
+
 def test_steps_of_mag240m_are_bound_by_the_link() -> None:
-    one = simulate(config("accelerators=[1]")).results[0]
+    one = simulate(config("accelerators=[1]", "hybrid=false")).results[0]
     size = expected_size(PUBLISHED["mag240m"], [25, 10], 1024)
     features = size.vertices[0] * 756 * 4 / 16e9
     assert features < one.predicted.step_s < 1.1 * features
@@ -84,10 +144,11 @@ def test_steps_of_mag240m_are_bound_by_the_link() -> None:
 @pytest.mark.parametrize("platform", ["epyc7763_a5000_x4", "epyc7763_u250_x4"])
 @pytest.mark.parametrize("graph", list(PUBLISHED))
 def test_published_machines(platform: str, graph: str) -> None:
-    options = config(f"platform={platform}", f"graph={graph}", "accelerators=[0,4]", "hybrid=true")
+    options = config(f"platform={platform}", f"graph={graph}", "accelerators=[0,4]")
     scaling = simulate(options)
     assert isinstance(options.platform, Platform)
     assert options.platform.num_accelerators == 4
+    assert options.platform.efficiency is not None
     alone, hybrid = scaling.results
     assert len(hybrid.plan.shares) == 5
     assert hybrid.plan.batch_size == 4096
@@ -142,6 +203,7 @@ def test_the_curve_is_a_file_of_its_own() -> None:
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     assert len(re.findall("<circle", picture)) == 2
+    assert "GCN on mag240m, hybrid, 2 x EPYC 7763" in picture
     assert json.loads(json.dumps(describe(scaling)))["results"][1]["num_accelerators"] == 4
 
 
@@ -156,3 +218,5 @@ def test_the_command(tmp_path: Path) -> None:
     written = tmp_path / done.stdout.splitlines()[-1]
     assert {"simulation.json", "scaling.svg"} <= {each.name for each in written.iterdir()}
     assert "simulated" in done.stdout
+    assert "trainers: the processor and the accelerators (hybrid)" in done.stdout
+    assert "rates, of peak: processor 25 %, host memory 50 %, accelerators 91 %" in done.stdout

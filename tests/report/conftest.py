@@ -15,6 +15,7 @@ from rich.console import Console
 
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Fpga, Threads
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
@@ -286,13 +287,14 @@ def _epoch(
     )
 
 
-def _prediction(plan: DevicePlan) -> Prediction:
+def _prediction(plan: DevicePlan) -> PlanPredictions:
     cpu = StageTimes(sample=0.003, load=0.0042, propagate=0.0265, sync=0.0003)
     accelerator = StageTimes(
         sample=0.001, load=0.0013, transfer=0.0021, propagate=0.0022, sync=0.0003
     )
     devices = (cpu, accelerator)[: len(plan.shares)]
-    return Prediction(devices=devices, step_s=0.0268, num_edges=200_000, source="this_machine")
+    by_rates = Prediction(devices=devices, step_s=0.0268, num_edges=200_000, source="this_machine")
+    return PlanPredictions(by_rates=by_rates, window_steps=2)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,14 @@ from gnnscale.backend.fpga.csim import build
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import PlantedPartition
 from gnnscale.report import doctor
-from gnnscale.report.doctor import DoctorConfig, examine_store, print_store, store_problem
+from gnnscale.report.doctor import (
+    DoctorConfig,
+    examine,
+    examine_store,
+    print_findings,
+    print_store,
+    store_problem,
+)
 
 
 @pytest.fixture
@@ -57,6 +64,28 @@ def test_damaged_store(store: Path) -> None:
     assert store_problem(findings).startswith(f"{store}/features.npy: checksum ")
     assert store_problem(findings).endswith("(and 1 more, see doctor.json)")
     assert "feature 1 of vertex 39 is not finite" in printed(store)
+
+
+def test_what_to_install_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed", lambda *_: None)
+    console = Console(file=io.StringIO(), width=200)
+    print_findings(examine(), console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    # Square brackets are markup to rich.
+    assert "pip install 'gnnscale[dgl]'" in shown
+    assert "pip install 'gnnscale[pyg]'" in shown
+
+
+@pytest.mark.parametrize(
+    ("total", "shown"),
+    [
+        (8, "8.00 GiB, 2.00 GiB available"),
+        (4, "4.00 GiB (this container's limit, 8.00 GiB installed),"),
+    ],
+)
+def test_memory_of_a_container(total: int, shown: str) -> None:
+    memory = {"total": total << 30, "available": 2 << 30, "installed": 8 << 30}
+    assert doctor._shown_memory(memory).startswith(shown)
 
 
 def test_no_store(tmp_path: Path) -> None:

@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-import io
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.report.files.steps import StepLog, Steps, read_steps
-from gnnscale.report.prediction import compare, print_prediction
-from gnnscale.stages import STAGES, StageTimes
+from gnnscale.report.prediction import compare
+from gnnscale.stages import StageTimes
 
 
 def read(directory: Path, steps: Any) -> Steps:
@@ -34,18 +31,86 @@ def test_medians_are_over_full_mini_batches_under_the_first_plan(
     assert compared["num_steps"] == 9
     cpu, emulated = compared["devices"]
     median = float(np.median([step.devices[0].stages.propagate for step in before]))
-    assert cpu["measured_stage_times_s"]["propagate"] == pytest.approx(median, abs=1e-6)
-    assert cpu["stage_times_s"]["propagate"] == 0.0265
-    assert cpu["error"]["propagate"] == pytest.approx(0.0265 / median - 1, rel=1e-3)
-    assert cpu["stage_times_s"]["transfer"] is None
-    assert cpu["error"]["transfer"] is None
+    assert cpu["measured"]["stage_times_s"]["propagate"] == pytest.approx(median, abs=1e-6)
+    by_rates = cpu["by_rates"]
+    assert by_rates["stage_times_s"]["propagate"] == 0.0265
+    assert by_rates["stage_errors"]["propagate"] == pytest.approx(0.0265 / median - 1, rel=1e-3)
+    assert by_rates["stage_times_s"]["transfer"] is None
+    assert by_rates["stage_errors"]["transfer"] is None
     assert (emulated["name"], emulated["kind"]) == ("emulated:1", "emulated")
     assert (cpu["figures"], emulated["figures"]) == ("measured", "emulated")
     assert compared["figures"] == "emulated"
     times = np.diff([step.seconds for step in before])
     assert compared["measured_step_s"] == pytest.approx(float(np.median(times)), abs=2e-6)
-    assert compared["error"] == pytest.approx(0.0268 / float(np.median(times)) - 1, rel=1e-3)
-    assert compared["mteps"] == pytest.approx(0.2 / 0.0268)
+    step = compared["by_rates"]
+    assert step["error"] == pytest.approx(0.0268 / float(np.median(times)) - 1, rel=1e-3)
+    assert step["mteps"] == pytest.approx(0.2 / 0.0268)
+    assert compared["rehearsed"] is cpu["rehearsed"] is None
+    assert compared["basis"] == "by_rates"
+    # Eight times between these nine steps are four windows of two.
+    assert compared["noise_floor"]["num_windows"] == 4
+
+
+def test_a_rehearsed_plan_is_scored_by_both_names_with_signs(
+    tmp_path: Path, hybrid_run: Any
+) -> None:
+    by_rates = hybrid_run.started.predicted.by_rates
+    rehearsed = Prediction(
+        devices=tuple(replace(each, propagate=2 * each.propagate) for each in by_rates.devices),
+        step_s=0.05,
+        num_edges=200_000,
+        source="this_machine",
+    )
+    predicted = replace(hybrid_run.started.predicted, rehearsed=rehearsed)
+    steps = read(tmp_path, hybrid_run.steps)
+    compared = compare(replace(hybrid_run.result, predicted=predicted), steps)
+    assert compared is not None
+    assert compared["basis"] == "rehearsed"
+    measured = compared["measured_step_s"]
+    assert compared["by_rates"]["error"] == pytest.approx(by_rates.step_s / measured - 1)
+    assert compared["rehearsed"]["error"] == pytest.approx(0.05 / measured - 1)
+    cpu = compared["devices"][0]
+    assert cpu["rehearsed"]["stage_times_s"]["propagate"] == 0.053
+    assert cpu["rehearsed"]["stage_errors"]["propagate"] > 1 / 2
+    # One that is too short has the other sign.
+    short = replace(predicted, by_rates=replace(by_rates, step_s=0.1 * measured))
+    compared = compare(replace(hybrid_run.result, predicted=short), steps)
+    assert compared is not None
+    assert compared["by_rates"]["error"] == pytest.approx(-0.9)
+
+
+def test_processors_and_emulated_devices_are_scored_apart(
+    tmp_path: Path, hybrid_run: Any, cpu_run: Any
+) -> None:
+    seen = StageTimes(sample=0.002, load=0.004, propagate=0.008, transfer=0.001, sync=0.5)
+    steps = [
+        replace(step, devices=tuple(replace(each, stages=seen) for each in step.devices))
+        for step in hybrid_run.steps[:8]
+    ]
+    # The processor prefetches as one stage, the accelerator as two: the longest lane counts, and
+    # waiting for each other does not.
+    cpu = StageTimes(sample=0.004, load=0.005, propagate=0.006, sync=0.9)
+    accelerator = StageTimes(sample=0.001, load=0.001, propagate=0.016, sync=0.1)
+    step = Prediction(devices=(cpu, accelerator), step_s=0.02, num_edges=1, source="here")
+    predicted = replace(hybrid_run.started.predicted, by_rates=step)
+    compared = compare(replace(hybrid_run.result, predicted=predicted), read(tmp_path, steps))
+    assert compared is not None
+    assert [each["measured"]["step_s"] for each in compared["devices"]] == [0.008, 0.008]
+    own = [each["by_rates"]["step_s"] for each in compared["devices"]]
+    assert own == pytest.approx([0.009, 0.016])
+    assert compared["kinds"] == {
+        "cpu": {"by_rates": pytest.approx(0.125), "rehearsed": None},
+        "emulated": {"by_rates": pytest.approx(1.0), "rehearsed": None},
+    }
+    (tmp_path / "cpu").mkdir()
+    log = StepLog(tmp_path / "cpu" / "steps.jsonl")
+    for each in cpu_run.steps:
+        log.add(each)
+    log.flush()
+    found = read_steps(tmp_path / "cpu" / "steps.jsonl", num_devices=1)
+    alone = compare(cpu_run.result, found)
+    assert alone is not None
+    assert alone["kinds"] is None
 
 
 def test_other_threads_are_another_plan(tmp_path: Path, hybrid_run: Any) -> None:
@@ -64,71 +129,7 @@ def test_what_was_not_measured_is_none(tmp_path: Path, hybrid_run: Any) -> None:
     assert compared is not None
     assert compared["num_steps"] == 0
     assert compared["measured_step_s"] is None
-    assert compared["error"] is None
-    assert compared["devices"][0]["measured_stage_times_s"]["load"] is None
+    assert compared["by_rates"]["error"] is None
+    assert compared["noise_floor"] is None
+    assert compared["devices"][0]["measured"]["stage_times_s"]["load"] is None
     assert compare(replace(hybrid_run.result, predicted=None), read(tmp_path, [])) is None
-
-
-def test_the_table_tells_both_times_and_the_error(tmp_path: Path, hybrid_run: Any) -> None:
-    stages = StageTimes(sample=0.002, load=0.004, propagate=1.5, sync=0.0001)
-    exact = [
-        replace(
-            step,
-            seconds=0.1 * step.step,
-            devices=tuple(replace(device, stages=stages) for device in step.devices),
-        )
-        for step in hybrid_run.steps[:8]
-    ]
-    devices = (stages, replace(stages, load=0.005))
-    predicted = Prediction(devices=devices, step_s=0.11, num_edges=1, source="this_machine")
-    run = replace(hybrid_run.result, predicted=predicted)
-    compared = compare(run, read(tmp_path, exact))
-    assert compared is not None
-    screen = io.StringIO()
-    print_prediction(compared, Console(file=screen, width=80))
-    lines = screen.getvalue().splitlines()
-    # The table fits; the sentence under it is one line.
-    assert max(len(line) for line in lines[:-1]) <= 80
-    assert "exchange" not in screen.getvalue()
-    assert "transfer" not in screen.getvalue()
-    emulated = next(i for i, line in enumerate(lines) if "emulated:1" in line)
-    rows = [[cell.strip() for cell in lines[emulated + i].split("│")[1:-1]] for i in range(3)]
-    assert rows[0] == ["emulated:1", "predicted", "2.00", "5.00", "1,500", "0.10"]
-    assert rows[1] == ["", "emulated", "2.00", "4.00", "1,500", "0.10"]
-    assert rows[2] == ["", "error", "+0 %", "+25 %", "+0 %", "+0 %"]
-    assert lines[-1] == (
-        "step: 110 ms predicted with the rates of this_machine, 100 ms emulated over 8 steps, "
-        "error +10 %"
-    )
-
-
-def test_a_run_on_real_hardware_is_called_measured(tmp_path: Path, cpu_run: Any) -> None:
-    log = StepLog(tmp_path / "steps.jsonl")
-    for step in cpu_run.steps:
-        log.add(step)
-    log.flush()
-    compared = compare(cpu_run.result, read_steps(tmp_path / "steps.jsonl", num_devices=1))
-    assert compared is not None
-    screen = io.StringIO()
-    print_prediction(compared, Console(file=screen, width=80))
-    shown = screen.getvalue()
-    assert "emulated" not in shown
-    assert " ms measured over 87 steps" in shown
-
-
-def test_a_step_that_simulates_an_fpga_says_so(tmp_path: Path, simulated_run: Any) -> None:
-    compared = compare(simulated_run.result, read(tmp_path, simulated_run.steps))
-    assert compared is not None
-    screen = io.StringIO()
-    print_prediction(compared, Console(file=screen, width=80))
-    assert " ms csim (simulating included) over 9 steps" in screen.getvalue()
-
-
-def test_an_exchange_has_a_column_where_there_is_one(tmp_path: Path, exchange_run: Any) -> None:
-    compared = compare(exchange_run.result, read(tmp_path, exchange_run.steps))
-    assert compared is not None
-    screen = io.StringIO()
-    print_prediction(compared, Console(file=screen, width=80))
-    assert "…" not in screen.getvalue()
-    heading = next(line for line in screen.getvalue().splitlines() if "sample" in line)
-    assert re.findall(r"\w+", heading) == ["device", *STAGES]

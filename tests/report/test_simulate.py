@@ -1,23 +1,42 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.simulator import Scaling, Simulated
-from gnnscale.report.simulate import describe
+from gnnscale.report.simulate import describe, rates, trainers
 
 
 def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any) -> None:
     result = Simulated(
         num_accelerators=1,
         plan=hybrid_run.started.plan,
-        predicted=hybrid_run.started.predicted,
+        predicted=hybrid_run.started.predicted.by_rates,
         epoch_s=2.0,
         mteps=3.0,
         bottleneck="propagate",
     )
-    scaling = Scaling(graph="cora", model="GCN", platform="a machine", results=(result,))
+    parts = Efficiency(processor=0.4, memory=0.5, accelerator=0.75, link=1.0)
+    scaling = Scaling(
+        graph="cora",
+        model="GCN",
+        platform="a machine",
+        efficiency=parts,
+        hybrid=True,
+        results=(result,),
+    )
     described = describe(scaling)
     assert described["figures"] == "simulated"
+    assert described["hybrid"] is True
+    assert described["efficiency"] == vars(parts)
+    assert rates(scaling) == (
+        "rates, of peak: processor 40 %, host memory 50 %, accelerators 75 %, links 100 %"
+    )
+    measured = replace(scaling, efficiency=None, hybrid=False)
+    assert describe(measured)["efficiency"] is None
+    assert rates(measured) == "rates: those of the platform as measured"
+    assert trainers(measured) == "trainers: the accelerators; the processor where there are none"
     processor, accelerator = described["results"][0]["devices"]
     assert (processor["name"], accelerator["name"]) == ("cpu:0", "emulated:1")
     assert processor["stage_times_s"]["transfer"] is None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gnnscale import ops
 from gnnscale.graph import Graph
 from gnnscale.hardware import cache_bytes, find_machine, usable_cores
 from gnnscale.model.cost import LayerWork
@@ -35,8 +36,7 @@ __all__ = ["calibrate", "estimate", "fit_rates", "thread_counts"]
 
 log = logging.getLogger(__name__)
 
-#: Widths of the rows read, in features; and bytes read in one go.
-_WIDTHS = (16, 64, 256, 1024)
+#: Bytes of rows read in one go.
 _READ_BYTES = 2**25
 #: Features of the products that are timed.
 _WIDTH = 256
@@ -58,9 +58,9 @@ class _Effort:
         rounds: of all training steps.
         step_probes: how many of ``STEP_PROBES``.
         product_rows: rows of the products that are timed.
-        widths: of rows read.
+        widths: of rows that are read by themselves, where the graph's would all be in the cache.
         num_vertices: of the graph that is sampled.
-        table_bytes: of the features read.
+        table_bytes: of the rows that are read by themselves.
         processes: whether all-reduce is timed, in two processes.
     """
 
@@ -79,9 +79,9 @@ _FULL = _Effort(
     rounds=3,
     step_probes=len(STEP_PROBES),
     product_rows=8192,
-    widths=_WIDTHS,
+    widths=(),
     num_vertices=1 << 16,
-    table_bytes=1 << 30,
+    table_bytes=0,
     processes=True,
 )
 _QUICK = _Effort(
@@ -120,6 +120,9 @@ def estimate() -> Platform:
 
 
 def _measure(effort: _Effort, *, name: str) -> Platform:
+    # As in processes that train: elsewhere every step gets new pages for its activations, and its
+    # propagation looks slower than that of a run.
+    ops.keep_freed_memory()
     cores = usable_cores()
     counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
     with track("calibrating", total=3 * len(counts) + 1, unit="measurements") as advance:
@@ -196,7 +199,25 @@ def _rates(
 
 
 def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> dict[str, float]:
-    """Seconds of loading = a constant + sum of amounts / rates: rows, bytes; cache, memory."""
+    """Seconds of loading = a constant + sum of amounts / rates: rows, bytes; cache, memory.
+
+    The loads are those of training steps, whose results are new and whose other stages have used
+    the cache; rows read by themselves into a buffer that stays are read faster than in any run.
+    """
+    cache = cache_bytes()
+    work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
+    for step in steps:
+        asked = load_work(step.workload, step.size, cache=cache)
+        amounts = (asked.rows, asked.missed_rows, asked.cached_bytes, asked.memory_bytes)
+        work.append((*amounts, asked.lookups, 1))
+        seconds.append(step.load_s)
+    names = ("rows_per_s", "memory_rows_per_s", "cache_bandwidth", "memory_bandwidth")
+    rates = fit_rates((*names, "lookups_per_s", "loads"), work, seconds)
+    return rates | {"load_s": 1 / rates.pop("loads")}
+
+
+def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
+    """Read rows of tables that fit in the cache and of some that do not: amounts, and seconds."""
     cache = cache_bytes()
     table_bytes = max(min(effort.table_bytes, find_machine().memory.available // 8), 2 * cache)
     buffer = mapped(table_bytes // 4)
@@ -213,14 +234,7 @@ def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> di
                 table, rows, threads=threads, repeats=effort.repeats, cold=not cached
             )
             seconds.append(took)
-    for step in steps:
-        asked = load_work(step.workload, step.size, cache=cache)
-        amounts = (asked.rows, asked.missed_rows, asked.cached_bytes, asked.memory_bytes)
-        work.append((*amounts, asked.lookups, 1))
-        seconds.append(step.load_s)
-    names = ("rows_per_s", "memory_rows_per_s", "cache_bandwidth", "memory_bandwidth")
-    rates = fit_rates((*names, "lookups_per_s", "loads"), work, seconds)
-    return rates | {"load_s": 1 / rates.pop("loads")}
+    return work, seconds
 
 
 def _propagation_rates(
@@ -228,8 +242,9 @@ def _propagation_rates(
 ) -> dict[str, float]:
     """Seconds of propagation = sum of amounts / rates, eq. 10 to 12, + layers · constant.
 
-    The rate of products is measured by itself: in every layer it is hard to tell from that of the
-    rows they read and write, to which the fit leaves what small matrices lack.
+    The rate of products is measured by itself, forward and for weights' gradients: in every layer
+    it is hard to tell from that of the rows they read and write, to which the fit leaves what small
+    matrices lack.
     """
     asked = [_all_work(step) for step in steps]
     seconds = time_products(_WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS)

@@ -19,7 +19,7 @@ from gnnscale import ops
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
@@ -83,6 +83,7 @@ def _probe(
 
 
 #: Chosen so that each rate decides the time of some of them; the first ones alone give an estimate.
+#: The last ones have the mini-batches of a trainer: 1,024 seeds, whose rows no core's cache holds.
 STEP_PROBES = (
     _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
     _probe(GraphSAGE, (64, 128, 32), (10, 10), 256),
@@ -97,6 +98,9 @@ STEP_PROBES = (
     _probe(GAT, (64, 128, 16), (5, 5), 512),
     _probe(GraphSAGE, (32, 8, 8), (10, 10), 2048),
     _probe(GCN, (64, 256, 32), (20, 5), 512),
+    _probe(GraphSAGE, (96, 192, 48), (20, 10), 1024),
+    _probe(GCN, (200, 96, 24), (12, 8), 1024),
+    _probe(GIN, (48, 96, 24), (8, 8), 1024),
 )
 
 
@@ -183,10 +187,17 @@ def mapped(num_values: int) -> NDArray[np.float32]:
 
 
 def time_products(width: int, num_rows: int, *, threads: int, repeats: int) -> float:
-    """Time one product of ``num_rows`` rows with a square matrix of ``width``."""
+    """Time a product as training does: of ``num_rows`` rows with a square matrix of ``width``.
+
+    Returns:
+        Mean seconds of the product and of that for its weights' gradient, which a library computes
+        at different rates. The first layer, with most of the rows, has just these two.
+    """
     rows, weight = torch.rand(num_rows, width), torch.rand(width, width)
+    out = rows @ weight
     with torch_threads(threads):
-        return median_seconds(lambda _: rows @ weight, repeats)
+        forward = median_seconds(lambda _: rows @ weight, repeats)
+        return (forward + median_seconds(lambda _: rows.T @ out, repeats)) / 2
 
 
 def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:
@@ -213,7 +224,7 @@ class StepTimes:
         load_s: seconds of loading.
         propagate_s: seconds of forward and backward propagation.
         sync_s: seconds of summing gradients with another process; 0 in a process alone.
-        update_s: seconds of the optimizer's step.
+        update_s: seconds of gathering gradients and of the optimizer's step.
     """
 
     workload: Workload
@@ -230,7 +241,13 @@ class StepTimes:
 
 
 def time_steps(
-    probe: StepProbe, graph: Graph, *, threads: int, repeats: int, together: bool = False
+    probe: StepProbe,
+    graph: Graph,
+    *,
+    threads: int,
+    repeats: int,
+    together: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
     """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
 
@@ -240,6 +257,7 @@ def time_steps(
         threads: threads of each stage.
         repeats: steps, beside one to warm up.
         together: sum gradients with the other processes of the default group.
+        clock: tells seconds.
     """
     model = probe.model.build(num_features=probe.num_features, num_classes=probe.num_classes)
     optimizer = PlainAdam(model.parameters(), fused=True)
@@ -249,13 +267,13 @@ def time_steps(
     features = HostFeatures(rows, "float32")
     degrees = np.diff(graph.indptr).astype(np.float32)
     labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
-    gradients = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
+    bucket = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
     sizes, times = [], []
     with torch_threads(threads):
         for step in range(repeats + 1):
             seeds = order[step * probe.num_seeds % (len(order) - probe.num_seeds) :]
             batch = sampler.sample(seeds[: probe.num_seeds], step)
-            clock = [time.perf_counter()]
+            ends = [clock()]
             inputs = model.load(
                 features,
                 batch,
@@ -264,17 +282,18 @@ def time_steps(
                 dtype=torch.float32,
                 num_threads=threads,
             )
-            clock.append(time.perf_counter())
+            ends.append(clock())
             functional.cross_entropy(model(batch, inputs), labels).backward()  # type: ignore[no-untyped-call]
-            clock.append(time.perf_counter())
+            ends.append(clock())
             if together:
-                dist.all_reduce(gradients)
-            clock.append(time.perf_counter())
+                dist.all_reduce(bucket)
+            ends.append(clock())
+            _gather_gradients(model, bucket)
             optimizer.step()
             optimizer.zero_grad()
-            clock.append(time.perf_counter())
+            ends.append(clock())
             sizes.append(BatchSize.of(batch))
-            times.append(np.diff(clock))
+            times.append(np.diff(ends))
     load_s, propagate_s, sync_s, update_s = np.median(times[1:], axis=0).tolist()
     workload = replace(
         unmeasured_workload(graph, model),
@@ -290,3 +309,14 @@ def time_steps(
         sync_s=sync_s,
         update_s=update_s,
     )
+
+
+def _gather_gradients(model: GNN, bucket: torch.Tensor) -> None:
+    """Copy all gradients into one buffer, and leave its parts in their place, as workers do."""
+    parameters = list(model.parameters())
+    parts = torch.split(bucket, [parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        mine = part.view(parameter.shape)
+        if parameter.grad is not None:
+            mine.copy_(parameter.grad)
+        parameter.grad = mine

@@ -67,14 +67,12 @@ class Prediction:
         step_s: seconds of a step, eq. 6.
         num_edges: edges that a step traverses, over all devices; over ``step_s`` it is eq. 5.
         source: where the rates come from: the platform's name.
-        by_rates_s: seconds of a step by these rates alone, where a rehearsal corrected them.
     """
 
     devices: tuple[StageTimes, ...]
     step_s: float
     num_edges: int
     source: str
-    by_rates_s: float | None = None
 
 
 def load_seconds(num_bytes: float, bandwidth: float) -> float:

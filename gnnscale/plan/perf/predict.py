@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.device import Accelerator, Device
@@ -24,7 +24,15 @@ from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
 from gnnscale.stages import STAGES, StageTimes
 
-__all__ = ["Correction", "DeviceTimes", "Host", "accelerator_seconds", "host_seconds", "predict"]
+__all__ = [
+    "Correction",
+    "DeviceTimes",
+    "Host",
+    "accelerator_seconds",
+    "device_times",
+    "host_seconds",
+    "predict",
+]
 
 #: Rounds in which stage times and the load that stages put on the host settle.
 _ROUNDS = 40
@@ -58,10 +66,11 @@ class Host:
         alone = workload.sample_seconds(num_seeds, threads)
         if alone is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
-        before = self.processor.rate("memory_rows_per_s", threads, threads)
-        if math.isinf(before):
-            return alone
-        return alone * before / self.processor.rate("memory_rows_per_s", threads, active)
+        for name in ("memory_rows_per_s", "memory_bandwidth"):
+            before = self.processor.rate(name, threads, threads)
+            if not math.isinf(before):
+                return alone * before / self.processor.rate(name, threads, active)
+        return alone
 
     def load(self, workload: Workload, size: BatchSize, threads: int, active: float) -> float:
         """T_load, eq. 7, with the cache in front of the memory."""
@@ -139,8 +148,12 @@ class DeviceTimes:
     stages: StageTimes
     busy: dict[str, tuple[int, float]]
 
+    def copy(self) -> DeviceTimes:
+        """Return the same of another device, for a caller that changes one of them."""
+        return DeviceTimes(stages=replace(self.stages), busy=self.busy)
 
-def _device_times(
+
+def device_times(
     host: Host,
     share: DeviceShare,
     workload: Workload,
@@ -282,20 +295,36 @@ def _fixed_point(
         (share, workload, workload.size(share.num_seeds), each)
         for share, workload, each in zip(plan.shares, workloads, corrections, strict=True)
     ]
+    alike = _alike(plan, workloads, corrections)
     load = dict.fromkeys(_lanes(plan), 0.0)
     step = 0.0
+    found: list[DeviceTimes] = []
     for _ in range(_ROUNDS):
         total = sum(load.values())
-        found = [
-            _device_times(host, share, workload, size, _active(share, position, load, total), each)
-            for position, (share, workload, size, each) in enumerate(parts)
-        ]
+        found = []
+        for position, (share, workload, size, each) in enumerate(parts):
+            if alike[position] < position:
+                found.append(found[alike[position]].copy())
+                continue
+            active = _active(share, position, load, total)
+            found.append(device_times(host, share, workload, size, active, each))
         before, step = step, _longest(plan, found)
         last, load = load, _host_load(plan, found, step, load)
         moved = max(abs(load[lane] - last[lane]) for lane in load)
         if max(abs(step - before) / step, moved) <= _TOLERANCE:
             break
     return found
+
+
+def _alike(
+    plan: DevicePlan,
+    workloads: Sequence[Workload],
+    corrections: Sequence[Mapping[str, float]],
+) -> list[int]:
+    """Return for each device the first that does just the same, and so takes the same time."""
+    shares = [replace(each, device=replace(each.device, name=None)) for each in plan.shares]
+    parts = list(zip(shares, workloads, corrections, strict=True))
+    return [parts.index(part) for part in parts]
 
 
 def _longest(plan: DevicePlan, found: Sequence[DeviceTimes]) -> float:

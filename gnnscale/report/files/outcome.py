@@ -12,8 +12,9 @@ from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.files.trace import TRACE_FILE, write_trace
 from gnnscale.report.fpga import print_csim
 from gnnscale.report.page.page import REPORT_FILE, render
-from gnnscale.report.prediction import compare, print_prediction
+from gnnscale.report.prediction import compare
 from gnnscale.report.terminal.live import RunReport
+from gnnscale.report.terminal.predicted import print_prediction
 from gnnscale.runtime.telemetry.records import TrainResult
 
 __all__ = ["write_outcome"]

@@ -13,6 +13,7 @@ plan's order. Each of them has
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -39,6 +40,10 @@ _THREAD_STAGES = ("sample", "load", "propagate")
 _TRAFFIC_PARTS = tuple(field.name for field in fields(Traffic))
 _ACCESS_COUNTS = tuple(field.name for field in fields(Access))
 _FLUSH_EVERY_S = 1.0
+#: Steps that a report is made of, at most; a plot shows far fewer.
+_MAX_STEPS = 1 << 16
+#: What lines of steps hold after which nothing was decided.
+_NO_DECISION = '"decision":null'
 #: Characters of a line that could be one of a run.
 _MAX_LINE = 1 << 20
 _MAX_COUNT = 2**63 - 1
@@ -138,14 +143,20 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
     """Read ``steps.jsonl``; a file that is not there has no steps.
 
     Lines that a crash cut off, those of another form, and those of a plan with another number of
-    devices are left out.
+    devices are left out. Of a long run every so many steps are read, so that memory and time stay
+    bounded, but all decisions.
     """
+    stride = -(-_count_lines(file) // _MAX_STEPS)
     number, epoch = array("q"), array("q")
     seconds, loss = array("d"), array("d")
     num_seeds, threads, stages, link_bytes = array("q"), array("q"), array("d"), array("q")
     decisions: list[tuple[int, str]] = []
-    for values in _parsed(file):
+    for place, values in _parsed(file, stride):
         if len(values["devices"]) != num_devices:
+            continue
+        if values["decision"] is not None:
+            decisions.append((values["global_step"], values["decision"]))
+        if place % stride:
             continue
         number.append(values["global_step"])
         epoch.append(values["epoch"])
@@ -157,8 +168,6 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
             stages.extend(device["stage_s"].get(name, math.nan) for name in STAGES)
             traffic = device.get("traffic", {})
             link_bytes.append(sum(each.get("link_bytes", 0) for each in traffic.values()))
-        if values["decision"] is not None:
-            decisions.append((values["global_step"], values["decision"]))
     n = len(number)
     return Steps(
         number=np.array(number, dtype=np.int64),
@@ -199,18 +208,32 @@ def _device(step: DeviceStep) -> str:
     return f'{{"seeds":{step.num_seeds},"threads":{{{threads}}},"stage_s":{{{seconds}}}{traffic}}}'
 
 
-def _parsed(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of ``file`` that hold a step; those cut off or damaged are left out."""
+def _count_lines(file: Path) -> int:
+    if not file.exists():
+        return 0
+    with file.open("rb") as content:
+        return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b"")) + 1
+
+
+def _parsed(file: Path, stride: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the place of every ``stride``-th line of ``file``, and of decisions, and its step.
+
+    Lines that are cut off or damaged are left out.
+    """
     if not file.exists():
         return
     with file.open(errors="replace") as lines:
-        while line := lines.readline(_MAX_LINE):
+        for place in itertools.count():
+            if not (line := lines.readline(_MAX_LINE)):
+                return
+            if place % stride and _NO_DECISION in line:
+                continue
             try:
                 values = json.loads(line)
             except (ValueError, RecursionError):
                 continue
             if _is_step(values):
-                yield values
+                yield place, values
 
 
 def _is_step(values: Any) -> bool:
@@ -260,5 +283,6 @@ def _keep_before(file: Path, step: int) -> None:
     """Rewrite ``file`` with the lines of steps before ``step`` only."""
     if not file.exists():
         return
-    kept = (values for values in _parsed(file) if values["global_step"] < step)
-    write_atomically(file, "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in kept))
+    found = (values for _, values in _parsed(file, 1) if values["global_step"] < step)
+    lines = (json.dumps(each, separators=(",", ":")) + "\n" for each in found)
+    write_atomically(file, (line.encode() for line in lines))

@@ -16,6 +16,7 @@ from gnnscale.metrics import mteps, nvtps
 from gnnscale.plan import Device, Fpga
 from gnnscale.report.devices import least_real
 from gnnscale.report.fpga import SIMULATED, csim_figures
+from gnnscale.run_directory import METRICS_FILE
 from gnnscale.stages import STAGES, Traffic
 
 if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
@@ -32,7 +33,6 @@ __all__ = [
 ]
 
 SUMMARY_FILE = "summary.json"
-METRICS_FILE = "metrics.jsonl"
 
 _VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")
 
@@ -237,7 +237,9 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 def write_metrics(directory: Path, epochs: Sequence[EpochRecord]) -> None:
     """Write ``metrics.jsonl`` with one line for each of ``epochs``."""
-    write_atomically(directory / METRICS_FILE, "".join(_line(each) for each in epochs))
+    lines = (_line(each).encode() for each in epochs)
+    # A checkpoint has not what is in it.
+    write_atomically(directory / METRICS_FILE, lines, durable=bool(epochs))
 
 
 def append_metrics(directory: Path, epoch: EpochRecord) -> None:

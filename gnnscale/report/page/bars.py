@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gnnscale.report.figures import milliseconds, signed_percent
+from gnnscale.report.figures import PREDICTIONS, milliseconds, signed_percent
 from gnnscale.report.page.svg import number, text, ticks
 from gnnscale.stages import STAGES
 
@@ -49,19 +49,19 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
 
 
 def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
-    """Return an SVG element of a device's predicted stage times over the measured ones.
+    """Return an SVG element of a device's stage times: each prediction, and below the measured.
 
     Args:
         device: an entry of ``devices`` as ``prediction.compare`` returns it.
         longest: seconds at the end of the axis, the same for all devices that are compared.
     """
     width, left, right = 560.0, 78.0, 118.0
-    stages = [
-        name
-        for name in STAGES
-        if device["stage_times_s"][name] or device["measured_stage_times_s"][name]
-    ]
-    floor = 8 + 34 * len(stages)
+    predictions = [device[name] for name in PREDICTIONS if device[name] is not None]
+    seen = device["measured"]["stage_times_s"]
+    times = [*(each["stage_times_s"] for each in predictions), seen]
+    stages = [name for name in STAGES if any(each[name] for each in times)]
+    height = 13 * len(times) + 8
+    floor = 8 + height * len(stages)
     parts = []
     scale = (width - left - right) / longest
     for value, label in ticks(0, longest * 1e3, 5):
@@ -69,17 +69,21 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
         parts.append(f'<path class="grid" d="M{at} 4V{floor}"/>')
         parts.append(text(float(at), floor + 16, label, anchor="middle"))
     for i, name in enumerate(stages):
-        top = 8 + 34 * i
-        predicted, measured = device["stage_times_s"][name], device["measured_stage_times_s"][name]
-        parts.append(text(left - 8, top + 17, name, anchor="end"))
-        for row, (css, value) in enumerate((("hollow", predicted), ("solid", measured))):
+        top = 8 + height * i
+        parts.append(text(left - 8, top + height / 2, name, anchor="end"))
+        bars = [
+            ("hollow", each["stage_times_s"][name], each["stage_errors"][name])
+            for each in predictions
+        ]
+        for row, (css, value, error) in enumerate([*bars, ("solid", seen[name], None)]):
             length = number((value or 0.0) * scale)
             place = f'x="{left:g}" y="{top + 13 * row}" width="{length}" height="11"'
             parts.append(f'<rect class="{css} s-{name}" {place}/>')
             end = left + (value or 0.0) * scale + 5
             parts.append(text(end, top + 13 * row + 9, milliseconds(value), css="small"))
-        error = signed_percent(device["error"][name])
-        parts.append(text(width - 6, top + 17, error, anchor="end", css="strong"))
+            if error is not None:
+                told = signed_percent(error)
+                parts.append(text(width - 6, top + 13 * row + 9, told, anchor="end", css="strong"))
     parts.append(text((left + width - right) / 2, floor + 33, "ms per step", anchor="middle"))
     return (
         f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img">{"".join(parts)}</svg>'

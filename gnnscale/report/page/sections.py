@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.plan import DevicePlan
-from gnnscale.report.figures import gib, milliseconds, signed_percent
+from gnnscale.report.figures import PREDICTIONS, gib, milliseconds
 from gnnscale.report.files.steps import Steps
 from gnnscale.report.fpga import is_simulated
 from gnnscale.report.page.balance import decision_marks, steps_axis
@@ -19,7 +19,7 @@ from gnnscale.report.page.cards import badge, card, device_css, device_title, gr
 from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, upper
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.page.timeline import excerpt, timeline
-from gnnscale.report.prediction import prediction_basis, step_kind
+from gnnscale.report.verdict import sentences
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
 from gnnscale.stages import STAGES
 
@@ -102,8 +102,9 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     times = [
         seconds
         for device in predicted["devices"]
-        for figures in (device["stage_times_s"], device["measured_stage_times_s"])
-        for seconds in figures.values()
+        for name in ("measured", *PREDICTIONS)
+        if device[name] is not None
+        for seconds in device[name]["stage_times_s"].values()
         if seconds is not None
     ]
     longest = max(times, default=0.0) or 1e-3
@@ -114,19 +115,17 @@ def prediction(predicted: dict[str, Any] | None) -> str:
         )
         for device in predicted["devices"]
     ]
-    step = (
-        f"A step: <b>{milliseconds(predicted['step_s'])} ms</b> predicted "
-        f"{escape(prediction_basis(predicted))}, "
-        f"<b>{milliseconds(predicted['measured_step_s'])} ms</b> {escape(step_kind(predicted))}, "
-        f"error <b>{signed_percent(predicted['error'])}</b>. Medians over "
-        f"{predicted['num_steps']:,} full mini-batches under the plan that the run began with."
+    lines = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(predicted))
+    note = "Figures are of full mini-batches under the plan that the run began with; their medians."
+    names = " and ".join(
+        words for name, words in PREDICTIONS.items() if predicted[name] is not None
     )
     key = (
-        '<ul class="legend"><li><i class="hollow s-sample"></i>predicted, above</li>'
+        f'<ul class="legend"><li><i class="hollow s-sample"></i>predicted {names}, above</li>'
         '<li><i class="s-sample"></i>of the run, below</li>'
         "<li>right: error of the prediction</li></ul>"
     )
-    return f"<p>{step}</p>{key}{grid(cards)}"
+    return f'<ul class="facts">{lines}</ul><p>{note}</p>{key}{grid(cards)}'
 
 
 def memory(run: TrainResult) -> str:

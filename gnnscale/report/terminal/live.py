@@ -24,6 +24,7 @@ from gnnscale.report.files.steps import STEPS_FILE, StepLog
 from gnnscale.report.files.summary import append_metrics, write_metrics
 from gnnscale.report.files.trace import TRACE_FILE, Spans
 from gnnscale.report.terminal.panel import LivePanel, epoch_bar
+from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 
 __all__ = ["RunReport", "epoch_line"]
@@ -82,11 +83,15 @@ class RunReport:
         self._last_decision = 0.0
         self._num_not_logged = 0
 
+    def write_options(self) -> None:
+        """Write the run's options, whole or not at all."""
+        write_atomically(self.directory / CONFIG_FILE, OmegaConf.to_yaml(dict(self.options)))
+
     def started(self, run: TrainResult) -> None:
         """Write the run's options, and the epochs it resumes behind."""
         self.run = run
         self._start = self._last_progress = time.monotonic()
-        write_atomically(self.directory / "config.yaml", OmegaConf.to_yaml(dict(self.options)))
+        self.write_options()
         write_metrics(self.directory, run.history)
         if not run.history:
             # What another run has left here.
@@ -108,7 +113,9 @@ class RunReport:
         self.spans.add(spans)
 
     def trained(self) -> None:
-        """Take the bar away; validation may show its own."""
+        """Write the epoch's steps, and take the bar away; validation may show its own."""
+        # The checkpoint that may follow goes on behind them.
+        self._steps.flush()
         self._hide()
 
     def finished_epoch(self, record: EpochRecord) -> None:

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gnnscale.hardware import usable_cores
+from gnnscale import ops
+from gnnscale.hardware import cache_bytes, usable_cores
+from gnnscale.optimizer.plain import PlainAdam
+from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import STEP_PROBES, probe_graph, time_steps
-from gnnscale.plan.platform import ThisMachine
+from gnnscale.plan.perf.predict import Host
+from gnnscale.plan.platform import Processor, ThisMachine
 
 
 def test_rates_are_found_again() -> None:
@@ -63,6 +69,82 @@ def test_a_process_that_ends_early_is_noticed() -> None:
     )
     with pytest.raises(RuntimeError, match="ended early"):
         time_pair(task)
+
+
+def test_memory_is_kept_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in processes that train, whose activations land on pages that are there."""
+    done: list[str] = []
+
+    def probe(*_: int) -> None:
+        done.append("probe")
+        raise LookupError
+
+    monkeypatch.setattr(ops, "keep_freed_memory", lambda: done.append("keep"))
+    monkeypatch.setattr(calibrate, "probe_graph", probe)
+    with pytest.raises(LookupError):
+        calibrate.estimate()
+    assert done == ["keep", "probe"]
+
+
+def test_a_probe_updates_from_one_buffer_as_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers = []
+    step = PlainAdam.step
+
+    def observed(self: PlainAdam, *rest: Any) -> Any:
+        gradients = [each.grad for group in self.param_groups for each in group["params"]]
+        assert all(bool(each.any()) for each in gradients)
+        buffers.append({each.untyped_storage().data_ptr() for each in gradients})
+        return step(self, *rest)
+
+    monkeypatch.setattr(PlainAdam, "step", observed)
+    time_steps(STEP_PROBES[0], probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
+    assert [len(each) for each in buffers] == [1, 1]
+
+
+def test_loading_is_fitted_to_steps_alone(
+    processor: Callable[..., Processor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the graph's rows do not fit in the cache: rows read by themselves come faster."""
+    graph = probe_graph(1 << 10, 1 << 12)
+    measured = time_steps(STEP_PROBES[0], graph, threads=1, repeats=1)
+    # Ten times the vertices take ten times as long, and a constant.
+    steps = []
+    for times in (1, 2, 5, 10):
+        size = replace(
+            measured.size,
+            vertices=tuple(times * each for each in measured.size.vertices),
+            edges=tuple(times * each for each in measured.size.edges),
+        )
+        steps.append(replace(measured, size=size, load_s=1e-4 + times * 1e-3))
+    monkeypatch.setattr(calibrate, "rows_seconds", None)
+    found = calibrate._load_rates(calibrate._FULL, steps, 1)
+    assert found["load_s"] == pytest.approx(1e-4, rel=1e-3)
+    scalars = ("load_s", "lookups_per_s")
+    rates: dict[str, Any] = {
+        name: rate if name in scalars else [rate] for name, rate in found.items()
+    }
+    fitted = processor(1, cache_bytes=cache_bytes(), **rates)
+    host = Host(processor=fitted, num_workers=1, emulates=False)
+    for step in steps:
+        assert host.load(step.workload, step.size, 1, 1) == pytest.approx(step.load_s, rel=1e-3)
+
+
+def test_some_probes_have_the_mini_batches_of_a_trainer() -> None:
+    assert sum(probe.num_seeds == 1024 and len(probe.fanouts) == 2 for probe in STEP_PROBES) >= 3
+
+
+def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.1, 0.3])
+    seen = []
+
+    def timed(work: Any, repeats: int) -> float:
+        seen.append(tuple(work(0).shape))
+        return next(seconds)
+
+    monkeypatch.setattr(probes, "median_seconds", timed)
+    assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
+    # A product, and that for its weights' gradient.
+    assert seen == [(6, 4), (4, 4)]
 
 
 def test_probes_are_trained() -> None:

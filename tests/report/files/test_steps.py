@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.files import write_atomically
 from gnnscale.report.files.steps import StepLog, read_steps
 from gnnscale.report.files.summary import write_json
 from gnnscale.stages import STAGES
@@ -115,6 +117,46 @@ def test_lines_cut_off_by_a_crash_are_left_out(tmp_path: Path, hybrid_run: Any) 
     file.write_text(file.read_text()[:-20])
     assert read_steps(file, num_devices=2).number.tolist() == [0, 1]
     assert len(read_steps(file, num_devices=3)) == 0
+
+
+def test_of_a_long_run_every_so_many_steps_are_read(
+    tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps)
+    parsed: list[str] = []
+
+    def loads(line: str) -> Any:
+        parsed.append(line)
+        return json.JSONDecoder().decode(line)
+
+    monkeypatch.setattr("gnnscale.report.files.steps.json.loads", loads)
+    monkeypatch.setattr("gnnscale.report.files.steps._MAX_STEPS", 13, raising=False)
+    steps = read_steps(file, num_devices=2)
+    assert steps.number.tolist() == list(range(0, 90, 7))
+    assert steps.stages.shape == (13, 2, len(STAGES))
+    assert [number for number, _ in steps.decisions] == [8, 16, 24]
+    assert len(parsed) == 13 + 3
+
+
+def test_a_resumed_run_reads_the_lines_before_one_by_one(
+    tmp_path: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "steps.jsonl"
+    write(file, hybrid_run.steps[:10])
+    before = file.read_text()
+    kept: list[Any] = []
+
+    def write_and_look(file: Path, content: Any) -> None:
+        kept.append(content)
+        write_atomically(file, content)
+
+    monkeypatch.setattr("gnnscale.report.files.steps.write_atomically", write_and_look)
+    write(file, hybrid_run.steps[10:11])
+    assert isinstance(kept[0], Iterator)
+    assert [json.loads(line) for line in file.read_text().splitlines()[:-1]] == [
+        json.loads(line) for line in before.splitlines()
+    ]
 
 
 def test_lines_are_written_within_about_a_second(

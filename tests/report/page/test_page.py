@@ -111,7 +111,7 @@ def test_the_page_tells_a_simulated_card_from_this_machine(
         assert 'fpga:1 <span class="badge">csim' in section(page, name)
     assert "fpga:1 (csim)" in section(page, "Pipeline")
     assert "as simulating took" in section(page, "Pipeline")
-    assert "ms</b> csim (simulating included)," in section(page, "Predicted and measured")
+    assert "ms csim (simulating included) over" in section(page, "Predicted and measured")
     assert page.split("<h2>")[0].count("this machine, which simulates") == 1
     (tmp_path / "hybrid").mkdir()
     other, _ = write_run(tmp_path / "hybrid", hybrid_run)

@@ -53,6 +53,14 @@ def test_off_a_terminal_there_are_plain_lines(
     assert len(observer.spans.all()) == len(hybrid_run.spans)
 
 
+def test_the_steps_of_an_epoch_are_written_at_its_end(tmp_path: Path, hybrid_run: Any) -> None:
+    observer, _ = report(tmp_path, terminal=False)
+    observer.started(hybrid_run.started)
+    observer.stepped(hybrid_run.steps[0])
+    observer.trained()
+    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 1
+
+
 def test_decisions_are_told_but_not_more_than_one_a_second(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

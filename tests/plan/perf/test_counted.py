@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gnnscale.graph import Graph
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
+from gnnscale.plan.perf import counted
+from gnnscale.plan.perf.counted import CountedWork
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.predict import predict
+from gnnscale.plan.perf.workload import Workload
+from gnnscale.plan.platform import Platform
+from gnnscale.sampler import MiniBatch, NeighborSampler
+from gnnscale.stages import StageTimes
+
+Build = Callable[..., Workload]
+Machine = Callable[..., Platform]
+
+#: Four threads on the host at once, and a slice that is as large as the mini-batch below.
+CPU = DeviceShare(
+    device=Cpu(name="cpu:0"),
+    num_seeds=1,
+    threads=Threads(sample=1, load=1, propagate=1),
+    prefetch="two_stage",
+)
+
+
+def beside(accelerator: Emulated) -> DevicePlan:
+    threads = Threads(sample=1, load=1, propagate=0)
+    share = DeviceShare(device=accelerator, num_seeds=1, threads=threads, prefetch="one_stage")
+    return DevicePlan(shares=(CPU, share))
+
+
+@pytest.fixture
+def batch(tiny_graph: Graph) -> MiniBatch:
+    """The seed 0 reaches 1 and 2, and these reach 0 and 3: 4, 3 and 1 vertices, 5 and 2 edges."""
+    return NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
+
+
+def test_work_is_counted_by_hand(
+    workload: Build,
+    platform: Machine,
+    accelerator: Callable[..., Emulated],
+    batch: MiniBatch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A thread samples a million edges a second; the link brings a gigabyte a second.
+    monkeypatch.setattr(counted, "nominal_platform", platform)
+    plan = beside(accelerator(launch_s=0.5))
+    found = [
+        CountedWork(workload(), rank=rank, cores=4).stage_times(plan, batch) for rank in (0, 1)
+    ]
+    assert [each.sample for each in found] == pytest.approx([7e-6, 7e-6])
+    # 4 rows of 20 floats; offsets of 3 + 1 and 1 + 1 vertices, and 5 + 2 edges.
+    sent = 4 * 20 * 4 + 8 * (3 + 1) + 4 * 5 + 8 * (1 + 1) + 4 * 2
+    assert [each.transfer for each in found] == pytest.approx([0.0, sent / 1e9])
+    # Its own clock says that its propagation takes half a second.
+    assert found[0].propagate < 1e-4
+    assert found[1].propagate == pytest.approx(0.5, rel=1e-3)
+
+
+def test_a_device_without_seeds_takes_no_time(
+    workload: Build, accelerator: Callable[..., Emulated], tiny_graph: Graph
+) -> None:
+    work = CountedWork(workload(), rank=0, cores=4)
+    plan = beside(accelerator())
+    empty = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([], np.int64), 0)
+    assert work.stage_times(plan, None) == work.stage_times(plan, empty) == StageTimes()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("cores", [2, 8])
+def test_what_is_counted_is_what_the_planner_expects(
+    workload: Build,
+    accelerator: Callable[..., Emulated],
+    batch: MiniBatch,
+    rank: int,
+    cores: int,
+) -> None:
+    # Of a mini-batch with just these sizes, while all threads are busy.
+    known = workload(num_seeds=(1,), sizes=(BatchSize.of(batch),))
+    plan = beside(accelerator())
+    work = CountedWork(known, rank=rank, cores=cores)
+    found = work.stage_times(plan, batch)
+    assert found == work.stage_times(plan, batch)
+    expected = predict(plan, [known] * 2, counted.nominal_platform(cores)).devices[rank]
+    for stage in ("sample", "load", "transfer", "propagate"):
+        told = getattr(expected, stage)
+        if cores == 8:
+            assert getattr(found, stage) == pytest.approx(told)
+        else:  # the planner knows that not all of them are busy all the time
+            assert told <= getattr(found, stage) <= 3 * told
