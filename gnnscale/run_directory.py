@@ -10,10 +10,18 @@ from typing import Any
 from gnnscale.config import ConfigError
 from gnnscale.options_file import check_known, check_references, read_yaml
 
-__all__ = ["CONFIG_FILE", "check_run_directory", "check_store_of_run", "read_run"]
+__all__ = [
+    "CONFIG_FILE",
+    "METRICS_FILE",
+    "check_run_directory",
+    "check_store_of_run",
+    "read_run",
+]
 
 #: The options of a run, in its directory.
 CONFIG_FILE = "config.yaml"
+#: A line for each of its epochs.
+METRICS_FILE = "metrics.jsonl"
 
 
 def check_run_directory(directory: Path) -> None:

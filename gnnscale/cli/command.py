@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import tempfile
 import traceback
@@ -18,10 +17,12 @@ from gnnscale.cli import tasks
 from gnnscale.cli.arguments import check_flags, flags_first
 from gnnscale.cli.completion import complete
 from gnnscale.cli.errors import explain_hydra
+from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals
 from gnnscale.cli.leftovers import remove_leftovers
 from gnnscale.cli.staging import CONFIGS, translate
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import explain, one_line, shown
+from gnnscale.files import unfinished_folder
 from gnnscale.hardware import torchrun_rank, usable_cores
 from gnnscale.runtime.processes.server import server_folder
 
@@ -96,18 +97,19 @@ def _command_list() -> str:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    # A shell starts background jobs with SIGINT ignored; whoever sends one means it.
-    signal.signal(signal.SIGINT, _interrupt)
+    interrupt_on_signals()
     try:
         # Where there is a server of workers, it clears up however this process ends.
-        with tempfile.TemporaryDirectory(prefix="gnnscale-", dir=server_folder()) as staging:
+        with (
+            tempfile.TemporaryDirectory(prefix="gnnscale-", dir=server_folder()) as staging,
+            unfinished_folder(Path(staging)),
+        ):
             translated = flags_first(translate(command, arguments, Path(staging)))
             check_flags(translated)
             _hydra(command, translated, staging)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except Exception as error:
         remove_leftovers()
         message = explain(error)
@@ -116,11 +118,6 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         print(one_line(message), file=sys.stderr)
         return 1
     return 0
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """End in order: workers are stopped, and the summary says that the run was."""
-    raise KeyboardInterrupt
 
 
 def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
@@ -151,6 +148,7 @@ def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
     if torchrun_rank():
         # Only the first of torchrun's processes writes; the others need no run directory.
         arguments = [*arguments, f"hydra.run.dir='{staging}'", "hydra.output_subdir=null"]
+        arguments += [f"hydra.sweep.dir='{staging}'"]
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     # Hydra then lets its own exceptions through.
     os.environ["HYDRA_FULL_ERROR"] = "1"

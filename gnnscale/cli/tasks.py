@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from rich.console import Console
 
+    from gnnscale.report.run import RunTraining
     from gnnscale.runtime.evaluation.evaluate import Evaluation
     from gnnscale.runtime.telemetry.records import TrainResult
 
@@ -113,11 +115,13 @@ def _train(options: DictConfig, directory: Path, began: float) -> None:
     if torchrun_rank():
         from gnnscale.runtime.processes.torchrun import train_other_rank
 
-        train_other_rank(config, directory, options=values)
+        train_other_rank(config, directory, options=values, job=_job())
         return
-    run_training = launch
+    run_training: RunTraining = launch
     if torchrun_rank() is not None:
-        from gnnscale.runtime.processes.torchrun import train_rank0 as run_training
+        from gnnscale.runtime.processes.torchrun import train_rank0
+
+        run_training = bound(train_rank0, job=_job())
     result = train_and_report(
         config, directory, options=values, run_training=run_training, began=began, table=Console()
     )
@@ -228,6 +232,13 @@ def in_sweep() -> bool:
     from hydra.types import RunMode
 
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def _job() -> int:
+    """Return the number of the running job in its sweep."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return int(HydraConfig.get().job.num) if in_sweep() else 0
 
 
 def _write_failure(directory: Path, message: str) -> None:

@@ -37,23 +37,28 @@ from gnnscale.runtime.checkpoint.artefacts import (
     open_graph,
     open_partition,
 )
+from gnnscale.runtime.checkpoint.file import LAST
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
-from gnnscale.runtime.checkpoint.saved_run import SavedRun
+from gnnscale.runtime.checkpoint.saved_run import SavedRun, foreign
 from gnnscale.runtime.drm.rebalancer import Rebalancer
+from gnnscale.runtime.drm.rebalancer_state import RebalancerState
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.pipeline.look_ahead import look_ahead
+from gnnscale.runtime.pipeline.repeatable import repeatable_operations
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages, build_pipeline
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.agreement import agree_on_plan
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
 from gnnscale.runtime.planning.search import PlanSearch
+from gnnscale.runtime.planning.workloads import counted_work
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun
 from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.runtime.telemetry.records import best_epoch
 
 __all__ = ["open_run"]
 
@@ -77,14 +82,19 @@ def open_run(
         group: the workers of the run.
         artefacts: what the launching process has made; empty for workers that make it themselves.
     """
-    state = _open(config, directory, options, group, artefacts)
     with ExitStack() as closing:
+        closing.enter_context(repeatable_operations(config.runtime.deterministic))
+        state = _open(config, directory, options, group, artefacts)
         # Whoever waits for the device is woken by its end.
         closing.callback(state.backend.close)
-        saved = _resume(state) if config.resume is not None else None
+        saved = None
+        if config.resume is not None:
+            saved = _resume(state)
+        elif group.is_rank0:
+            state.checkpoint.begin()
         state.backend.load_state()
         _agree_on_plan(state, saved)
-        _start(state)
+        _start(state, saved)
         closing.callback(state.pipeline.stop)
         closing.callback(state.schedule.close)
         try:
@@ -108,9 +118,13 @@ def _resume(state: TrainState) -> SavedRun | None:
     if saved is not None:
         if split is not None:
             split.take(optimizer)
-        state.history, state.best_weights = saved.history, saved.best_model
-        state.metrics = [each.valid_metric for each in saved.history]
-        state.steps_done = saved.step
+        state.best_weights, state.steps_done = saved.best_model, saved.step
+        if state.group.is_rank0:
+            state.history, state.unvalidated = state.checkpoint.history_of(saved)
+            if best_epoch(state.history) == saved.epoch:
+                state.best_weights = saved.model
+        metrics = [each.valid_metric for each in state.history]
+        state.metrics = state.group.broadcast_json(metrics)
     return saved
 
 
@@ -134,7 +148,7 @@ def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
         )
     state.first_plan = agree_on_plan(search, state.devices, state.group, partial(_profile, state))
     if search is not None:
-        state.predicted = search.predicted
+        state.predicted = search.predictions
         state.step_bytes = search.step_bytes()
         _tell_bytes(state)
     state.planning_s = time.perf_counter() - begin
@@ -172,13 +186,14 @@ def _profile(state: TrainState, plan: DevicePlan) -> PlanProfile:
     )
 
 
-def _start(state: TrainState) -> None:
+def _start(state: TrainState, saved: SavedRun | None) -> None:
     """Let the stages run ahead, from the first step that is not done."""
     plan = state.first_plan
     share, limit = plan.shares[state.group.rank], state.config.runtime.prefetch_depth
     ahead = any(each.prefetch != "none" for each in plan.shares)
     lead_steps = (limit + 1 if ahead else 1) + _window(state)
     manages = state.config.runtime.drm and (len(plan.shares) > 1 or ahead)
+    kept = _kept_management(state, saved) if manages and saved is not None else RebalancerState()
     state.schedule = Schedule(
         state.order,
         plan,
@@ -186,10 +201,15 @@ def _start(state: TrainState) -> None:
         epochs=state.config.epochs,
         first_step=state.steps_done,
         lead_steps=lead_steps if manages else None,
+        pending=kept.pending,
     )
     if manages:
         state.rebalancer = Rebalancer(
-            state.schedule, first_step=state.steps_done, lead_steps=lead_steps
+            state.schedule,
+            first_step=state.steps_done,
+            lead_steps=lead_steps,
+            counted=state.config.runtime.deterministic,
+            state=kept,
         )
     state.backend.set_threads(share.threads)
     state.pipeline = build_pipeline(
@@ -200,6 +220,19 @@ def _start(state: TrainState) -> None:
         limit=limit,
     )
     state.group.barrier()
+
+
+def _kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
+    """Return where resource management stood when the checkpoint was written."""
+    values = saved.management_under(state.checkpoint.options)
+    if values is None:
+        if state.group.is_rank0 and saved.plan_under(state.checkpoint.options) is not None:
+            log.info("resume: the checkpoint has no resource management, which begins anew")
+        return RebalancerState()
+    try:
+        return RebalancerState.from_values(state.first_plan, values, step=saved.step)
+    except ValueError as error:
+        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
 
 
 def _slices(state: TrainState) -> Iterator[BatchSlice]:
@@ -240,7 +273,8 @@ def _open(
     """Open everything that does not depend on a plan."""
     if group.is_rank0:
         _warn_of_threads(config)
-    torch.set_num_threads(min(config.num_threads, usable_cores()))
+        _tell_mode(config)
+    torch.set_num_threads(config.host_threads)
     keep_freed_memory()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
     made = artefacts or _make_of_graph(config, graph, group)
@@ -291,7 +325,12 @@ def _open(
         synchronizer=synchronizer,
         optimizer=optimizer,
         step=TrainStep(
-            trained, backend, synchronizer, optimizer, clip_norm=config.runtime.clip_norm
+            trained,
+            backend,
+            synchronizer,
+            optimizer,
+            clip_norm=config.runtime.clip_norm,
+            work=counted_work(config, graph, model, devices, plan, rank=group.rank),
         ),
         checkpoint=RunCheckpoint(
             directory=directory,
@@ -347,6 +386,14 @@ def _make_of_graph(config: TrainConfig, graph: Graph, group: Group) -> Sequence[
         made = make_of_graph(config, graph)
     group.barrier()
     return made if group.local_rank == 0 else make_of_graph(config, graph)
+
+
+def _tell_mode(config: TrainConfig) -> None:
+    if config.runtime.deterministic:
+        log.info(
+            "runtime.deterministic=true: the plan follows nominal rates, without calibration and "
+            "rehearsal, and resource management counts work in place of seconds"
+        )
 
 
 def _warn_of_threads(config: TrainConfig) -> None:

@@ -14,6 +14,7 @@ from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
+from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
@@ -104,6 +105,9 @@ class RuntimeConfig:
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
+        deterministic: let nothing that is measured decide: the same options give the same weights,
+            bit for bit. Plans follow from nominal rates and the devices' own, without calibration
+            and rehearsal, and resource management counts work in place of seconds.
     """
 
     compute_dtype: str = "float32"
@@ -116,6 +120,7 @@ class RuntimeConfig:
     prefetch: str = "auto"
     prefetch_depth: int = 4
     drm: bool = True
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
@@ -239,6 +244,13 @@ class TrainConfig(BatchesConfig):
         """What samples in training: without the last hop, where its aggregation is ready."""
         shorter = without_last_hop(self.sampler) if self.features.preaggregates else None
         return self.sampler if shorter is None else shorter
+
+    @property
+    def host_threads(self) -> int:
+        """Threads that compute: no more than there are cores, unless that may not decide."""
+        if self.runtime.deterministic:
+            return self.num_threads
+        return min(self.num_threads, usable_cores())
 
     @property
     def needs_more_than_graph(self) -> bool:

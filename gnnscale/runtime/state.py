@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from gnnscale.model import GNN
 from gnnscale.optimizer.state import optimizer_state
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import Device, DevicePlan
-from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.prefetch import Pipeline
 from gnnscale.runtime.caching.open import OpenedCache
@@ -62,8 +64,8 @@ class TrainState:
         step: what a training step does, behind the stages.
         checkpoint: where the run is saved.
         history: records of the epochs done, on rank 0.
-        metrics: the validation metric of every epoch done; on other ranks where something depends
-            on it, else None.
+        unvalidated: the record of an epoch that is trained and not done, on rank 0; else None.
+        metrics: the validation metric of every epoch done, None for one without.
         best_weights: the model's state after the best epoch, on rank 0.
         split: joins ``model`` where devices train parts of it; None where they do not.
         steps_done: over all epochs; with the seed it fixes samples and dropout.
@@ -91,11 +93,12 @@ class TrainState:
     step: TrainStep
     checkpoint: RunCheckpoint
     history: list[EpochRecord] = field(default_factory=list)
+    unvalidated: EpochRecord | None = None
     metrics: list[float | None] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     split: SplitWeights | None = None
     steps_done: int = 0
-    predicted: Prediction | None = None
+    predicted: PlanPredictions | None = None
     planning_s: float = 0.0
     partition: PartitionFigures | None = None
     step_bytes: StepBytes | None = None
@@ -106,8 +109,13 @@ class TrainState:
 
     @property
     def epoch(self) -> int:
-        """Epochs done."""
+        """Epochs done: trained, and validated where that was due."""
         return len(self.metrics)
+
+    @property
+    def awaits_validation(self) -> bool:
+        """Whether an epoch is trained that is not done: the run goes on from its checkpoint."""
+        return self.steps_done > self.epoch * self.order.steps_per_epoch
 
     @property
     def finished(self) -> bool:
@@ -141,6 +149,13 @@ class TrainState:
             group["lr"] = self.learning_rate
         return (next(self.pipeline) for _ in range(self.schedule.steps_per_epoch))
 
+    def paused(self) -> AbstractContextManager[None]:
+        """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.
+
+        Devices that trade rows go on: one that waits for another's would count that as its own.
+        """
+        return nullcontext() if self.stages.exchanges else self.pipeline.paused()
+
     def join(self) -> None:
         """Bring the whole model up to date. Every worker calls this at the same time."""
         if self.split is not None:
@@ -157,11 +172,18 @@ class TrainState:
         if self.rebalancer is None:
             return None
         full = batch.num_seeds == self.order.batch_size
-        decision = self.rebalancer.observe(batch.step, totals.stages, full=full)
+        decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
         ahead = self.schedule.plan_of(batch.step + 1).shares[self.group.rank].threads
         if ahead != batch.plan.shares[self.group.rank].threads:
             self.backend.set_threads(ahead)
         return decision
+
+    @property
+    def management(self) -> dict[str, Any] | None:
+        """Where resource management stands, as plain values; None where there is none."""
+        return (
+            None if self.rebalancer is None else self.rebalancer.state(self.steps_done).to_values()
+        )
 
     def result(self, test_metric: float | None = None) -> TrainResult:
         """Describe the run so far."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder
-from gnnscale.runtime.telemetry.records import Observer, TrainResult, best_epoch
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
 
 __all__ = ["train"]
 
@@ -57,7 +58,10 @@ def train(
         )
         validator = Validator(config, state.graph, state.model, state.store)
         if group.is_rank0:
+            validator.prepare()
             observer.started(state.result())
+        if state.awaits_validation:
+            _validate(state, validator, observer)
         while not state.finished:
             recorder.begin_epoch()
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
@@ -85,48 +89,80 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Validate, keep the weights if they are the best so far, and write the checkpoint."""
-    state.synchronizer.average_buffers()
+    """Write the checkpoint where it is due, and then validate."""
+    state.step.combine_statistics()
     state.join()
-    recorder.end_epoch(last=state.epoch + 1 >= state.config.epochs or state.follows_metrics)
+    last = state.epoch + 1 >= state.config.epochs
+    with state.paused():
+        recorder.end_epoch(last=last or state.follows_metrics)
+        _write_and_validate(state, recorder, validator, observer, last=last)
+
+
+def _write_and_validate(
+    state: TrainState,
+    recorder: StepRecorder,
+    validator: Validator,
+    observer: Observer,
+    *,
+    last: bool,
+) -> None:
+    """Do what is no training; the workers begin the next epoch together, once rank 0 is done."""
     if state.replanner is not None:
         state.replanner.check(state.epoch, recorder.traffic, state.schedule.plan)
-    metric = None
     if state.group.is_rank0:
         observer.traced(recorder.spans)
         observer.trained()
-        due = validator.is_due(state.epoch + 1)
+        record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.learning_rate)
+        state.unvalidated = record
+        # Whatever becomes of the validation, the epoch need not be trained again.
+        if last or state.checkpoint.is_due:
+            _save(state, [*state.history, record])
+    _validate(state, validator, observer)
+
+
+def _validate(state: TrainState, validator: Validator, observer: Observer) -> None:
+    """Validate where it is due, and keep the weights if they are the best so far, on rank 0."""
+    metric, trained = None, state.unvalidated
+    if trained is not None:
+        due = validator.is_due(trained.epoch)
         metric, seconds = validator.validate() if due else (None, None)
-        record = recorder.epoch_record(
-            epoch=state.epoch + 1,
-            lr=state.learning_rate,
-            valid_metric=metric,
-            eval_time_s=seconds,
-        )
+        record = replace(trained, valid_metric=metric, eval_time_s=seconds)
         state.history.append(record)
-    if state.follows_metrics:
-        metric = state.group.broadcast_json(metric)
-    state.metrics.append(metric)
-    if state.group.is_rank0:
-        _keep(state)
+        state.metrics.append(metric)
+        state.unvalidated = None
+        _keep(state, trained)
         observer.finished_epoch(record)
+    # The others wait here, and not in the first synchronisation of the next epoch.
+    metric = state.group.broadcast_json(metric)
+    if not state.group.is_rank0:
+        state.metrics.append(metric)
 
 
-def _keep(state: TrainState) -> None:
-    """Keep the best weights, and write the checkpoint where it is due."""
-    if best_epoch(state.history) == state.epoch:
+def _keep(state: TrainState, trained: EpochRecord) -> None:
+    """Keep the best weights, and write them along with the checkpoint of the epoch."""
+    best = best_epoch(state.history)
+    assert best is not None
+    if best == state.epoch:
         weights = state.model.state_dict()
         state.best_weights = {name: value.clone() for name, value in weights.items()}
-    if not state.config.runtime.checkpoint or not (state.finished or state.checkpoint.is_due):
-        return
-    state.checkpoint.save(
-        model=state.model,
-        optimizer=state.optimizer_state,
-        step=state.steps_done,
-        history=state.history,
-        best_weights=state.best_weights,
-        plan=state.schedule.plan_of(state.steps_done),
-    )
+    if state.finished and state.checkpoint.saved_epoch != state.epoch:
+        _save(state, [*state.history[:-1], trained])
+    if state.checkpoint.saved_epoch == state.epoch:
+        state.checkpoint.save_best(best, state.best_weights)
+
+
+def _save(state: TrainState, history: Sequence[EpochRecord]) -> None:
+    """Write the checkpoint behind the last epoch of ``history``, which is not validated there."""
+    if state.config.runtime.checkpoint:
+        state.checkpoint.save(
+            model=state.model,
+            optimizer=state.optimizer_state,
+            step=state.steps_done,
+            history=history,
+            best_weights=state.best_weights,
+            plan=state.schedule.plan_of(state.steps_done),
+            management=state.management,
+        )
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:

@@ -48,7 +48,7 @@ def check_device(run: Any, rank: int) -> None:
     assert device["host_to_device_bytes"] == round(sum(moved) / epochs) > 0
     mean = len(trained) * PROPAGATE_S / epochs
     assert device["stage_times_s"]["propagate"] == pytest.approx(mean)
-    assert run.summary["predicted"]["devices"][rank]["stage_times_s"]["transfer"] > 0
+    assert run.summary["predicted"]["devices"][rank]["by_rates"]["stage_times_s"]["transfer"] > 0
     assert f"copying:{rank}" in run.page
     assert '<span class="badge">pretended</span>' in run.page
 
@@ -116,7 +116,7 @@ def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path, 
     with pytest.raises(KeyboardInterrupt):
         launched(part, *options, "epochs=100000", report=StopAfterAnEpoch)
     # It goes on for two epochs, however far it came.
-    epochs = len(load_checkpoint(part / LAST)["history"]) + 2
+    epochs = load_checkpoint(part / LAST)["epoch"] + 2
     options = (*options, f"epochs={epochs}")
     resumed = launched(part, *options, f"resume={part}")
     whole = launched(tmp_path / "whole", *options)

@@ -43,7 +43,7 @@ def test_every_plan_learns_what_one_process_does(
 ) -> None:
     known = launched(tmp_path / "one", "num_threads=2", model=model(functions))
     assert known.summary["model"] == functions.__name__
-    assert known.summary["predicted"]["devices"][0]["stage_times_s"]["propagate"] > 0
+    assert known.summary["predicted"]["devices"][0]["by_rates"]["stage_times_s"]["propagate"] > 0
     # Each plan with one of the layers at least.
     few = ["hybrid"] if functions is own_layers.PlainMean else list(PLANS)[:: len(PLANS) - 1]
     for name in PLANS if functions is own_layers.MaxPooling else few:
@@ -71,7 +71,7 @@ def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         launched(part, *options, "epochs=100000", report=StopAfterAnEpoch, model=own)
     # It goes on for two epochs, however far it came.
-    options = (*options, f"epochs={len(load_checkpoint(part / LAST)['history']) + 2}")
+    options = (*options, f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}")
     resumed = launched(part, *options, f"resume={part}", model=own)
     whole = launched(tmp_path / "whole", *options, model=own)
     left, right = (load_checkpoint(each / LAST)["model"] for each in (tmp_path / "whole", part))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,10 @@ from gnnscale.hardware import usable_cores
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.evaluation.evaluate import Predictor
+from gnnscale.runtime.evaluation.plan import InferencePlan
+from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import LayerSampling
@@ -98,6 +102,19 @@ def test_the_same_options_give_the_same_weights(
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
+def test_a_validation_without_room_is_refused_before_the_first_step(
+    options: Compose, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: InferencePlan) -> None:
+        raise ConfigError("no room")
+
+    monkeypatch.setattr(InferencePlan, "check_disk", refuse)
+    with pytest.raises(ConfigError, match="no room"):
+        run(options, tmp_path, observer)
+    assert observer.events == []
+    run(options, tmp_path, observer, "runtime.inference=sampled", "epochs=1")
+
+
 class StopAt:
     """An observer that breaks the run off at a step, as a crash would."""
 
@@ -148,6 +165,129 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     assert resumed.best_epoch == known.best_epoch
     losses = [record.train_loss for record in resumed.history]
     assert losses == [record.train_loss for record in known.history]
+
+
+@pytest.mark.parametrize("overrides", [(), ("optimizer.schedule=plateau", "runtime.patience=2")])
+def test_an_epoch_whose_validation_fails_is_not_trained_again(
+    options: Compose,
+    observer: Any,
+    whole: Callable[..., tuple[TrainResult, Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: tuple[str, ...],
+) -> None:
+    known, directory = whole(*overrides)
+    measure, calls = Predictor.measure, iter(range(100))
+
+    def fail_once(self: Predictor, splits: Any) -> Any:
+        if next(calls) in (1, 2):  # of the second epoch, and again as it is resumed
+            raise MemoryError
+        return measure(self, splits)
+
+    part = (tmp_path, observer, *overrides, "runtime.checkpoint_interval_s=0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "measure", fail_once)
+        with pytest.raises(MemoryError):
+            run(options, *part)
+        assert load_checkpoint(tmp_path / LAST)["epoch"] == 2
+        with pytest.raises(MemoryError):
+            run(options, *part, f"resume={tmp_path}")
+    observer.events.clear()
+    resumed = run(options, *part, f"resume={tmp_path}")
+    names = [name for name, _ in observer.events]
+    assert names[:3] == ["started", "finished_epoch", "stepped"]
+    assert names.count("stepped") == -(-360 // 64)
+    for file in (LAST, BEST):
+        assert same(weights(directory, file), weights(tmp_path, file))
+    learnt = [
+        [(epoch.epoch, epoch.train_loss, epoch.valid_metric, epoch.lr) for epoch in each.history]
+        for each in (known, resumed)
+    ]
+    assert learnt[0] == learnt[1]
+    assert resumed.test_metric == known.test_metric
+
+
+@pytest.mark.parametrize("prefetch", ["one_stage", "two_stage"])
+def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
+    options: Compose,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prefetch: str,
+) -> None:
+    validating = False
+    begun: list[bool] = []
+
+    def measure(self: Predictor, splits: Any) -> Any:
+        nonlocal validating
+        validating = True
+        time.sleep(0.05)
+        validating = False
+        return [0.5]
+
+    def noted(method: Any) -> Any:
+        def stage(self: Stages, batch: Any) -> None:
+            begun.append(validating)
+            time.sleep(0.005)  # longer than a step, so that there is something left to do
+            method(self, batch)
+
+        return stage
+
+    monkeypatch.setattr(Predictor, "measure", measure)
+    for name in ("sample", "load"):
+        monkeypatch.setattr(Stages, name, noted(getattr(Stages, name)))
+    run(options, tmp_path, observer, f"runtime.prefetch={prefetch}", "epochs=4")
+    assert len(begun) > 4
+    assert not any(begun)
+
+
+def test_workers_wait_for_each_other_behind_all_that_rank_0_does(
+    options: Compose, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    metrics = iter([0.1, 0.3, 0.2, 0.2, 0.0])
+    broadcast = Group.broadcast_json
+
+    def measure(*_: Any) -> Any:
+        done.append("validated")
+        return [next(metrics)]
+
+    def save(file: Path, content: Any) -> None:
+        done.append(file.stem)
+        save_checkpoint(file, content)
+
+    def together(self: Group, content: Any) -> Any:
+        done.append("together")
+        return broadcast(self, content)
+
+    monkeypatch.setattr(Predictor, "measure", measure)
+    monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
+    monkeypatch.setattr(Group, "broadcast_json", together)
+    # The last epoch is known for it by its validation alone.
+    overrides = ("epochs=9", "runtime.patience=2", "runtime.checkpoint_interval_s=1000")
+    run(options, tmp_path, observer, *overrides)
+    epochs = " ".join(done[done.index("last") :]).split(" together")
+    assert epochs == [
+        "last validated best",
+        " validated",
+        " validated",
+        " validated last best",
+        " validated",  # this is the test
+    ]
+
+
+def test_a_run_in_the_directory_of_another_resumes_as_itself(
+    options: Compose,
+    observer: Any,
+    whole: Callable[..., tuple[TrainResult, Path]],
+    tmp_path: Path,
+) -> None:
+    run(options, tmp_path, observer, "epochs=1", "seed=1")
+    with pytest.raises(KeyboardInterrupt):
+        run(options, tmp_path, StopAt(2))
+    run(options, tmp_path, observer, f"resume={tmp_path}")
+    _, directory = whole()
+    assert same(weights(directory), weights(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 #: Bumped when the contents of a checkpoint change their meaning.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 #: Everything after the last finished epoch, relative to the run directory.
 LAST = Path("checkpoints") / "last.safetensors"
 #: The weights with the best validation metric, relative to the run directory.
@@ -54,12 +54,20 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "features",
     "runtime.checkpoint",
     "runtime.checkpoint_interval_s",
+    "runtime.deterministic",
     "runtime.drm",
     "runtime.patience",
     "runtime.prefetch",
     "runtime.prefetch_depth",
 )
-#: Bytes of a checkpoint beside its tensors; the history grows with the epochs.
+#: Those of them that plans follow from, and with them the order in which numbers are added up.
+_PLAN_OPTIONS = frozenset(
+    (
+        *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
+        *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
+    )
+)
+#: Bytes of a checkpoint beside its tensors; it has the epochs that ``metrics.jsonl`` has not.
 _MAX_VALUES_BYTES = 1 << 30
 
 
@@ -82,7 +90,7 @@ def remove_unfinished_checkpoints(directory: Path) -> None:
 
 
 def max_bytes(model: nn.Module) -> int:
-    """Return how large a checkpoint of ``model`` may be: weights twice, two moments, a history."""
+    """Return how large a checkpoint of ``model`` may be: weights twice, two moments, records."""
     tensors = model.state_dict().values()
     num_bytes: int = sum(each.numel() * each.element_size() for each in tensors)
     return 8 * num_bytes + _MAX_VALUES_BYTES
@@ -160,6 +168,8 @@ def check_same_run(
 ) -> None:
     """Refuse to resume under other options, or on another graph, than the checkpoint's.
 
+    With ``runtime.deterministic`` before and now, options that plans follow from stay too.
+
     Args:
         file: the checkpoint, named in the error.
         saved: its content.
@@ -173,11 +183,19 @@ def check_same_run(
     if config.get("optimizer", {}).get("schedule") == "cosine":
         # The cosine runs over all epochs; with another number of them every step would differ.
         free = tuple(option for option in free if option != "epochs")
+    if _repeats(config) and _repeats(saved.config):
+        free = tuple(option for option in free if option not in _PLAN_OPTIONS)
     for option, new, old in differences(config, saved.config, ignore=free):
         raise ConfigError(
             f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
         )
     check_same_graph(file, saved.graph, graph=graph, option="resume")
+
+
+def _repeats(options: Mapping[str, Any]) -> bool:
+    """Whether a run with these options repeats bit for bit."""
+    runtime = options.get("runtime")
+    return isinstance(runtime, Mapping) and runtime.get("deterministic") is True
 
 
 def check_same_graph(

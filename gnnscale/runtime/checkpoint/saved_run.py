@@ -15,14 +15,11 @@ from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint
+from gnnscale.runtime.checkpoint.history import check_record
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord
-from gnnscale.stages import STAGES
 
-__all__ = ["SavedRun", "check_weights"]
-
-_STAGES = set(STAGES)
-_THREADS = {"sample", "load", "propagate"}
+__all__ = ["SavedRun", "check_weights", "foreign"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +27,16 @@ class SavedRun:
     """The content of ``LAST``.
 
     Attributes:
-        epoch: epochs done.
+        epoch: epochs trained.
         step: steps done, over all epochs.
         model: the weights.
-        best_model: those of the best epoch.
+        best_model: those of the best epoch before; empty where there is none.
         optimizer: state of each parameter, by its number.
         torch_rng: state of torch's generator.
-        history: records of the epochs done.
+        records: of the last epochs, which ``metrics.jsonl`` did not have yet. The last of them is
+            of an epoch that is to be validated.
         plan: the device plan of the next step as plain values, None where not kept.
+        management: where resource management stands as plain values, None where not kept.
         config: the run's options as plain values.
         graph: its graph's identity.
     """
@@ -48,8 +47,9 @@ class SavedRun:
     best_model: dict[str, Tensor]
     optimizer: dict[int, dict[str, Tensor]]
     torch_rng: Tensor
-    history: list[EpochRecord]
+    records: list[EpochRecord]
     plan: list[Any] | None
+    management: dict[str, Any] | None
     config: dict[str, Any]
     graph: dict[str, Any]
 
@@ -64,7 +64,7 @@ class SavedRun:
         try:
             return cls._of(saved)
         except ValueError as error:
-            raise _foreign(file, str(error)) from None
+            raise foreign(file, str(error)) from None
 
     def check_tensors(
         self,
@@ -85,12 +85,17 @@ class SavedRun:
             ConfigError: a name, a shape or a type differs.
         """
         check_weights(file, self.model, model)
-        check_weights(file, self.best_model, model)
+        if self.epoch > 1 or self.best_model:
+            check_weights(file, self.best_model, model)
         _check_optimizer(file, self.optimizer, optimizer, state_names)
 
     def plan_under(self, options: Mapping[str, Any]) -> list[Any] | None:
         """Return the plan to go on with; with options that it does not follow from, None."""
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
+
+    def management_under(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return where the management of ``plan_under`` stands; None where nothing goes on."""
+        return None if self.plan_under(options) is None else self.management
 
     def check_progress(
         self, file: Path, config: TrainConfig, options: Mapping[str, Any], *, steps_per_epoch: int
@@ -108,31 +113,30 @@ class SavedRun:
                 on these devices.
         """
         if self.step != self.epoch * steps_per_epoch:
-            raise _foreign(file, f"{self.step} steps in {self.epoch} epochs")
+            raise foreign(file, f"{self.step} steps in {self.epoch} epochs")
         plan = self.plan_under(options)
         if plan is None:
             return
         try:
             batch_size = DevicePlan.from_values(config.device_plan.parsed(), plan).batch_size
         except ValueError as error:
-            raise _foreign(file, str(error)) from None
+            raise foreign(file, str(error)) from None
         if batch_size != config.batch_size:
-            raise _foreign(file, f"its plan shares out {batch_size} seeds")
+            raise foreign(file, f"its plan shares out {batch_size} seeds")
 
     @classmethod
     def _of(cls, saved: Mapping[Any, Any]) -> SavedRun:
         """Check the types of all that does not depend on the model."""
-        epoch, history = saved.get("epoch"), saved.get("history")
-        if (
-            type(epoch) is not int
-            or not isinstance(history, list)
-            or epoch != len(history)
-            or not epoch
-        ):
+        epoch, records = saved.get("epoch"), saved.get("records")
+        if type(epoch) is not int or epoch < 1:
             raise ValueError(f"{shown(epoch)} epochs")
-        records = [EpochRecord.from_dict(each) for each in history]
-        for number, record in enumerate(records, start=1):
-            _check_record(record, number)
+        if not isinstance(records, list) or not 0 < len(records) <= epoch:
+            raise ValueError("no records of its epochs")
+        last = [EpochRecord.from_dict(each) for each in records]
+        for number, record in enumerate(last, start=epoch - len(last) + 1):
+            check_record(record, number)
+        if last[-1].valid_metric is not None or last[-1].eval_time_s is not None:
+            raise ValueError(f"record of epoch {epoch}")
         step, rng = saved.get("step"), saved.get("torch_rng")
         if type(step) is not int or not 0 < step < 2**63:
             raise ValueError(f"{shown(step)} steps")
@@ -145,6 +149,7 @@ class SavedRun:
         plan = saved.get("plan")
         if plan is not None and not isinstance(plan, list):
             raise ValueError("no device plan")
+        management = saved.get("management")
         return cls(
             epoch=epoch,
             step=step,
@@ -155,8 +160,9 @@ class SavedRun:
                 for key, each in _mapping(saved.get("optimizer"), int).items()
             },
             torch_rng=rng,
-            history=records,
+            records=last,
             plan=plan,
+            management=None if management is None else _plain(management, "resource management"),
             config=_plain(saved.get("config"), "options"),
             graph=_plain(saved.get("graph"), "graph"),
         )
@@ -195,25 +201,11 @@ def _check_optimizer(
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for number, kept in state.items():
         if not 0 <= number < len(parameters) or not (kept.keys() == names or not kept):
-            raise _foreign(file, "the optimizer's state is another's")
+            raise foreign(file, "the optimizer's state is another's")
         for name, tensor in kept.items():
             like = torch.empty(()) if name == "step" else parameters[number]
             if (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
-                raise _foreign(file, f"the optimizer's {name} is {list(tensor.shape)}")
-
-
-def _check_record(record: EpochRecord, number: int) -> None:
-    """Refuse an epoch of which a report could not be made."""
-    devices = record.devices
-    if (
-        record.epoch != number
-        or record.epoch_time_s <= 0
-        or min(record.num_edges, record.num_vertices) < 0
-        or not record.stage_times_s.keys() >= _STAGES
-        or not all(each.stage_times_s.keys() >= _STAGES for each in devices)
-        or not all(each.threads.keys() == _THREADS for each in devices)
-    ):
-        raise ValueError(f"record of epoch {number}")
+                raise foreign(file, f"the optimizer's {name} is {list(tensor.shape)}")
 
 
 def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -245,5 +237,6 @@ def _plain(value: Any, what: str) -> dict[str, Any]:
     return _mapping(value, str)
 
 
-def _foreign(file: Path, reason: str) -> ConfigError:
+def foreign(file: Path, reason: str) -> ConfigError:
+    """Return the error of a checkpoint with something in it that its run cannot have written."""
     return ConfigError(f"{file}: not a checkpoint of this run ({reason})")

@@ -39,7 +39,12 @@ class Decision:
 
 
 def rebalance(
-    plan: DevicePlan, stages: Sequence[StageTimes], damping: Damping, *, movable: bool = True
+    plan: DevicePlan,
+    stages: Sequence[StageTimes],
+    damping: Damping,
+    *,
+    movable: bool = True,
+    counted: bool = False,
 ) -> Decision:
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
@@ -58,6 +63,7 @@ def rebalance(
         stages: each device's times under it, of a full mini-batch.
         damping: from the decision before.
         movable: whether seeds may move between devices; threads may in any case.
+        counted: whether the times are those of counted work, of which the move's line then tells.
     """
     pairs = zip(plan.shares, stages, strict=True)
     tasks = [TaskTimes.of_device(share, times).tasks() for share, times in pairs]
@@ -79,12 +85,13 @@ def rebalance(
         )
         work = propose_work(plan, damping) if movable else None
         proposals = [each for each in (thread, work) if each is not None]
+    bottleneck = f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"
     best = max(proposals, key=lambda each: each.promise, default=None)
     move = None if best is None or best.promise < damping.threshold else best
     return Decision(
         plan=plan if move is None else move.plan,
         damping=damping.after(move, tasks),
-        move=_describe(plan, move, f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"),
+        move=_describe(plan, move, f"{bottleneck} ms{' by counted work' if counted else ''}"),
         bottleneck=choice.bottleneck,
     )
 
@@ -104,4 +111,4 @@ def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | Non
         takers = ", ".join(name for name, change in pairs if change > 0)
         moved = sum(change for change in move.shift if change > 0)
         what = f"{'1 seed' if moved == 1 else f'{moved} seeds'} from {givers} to {takers}"
-    return f"{bottleneck} ms is the bottleneck: {what}"
+    return f"{bottleneck} is the bottleneck: {what}"

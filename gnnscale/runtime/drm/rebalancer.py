@@ -5,17 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.rebalance import rebalance
+from gnnscale.runtime.drm.rebalancer_state import WINDOW, RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.stages import STAGES, StageTimes
 
 __all__ = ["Rebalancer", "medians"]
 
-#: Steps whose median is looked at; one slow step is no reason to move work.
-_WINDOW = 3
-#: Steps at the beginning of a run that tell nothing: memory is touched for the first time.
+#: Steps at the beginning that tell nothing by the clock: memory is touched for the first time.
 _WARM_UP = 2
+_BEGINNING = RebalancerState()
 
 
 class Rebalancer:
@@ -26,13 +25,40 @@ class Rebalancer:
     Every process does this with the same times and comes to the same plans.
     """
 
-    def __init__(self, schedule: Schedule, *, first_step: int, lead_steps: int) -> None:
-        """Begin with the schedule's plan, which applies from ``first_step``."""
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        first_step: int,
+        lead_steps: int,
+        counted: bool = False,
+        state: RebalancerState = _BEGINNING,
+    ) -> None:
+        """Begin with the schedule's plans.
+
+        Args:
+            schedule: hands out the steps from ``first_step`` on.
+            first_step: the first step that is observed.
+            lead_steps: steps that are under way when a step ends.
+            counted: whether times are those of counted work: they are right from the first step on.
+            state: where resource management stood before ``first_step``.
+        """
         self._schedule = schedule
         self._lead_steps = lead_steps
-        self._applies_from = first_step + _WARM_UP
-        self._window: list[Sequence[StageTimes]] = []
-        self._damping = Damping()
+        self._counted = counted
+        warm_up = 0 if counted else _WARM_UP
+        self._applies_from = max(first_step + warm_up, state.applies_from)
+        self._window: list[Sequence[StageTimes]] = [*state.window]
+        self._damping = state.damping
+
+    def state(self, step: int) -> RebalancerState:
+        """Return where resource management stands before ``step``, the one to be observed next."""
+        return RebalancerState(
+            applies_from=self._applies_from,
+            window=tuple(tuple(each) for each in self._window),
+            damping=self._damping,
+            pending=self._schedule.pending_after(step),
+        )
 
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
         """Take note of a step's times, and return what is decided after it, if anything.
@@ -45,9 +71,13 @@ class Rebalancer:
         if full and step >= self._applies_from:
             self._window.append(stages)
         plan, move = self._schedule.plan, None
-        if len(self._window) == _WINDOW:
+        if len(self._window) == WINDOW:
             decision = rebalance(
-                plan, medians(self._window), self._damping, movable=self._schedule.movable
+                plan,
+                medians(self._window),
+                self._damping,
+                movable=self._schedule.movable,
+                counted=self._counted,
             )
             self._window.clear()
             self._damping, move = decision.damping, decision.move

@@ -79,6 +79,15 @@ class Predictor:
             else None
         )
 
+    def prepare(self, vertices: NDArray[np.integer[Any]]) -> None:
+        """Say what predicting ``vertices`` takes, and refuse it where there is no room.
+
+        Raises:
+            ConfigError: exact inference needs more of the disk than is free.
+        """
+        if self._exact is not None:
+            self._exact.prepare(vertices)
+
     def logits(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
         """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
         if self._exact is not None:
@@ -190,7 +199,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     torch.set_num_threads(config.num_threads)
     graph, model, epoch = load_best(config.run, run)
     splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
-    train, valid, test = Predictor(model, graph, run).measure(splits)
+    predictor = Predictor(model, graph, run)
+    predictor.prepare(np.concatenate(splits))
+    train, valid, test = predictor.measure(splits)
     return Evaluation(
         dataset=graph.name,
         model=run.model.name,

@@ -10,7 +10,6 @@ import torch
 
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.pipeline.stages import running
@@ -43,6 +42,15 @@ class Validator:
         """Return whether ``epoch``, from 1, is validated."""
         return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
 
+    def prepare(self) -> None:
+        """Say what validation and test take before there is anything to measure.
+
+        Raises:
+            ConfigError: one of them needs more of the disk than is free.
+        """
+        for split in ("test", "valid"):
+            self._predictor.prepare(labelled_vertices(self._graph, split))
+
     @running("validate")
     def validate(self) -> tuple[float | None, float]:
         """Return the validation metric, None where it is not defined, and the seconds it took."""
@@ -61,7 +69,7 @@ class Validator:
     def _all_threads(self) -> Iterator[None]:
         """Let one process use all threads."""
         before = torch.get_num_threads()
-        torch.set_num_threads(min(self._config.num_threads, usable_cores()))
+        torch.set_num_threads(self._config.host_threads)
         try:
             yield
         finally:

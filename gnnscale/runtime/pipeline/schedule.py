@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -17,10 +17,10 @@ from gnnscale.plan import DevicePlan
 from gnnscale.sampler import MiniBatch, SeedOrder, StepSeeds
 from gnnscale.stages import StageTimes
 
-__all__ = ["BatchSlice", "Schedule"]
+__all__ = ["MAX_PLANS", "BatchSlice", "Schedule"]
 
 #: Plans that are remembered; the trainer is never further behind the schedule.
-_MAX_PLANS = 8
+MAX_PLANS = 8
 
 
 @dataclass(kw_only=True)
@@ -75,6 +75,7 @@ class Schedule:
         epochs: int,
         first_step: int,
         lead_steps: int | None,
+        pending: Sequence[tuple[int, DevicePlan]] = (),
     ) -> None:
         """Begin with ``plan``.
 
@@ -86,12 +87,13 @@ class Schedule:
             first_step: the step to begin with, the first of an epoch.
             lead_steps: steps handed out before the first ``commit_plan``; None where the plan
                 never changes.
+            pending: plans that were decided before, each with the step from which it applies.
         """
         self._order = order
         self._rank = rank
         self._last = epochs * order.steps_per_epoch
         self._first = first_step
-        self._plans: list[tuple[int, DevicePlan]] = [(first_step, plan)]
+        self._plans: list[tuple[int, DevicePlan]] = [(first_step, plan), *pending]
         self._committed = self._last if lead_steps is None else first_step + lead_steps
         self._handed_out = first_step
         self._held = False
@@ -119,12 +121,17 @@ class Schedule:
         with self._changed:
             return next(plan for first, plan in reversed(self._plans) if first <= step)
 
+    def pending_after(self, step: int) -> tuple[tuple[int, DevicePlan], ...]:
+        """Return the plans that apply from later steps than ``step``, each with the first one."""
+        with self._changed:
+            return tuple(each for each in self._plans if each[0] > step)
+
     def commit_plan(self, end: int, plan: DevicePlan) -> None:
         """Let ``plan`` apply to all steps below ``end`` that were not committed before."""
         with self._changed:
             if plan != self._plans[-1][1]:
                 self._plans.append((self._committed, plan))
-                del self._plans[:-_MAX_PLANS]
+                del self._plans[:-MAX_PLANS]
             self._committed = max(self._committed, end)
             self._changed.notify_all()
 

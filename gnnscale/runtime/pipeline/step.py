@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 
 import torch
 
 from gnnscale.backend import Backend
 from gnnscale.model import GNN
+from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
@@ -28,6 +30,7 @@ class TrainStep:
         optimizer: torch.optim.Optimizer,
         *,
         clip_norm: float | None = None,
+        work: CountedWork | None = None,
     ) -> None:
         """Train ``model`` on ``backend``.
 
@@ -37,16 +40,23 @@ class TrainStep:
             synchronizer: sums gradients over all workers.
             optimizer: updates the host's weights.
             clip_norm: scale gradients down to this global L2 norm; None leaves them.
+            work: what this device's work takes by count; None where resource management looks at
+                the clock.
         """
         self._model = model
         self._backend = backend
         self._synchronizer = synchronizer
         self._optimizer = optimizer
         self._clip_norm = clip_norm
+        self._work = work
         self._last_sync_s = 0.0
+        #: Rows that each layer wrote.
+        self._rows: Counter[int] = Counter()
 
     def propagate(self, batch: BatchSlice) -> None:
         """Compute the gradients of the slice; a device may still be at it afterwards."""
+        if batch.batch is not None:
+            self._rows.update({i: each.num_dst for i, each in enumerate(batch.batch.blocks)})
         if batch.device_batch is not None:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
@@ -60,8 +70,10 @@ class TrainStep:
         self._finish(batch)
         # How long this synchronisation takes is not known yet: the previous one is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)
+        work = self._work
+        counted = None if work is None else work.stage_times(batch.plan, batch.batch)
         with measured(batch, "sync"):
-            return self._synchronizer.synchronize(batch.outcome, stages)
+            return self._synchronizer.synchronize(batch.outcome, stages, counted)
 
     def update_weights(self, batch: BatchSlice) -> None:
         """Apply the gradients to the weights."""
@@ -72,6 +84,11 @@ class TrainStep:
             self._optimizer.zero_grad()
             self._backend.update_weights()
         self._last_sync_s = batch.stages.sync
+
+    def combine_statistics(self) -> None:
+        """Make running statistics those of all devices, by the rows of each since the last time."""
+        self._synchronizer.combine_statistics(self._rows)
+        self._rows.clear()
 
     def _finish(self, batch: BatchSlice) -> None:
         """Wait for the device; what its own clock says takes the place of the host's."""

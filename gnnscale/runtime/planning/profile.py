@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.sampler import SeedOrder, StepSeeds
 from gnnscale.stages import StageTimes
 
-__all__ = ["PlanProfile", "profile_plan"]
+__all__ = ["PlanProfile", "profile_plan", "rehearsed_steps"]
 
 #: Steps that do not count: memory is touched for the first time, and stages fill.
 _WARM_UP = 3
@@ -42,10 +43,12 @@ class PlanProfile:
     Attributes:
         stages: seconds of each stage.
         step_s: seconds from the end of a step to that of the next.
+        num_steps: steps that were measured.
     """
 
     stages: StageTimes
     step_s: float
+    num_steps: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -54,7 +57,14 @@ class PlanProfile:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PlanProfile:
         """Rebuild a profile from plain values."""
-        return cls(stages=StageTimes(**values["stages"]), step_s=values["step_s"])
+        return cls(**values | {"stages": StageTimes(**values["stages"])})
+
+
+def rehearsed_steps(plan: DevicePlan, step_s: float) -> int:
+    """Return how many steps of ``step_s`` a rehearsal of ``plan`` measures."""
+    if any(each.device.simulated for each in plan.shares):
+        return _SIMULATED_STEPS
+    return min(max(math.ceil(_BUDGET_S / step_s), _MIN_STEPS), _MAX_STEPS)
 
 
 def profile_plan(
@@ -130,6 +140,7 @@ def profile_plan(
         stages=medians([[times] for times, _ in found[warm_up:]])[0],
         # What simulating takes is none of the plan's business.
         step_s=float(np.median(counted if simulated else np.diff(ends[warm_up - 1 :]))),
+        num_steps=len(counted),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnnscale.graph import Graph
-from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.model.layer import GraphLayer
 from gnnscale.plan import Device, DevicePlan
@@ -15,11 +14,14 @@ from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.nominal import nominal_platform
 from gnnscale.plan.perf.predict import Correction
+from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, measure_workload
-from gnnscale.plan.planner import plan_devices, predict
-from gnnscale.runtime.planning.profile import PlanProfile
+from gnnscale.plan.planner import plan_devices, predict, seed_limits
+from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
+from gnnscale.runtime.planning.workloads import workloads_of
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SeedOrder
@@ -40,10 +42,11 @@ _UNCERTAIN = 1.25
 
 @dataclass(frozen=True, kw_only=True)
 class _Tried:
-    """A plan that was rehearsed, the seconds that its steps took, and what they taught."""
+    """A plan that was rehearsed: how long its steps took, how many there were, what they taught."""
 
     plan: DevicePlan
     step_s: float
+    num_steps: int
     correction: Correction
 
 
@@ -56,7 +59,7 @@ class PlanSearch:
 
     Attributes:
         plan: the proposal, and in the end the choice.
-        predicted: what the model says of it.
+        predicted: what the model says of it, with all that rehearsals taught so far.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class PlanSearch:
     ) -> None:
         """Propose a plan by the rates of ``gnnscale doctor calibrate=true``, or a quick estimate.
 
+        With ``runtime.deterministic`` by nominal rates, and that is what is taken.
+
         Args:
             config: the run's options, which may fix the split and the kind of prefetching.
             graph: the graph.
@@ -86,7 +91,9 @@ class PlanSearch:
         self._config = config
         self._group = group
         self._num_steps = config.epochs * order.steps_per_epoch
-        self._platform = this_machine()
+        #: Whether nothing that is measured may decide.
+        self._counts = config.runtime.deterministic
+        self._platform = nominal_platform(config.host_threads) if self._counts else this_machine()
         self._devices = tuple(devices)
         workload = measure_workload(
             graph,
@@ -94,16 +101,12 @@ class PlanSearch:
             config.trained_sampler,
             order,
             seed=config.seed,
-            cores=min(config.num_threads, usable_cores()),
-            num_steps=self._num_steps,
+            cores=config.host_threads,
+            num_steps=0 if self._counts else self._num_steps,
         )
-        workload = replace(workload, preaggregated=config.features.preaggregates)
-        if config.partitioner.divides == "columns":
-            workload = replace(workload, num_sharing=len(self._devices))
-        self._workloads = [
-            replace(workload.on(device), cache=effect)
-            for device, effect in zip(self._devices, effects, strict=True)
-        ]
+        if self._counts:
+            workload = replace(workload, sample_threads=(), sample_s=())
+        self._workloads = workloads_of(config, workload, self._devices, effects)
         self._first = model.layer(0)
         self._id_bytes = graph.indices.itemsize
         first = next(iter(order.epoch(0)))
@@ -115,9 +118,9 @@ class PlanSearch:
         if known is None:
             self.plan, self.predicted = self._proposals(None)[0]
         else:
-            self.plan = DevicePlan.from_values(self._devices, known)
+            self.plan = self._within_limits(DevicePlan.from_values(self._devices, known))
             self.predicted = self._predict(None)
-        nothing_to_choose = known is not None or self._has_one_plan()
+        nothing_to_choose = known is not None or self._has_one_plan() or self._counts
         # Without a full mini-batch there is nothing that a prediction could be held against.
         useless = nothing_to_choose or len(first.seeds) < config.batch_size
         self._rehearsals = 0 if useless else self._how_many_pay()
@@ -141,12 +144,34 @@ class PlanSearch:
             id_bytes=self._id_bytes,
         )
 
+    @property
+    def predictions(self) -> PlanPredictions:
+        """What is predicted of ``plan``: by the rates, and by a rehearsal of just this plan."""
+        by_rates = self._predict(None)
+        same = (each for each in self._tried if each.plan == self.plan)
+        tried = min(same, key=lambda each: each.step_s, default=None)
+        if tried is None:
+            steps = rehearsed_steps(self.plan, by_rates.step_s)
+            return PlanPredictions(by_rates=by_rates, window_steps=steps)
+        return PlanPredictions(
+            by_rates=by_rates,
+            rehearsed=self._predict(tried.correction),
+            window_steps=tried.num_steps,
+        )
+
     def learn(self, rehearsed: Sequence[PlanProfile]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""
         step_s = max(each.step_s for each in rehearsed)
         stages = [each.stages for each in rehearsed]
         correction = correct(self.plan, self._workloads, self._platform, stages, step_s)
-        self._tried.append(_Tried(plan=self.plan, step_s=step_s, correction=correction))
+        self._tried.append(
+            _Tried(
+                plan=self.plan,
+                step_s=step_s,
+                num_steps=rehearsed[0].num_steps,
+                correction=correction,
+            )
+        )
         best = min(self._tried, key=lambda each: each.step_s)
         if len(self._tried) < self._rehearsals:
             for plan, predicted in self._proposals(correction):
@@ -181,25 +206,37 @@ class PlanSearch:
 
     def _proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
         config, group = self._config, self._group
-        threads = min(config.num_threads, usable_cores())
         return plan_devices(
             self._devices,
             batch_size=config.batch_size,
-            cores=threads * -(-group.size // group.local_size),
+            cores=config.host_threads * -(-group.size // group.local_size),
             prefetch=config.runtime.prefetch,
             split=self._split,
             workloads=self._workloads,
             platform=self._platform,
-            in_flight=config.runtime.prefetch_depth + 1,
+            in_flight=self._in_flight,
             per_machine=group.local_size,
             correction=correction,
         )
 
+    @property
+    def _in_flight(self) -> int:
+        """Mini-batches that a device may hold at once."""
+        return self._config.runtime.prefetch_depth + 1
+
+    def _within_limits(self, plan: DevicePlan) -> DevicePlan:
+        """Return a plan that was kept, with what the devices hold now: the depth may be another."""
+        limits = seed_limits(self._devices, self._workloads, self._in_flight, split=self._split)
+        pairs = zip(plan.shares, limits, strict=True)
+        shares = (
+            replace(share, max_seeds=None if limit is None else max(limit, share.num_seeds))
+            for share, limit in pairs
+        )
+        return DevicePlan(shares=tuple(shares))
+
     def _predict(self, correction: Correction | None) -> Prediction:
-        """What is said of ``plan``, and what the rates alone say."""
-        by_rates = predict(self.plan, self._workloads, self._platform)
-        found = predict(self.plan, self._workloads, self._platform, correction=correction)
-        return found if correction is None else replace(found, by_rates_s=by_rates.step_s)
+        """What is said of ``plan``."""
+        return predict(self.plan, self._workloads, self._platform, correction=correction)
 
 
 def _num_weights(layer: GraphLayer) -> int:

@@ -70,14 +70,14 @@ def begin(descriptor: int) -> None:
     found.take_over()
 
     from gnnscale.runtime.processes.by_name import load
-    from gnnscale.runtime.processes.worker import tell, work
+    from gnnscale.runtime.processes.worker import Messages, tell, work
 
     try:
         wanted = load(task, found.program)
     # A class that is defined where only the process that sent it finds it, or a module or program
     # that does not come to its end when it is imported.
     except BaseException as error:
-        os._exit(tell(error, connection))
+        os._exit(tell(error, Messages(connection)))
     work(wanted, connection)
 
 

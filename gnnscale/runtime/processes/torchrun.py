@@ -31,25 +31,34 @@ class _Nobody:
     def finished_epoch(self, record: EpochRecord) -> None: ...
 
 
-def train_other_rank(config: TrainConfig, directory: Path, *, options: dict[str, Any]) -> None:
+def train_other_rank(
+    config: TrainConfig, directory: Path, *, options: dict[str, Any], job: int = 0
+) -> None:
     """Train the part of a process other than the first; nothing is reported or written here."""
-    train_rank0(config, directory, _Nobody(), options=options)
+    train_rank0(config, directory, _Nobody(), options=options, job=job)
 
 
 def train_rank0(
-    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+    config: TrainConfig,
+    directory: Path,
+    observer: Observer,
+    *,
+    options: dict[str, Any],
+    job: int = 0,
 ) -> TrainResult:
     """Train the part of the device whose position in the plan is this process's rank.
 
     ``torchrun`` starts the processes and ends them all when one fails. ``num_threads`` counts the
-    threads of one machine. The observer receives all events where this is rank 0.
+    threads of one machine. The observer receives all events where this is rank 0. ``job`` is the
+    number of the run in its sweep.
 
     Raises:
         ConfigError: what ``train`` raises, or another number of processes than devices.
         PeerLostError: another process is gone.
     """
     devices = config.device_plan.parsed()
-    with join_torchrun(len(devices), backend=process_group_backend(devices)) as group:
+    backend = process_group_backend(devices)
+    with join_torchrun(len(devices), backend=backend, job=job) as group:
         return train(
             config,
             directory,

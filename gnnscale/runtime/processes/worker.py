@@ -10,6 +10,7 @@ import threading
 import traceback
 from multiprocessing import current_process
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,17 +25,32 @@ from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["tell", "work"]
+__all__ = ["Messages", "tell", "work"]
 
 #: Seconds between two messages about steps: a message for each would cost short steps dearly.
 _STEPS_EVERY_S = 0.1
 
 
-class _Forwarder:
-    """An observer that sends every event to the launching process."""
+class Messages:
+    """The connection to the launching process, for any thread: a long message goes in two parts."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
+
+    def send(self, event: str, content: Any) -> None:
+        """Send a message, whole."""
+        # Not under the lock: what is logged meanwhile would wait for itself.
+        message = ForkingPickler.dumps((event, content))
+        with self._sending:
+            self._connection.send_bytes(message)
+
+
+class _Forwarder:
+    """An observer that sends every event to the launching process."""
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
         self._steps: list[StepRecord] = []
         self._sent = 0.0
 
@@ -58,23 +74,23 @@ class _Forwarder:
 
     def _flush(self) -> None:
         if self._steps:
-            self._connection.send(("stepped", self._steps))
+            self._messages.send("stepped", self._steps)
             self._steps = []
 
     def _send(self, event: str, *content: Any) -> None:
         self._flush()
-        self._connection.send((event, content))
+        self._messages.send(event, content)
 
 
 class _LogForwarder(logging.Handler):
     """Hands log lines to the process that started this one, which owns the terminal."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, messages: Messages) -> None:
         super().__init__()
-        self._connection = connection
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._connection.send(("log", (record.name, record.levelno, record.getMessage())))
+        self._messages.send("log", (record.name, record.levelno, record.getMessage()))
 
 
 def work(task: WorkerTask, connection: Connection) -> None:
@@ -84,8 +100,9 @@ def work(task: WorkerTask, connection: Connection) -> None:
     worker of rank 0), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
     """
     _end_without_memory()
+    messages = Messages(connection)
     if task.rank == 0:
-        logging.getLogger().addHandler(_LogForwarder(connection))
+        logging.getLogger().addHandler(_LogForwarder(messages))
         logging.getLogger().setLevel(logging.INFO)
     try:
         register_kinds(task.kinds)
@@ -95,28 +112,28 @@ def work(task: WorkerTask, connection: Connection) -> None:
             result = train(
                 task.config,
                 task.directory,
-                _Forwarder(connection),
+                _Forwarder(messages),
                 options=task.options,
                 group=group,
                 artefacts=task.artefacts,
             )
-        connection.send(("done", result if group.is_rank0 else None))
+        messages.send("done", result if group.is_rank0 else None)
         status = 0
     except BaseException as error:
-        status = tell(error, connection)
+        status = tell(error, messages)
     # The interpreter would wait for threads that a failed stage may have left in native code.
     os._exit(status)
 
 
-def tell(error: BaseException, connection: Connection) -> int:
+def tell(error: BaseException, messages: Messages) -> int:
     """Send why the worker ends, and return its exit status.
 
     Args:
         error: what ended it.
-        connection: to the process that started this one.
+        messages: to the process that started this one.
     """
     try:
-        connection.send(("failed", _failure(error)))
+        messages.send("failed", _failure(error))
     except MemoryError:
         return OUT_OF_MEMORY
     return 1

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import FileStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from gnnscale.config import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
@@ -22,8 +24,14 @@ from gnnscale.plan.platform import MAX_MEETING_BYTES
 __all__ = ["ALONE", "Group", "PeerLostError", "join", "join_torchrun"]
 
 #: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
-#: learn of it at once; a validation over a large graph may take hours.
+#: learn of it at once; a validation over a large graph may take hours. Of a machine that vanishes
+#: the system tells (``_watch_connections``).
 _TIMEOUT = timedelta(days=7)
+#: Seconds after which a machine that says nothing is asked whether it is there, between two such
+#: questions, and how many stay without an answer before its connections count as lost.
+_ASK_AFTER_S, _ASK_EVERY_S, _QUESTIONS = 20, 10, 4
+#: The same for a machine that something was sent to.
+_ANSWER_S = _ASK_AFTER_S + _ASK_EVERY_S * _QUESTIONS
 #: How long to wait for all processes to appear.
 _RENDEZVOUS = timedelta(minutes=5)
 
@@ -179,6 +187,7 @@ class Group:
             return self
         with _peers():
             connections = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
+        _watch_connections()
         return replace(self, connections=connections)
 
     def barrier(self) -> None:
@@ -191,11 +200,17 @@ ALONE = Group(rank=0, size=1, local_rank=0, local_size=1)
 
 
 @contextmanager
-def join_torchrun(num_devices: int, *, backend: str) -> Iterator[Group]:
+def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[Group]:
     """Join the group that ``torchrun`` set up in the environment.
+
+    Args:
+        num_devices: of the plan.
+        backend: torch.distributed's.
+        job: number of the run in its sweep, the same in every process.
 
     Raises:
         ConfigError: it started another number of processes than the plan has devices.
+        PeerLostError: not all of them have come.
     """
     size = int(os.environ["WORLD_SIZE"])
     if size != num_devices:
@@ -212,8 +227,48 @@ def join_torchrun(num_devices: int, *, backend: str) -> Iterator[Group]:
     if size == 1:
         yield group
         return
-    dist.init_process_group(backend, init_method="env://", timeout=_TIMEOUT)
+    with _peers():
+        # Under a name of its own: what another run of the sweep has left there is of no use.
+        store = PrefixStore(f"job-{job}", _torchrun_store())
+        dist.init_process_group(
+            backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
+        )
+    _watch_connections()
     yield from _until_left(group)
+
+
+@cache
+def _torchrun_store() -> Store:
+    """Return where torchrun's processes meet: one for all runs of a sweep, which has one port."""
+    store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS))[0]
+    return store
+
+
+def _watch_connections() -> None:
+    """Let the system ask this process's peers whether they are there, while nothing is sent.
+
+    A machine that vanishes, or its network, closes no connection. After a minute without an answer
+    those to it are lost, as those to a process that died are.
+    """
+    for entry in os.scandir("/proc/self/fd"):
+        with suppress(OSError):  # closed by now
+            if not os.readlink(entry.path).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                inet = connection.family in (socket.AF_INET, socket.AF_INET6)
+                if inet and connection.type == socket.SOCK_STREAM:
+                    _watch(connection)
+
+
+def _watch(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, _ASK_AFTER_S),
+        (socket.TCP_KEEPINTVL, _ASK_EVERY_S),
+        (socket.TCP_KEEPCNT, _QUESTIONS),
+        (socket.TCP_USER_TIMEOUT, 1000 * _ANSWER_S),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import nn
 from gnnscale.backend import Backend, BatchOutcome
 from gnnscale.model import GNN
 from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.statistics import combine_statistics
 from gnnscale.stages import STAGES, StageTimes, Traffic
 
 __all__ = ["StepTotals", "Synchronizer"]
@@ -21,7 +22,8 @@ __all__ = ["StepTotals", "Synchronizer"]
 _HALF = 1 << 24
 _NO_TRAFFIC = Traffic()
 _NUM_COUNTS = 2 + len(_NO_TRAFFIC.counts())
-_ROW = len(STAGES) + 2 * _NUM_COUNTS
+#: Stage times, counts, and stage times by counted work.
+_ROW = 2 * len(STAGES) + 2 * _NUM_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,7 @@ class StepTotals:
         num_edges, num_vertices: over all layers and devices.
         stages: each device's stage times; ``sync`` is that of the step before.
         traffic: what each device moved.
+        counted: each device's stage times by counted work, None where work is not counted.
     """
 
     loss: float
@@ -40,6 +43,12 @@ class StepTotals:
     num_vertices: int
     stages: tuple[StageTimes, ...]
     traffic: tuple[Traffic, ...]
+    counted: tuple[StageTimes, ...] | None = None
+
+    @property
+    def managed(self) -> tuple[StageTimes, ...]:
+        """The times that resource management looks at."""
+        return self.stages if self.counted is None else self.counted
 
 
 class Synchronizer:
@@ -90,23 +99,29 @@ class Synchronizer:
             )
         ]
 
-    def synchronize(self, outcome: BatchOutcome | None, stages: StageTimes) -> StepTotals:
+    def synchronize(
+        self,
+        outcome: BatchOutcome | None,
+        stages: StageTimes,
+        counted: StageTimes | None = None,
+    ) -> StepTotals:
         """Bring this device's gradients, and leave the sum in ``parameter.grad``.
 
         Args:
             outcome: what came of the slice, None for one without seeds.
             stages: its stage times.
+            counted: the same by counted work, on every device or on none.
         """
         self._backend.gradients_out(self._gradients)
-        totals = self._alone(outcome, stages) if self._group.size == 1 else None
+        totals = self._alone(outcome, stages, counted) if self._group.size == 1 else None
         if totals is None:
-            self._write_control(outcome, stages)
+            self._write_control(outcome, stages, counted or StageTimes())
             if self._own_collective:
                 self._group.sum(self._bucket)
                 self._group.sum(self._control)
             else:
                 self._group.sum(self._buffer)
-            totals = self._read_control()
+            totals = self._read_control(counts=counted is not None)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
         return totals
@@ -128,50 +143,55 @@ class Synchronizer:
         self._group.sum(squares[:1])
         nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
-    def average_buffers(self) -> None:
-        """Make running statistics the mean over all devices; a normalisation sees its slice only.
+    def combine_statistics(self, rows: Mapping[int, int]) -> None:
+        """Make running statistics those of all devices; a normalisation sees its slices only.
 
-        Integer counters are the same everywhere.
+        Args:
+            rows: of each layer, rows that this device wrote since the last time.
         """
         self._backend.buffers_out()
-        averaged = [buffer for buffer in self._model.buffers() if buffer.is_floating_point()]
-        for buffer in averaged:
-            self._group.sum(buffer)
-            buffer /= self._group.size
-        if averaged:
+        if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()
 
-    def _alone(self, outcome: BatchOutcome | None, stages: StageTimes) -> StepTotals:
+    def _alone(
+        self, outcome: BatchOutcome | None, stages: StageTimes, counted: StageTimes | None
+    ) -> StepTotals:
         return StepTotals(
             loss=outcome.loss if outcome else 0.0,
             num_edges=outcome.num_edges if outcome else 0,
             num_vertices=outcome.num_vertices if outcome else 0,
             stages=(stages,),
             traffic=(outcome.traffic if outcome else _NO_TRAFFIC,),
+            counted=None if counted is None else (counted,),
         )
 
-    def _write_control(self, outcome: BatchOutcome | None, stages: StageTimes) -> None:
+    def _write_control(
+        self, outcome: BatchOutcome | None, stages: StageTimes, counted: StageTimes
+    ) -> None:
         """Fill this device's row; the other rows are zeros, and so sums are exact."""
         control: NDArray[np.float32] = self._control.numpy()
         control[:] = 0
         control[0] = outcome.loss if outcome else 0.0
         row = control[1:].reshape(self._group.size, _ROW)[self._group.rank]
         row[: len(STAGES)] = [getattr(stages, stage) for stage in STAGES]
+        row[-len(STAGES) :] = [getattr(counted, stage) for stage in STAGES]
         if outcome is not None:
             counts = [outcome.num_edges, outcome.num_vertices, *outcome.traffic.counts()]
-            row[len(STAGES) :] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
+            row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
 
-    def _read_control(self) -> StepTotals:
+    def _read_control(self, *, counts: bool) -> StepTotals:
         control: NDArray[np.float32] = self._control.numpy()
         rows = control[1:].reshape(self._group.size, _ROW)
-        halves = rows[:, len(STAGES) :].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
-        counts = halves[:, 0] * _HALF + halves[:, 1]
+        halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
+        sums = halves[:, 0] * _HALF + halves[:, 1]
+        counted = tuple(_stage_times(row) for row in rows[:, -len(STAGES) :].tolist())
         return StepTotals(
             loss=float(control[0]),
-            num_edges=int(counts[:, 0].sum()),
-            num_vertices=int(counts[:, 1].sum()),
+            num_edges=int(sums[:, 0].sum()),
+            num_vertices=int(sums[:, 1].sum()),
             stages=tuple(_stage_times(row) for row in rows[:, : len(STAGES)].tolist()),
-            traffic=tuple(Traffic.from_counts(each) for each in counts[:, 2:].tolist()),
+            traffic=tuple(Traffic.from_counts(each) for each in sums[:, 2:].tolist()),
+            counted=counted if counts else None,
         )
 
 

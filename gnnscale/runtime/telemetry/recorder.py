@@ -170,16 +170,12 @@ class StepRecorder:
         self._mine = []
         self._own_counters.clear()
 
-    def epoch_record(
-        self, *, epoch: int, lr: float, valid_metric: float | None, eval_time_s: float | None
-    ) -> EpochRecord:
-        """Describe the epoch that was ended last; on rank 0 only.
+    def epoch_record(self, *, epoch: int, lr: float) -> EpochRecord:
+        """Describe the epoch that was ended last, before its validation; on rank 0 only.
 
         Args:
             epoch: counted from 1.
             lr: its learning rate.
-            valid_metric: None where it was not validated.
-            eval_time_s: seconds of validation.
         """
         assert self._plan is not None
         devices = tuple(
@@ -191,10 +187,10 @@ class StepRecorder:
         return EpochRecord(
             epoch=epoch,
             train_loss=self._counters.mean_loss,
-            valid_metric=valid_metric,
+            valid_metric=None,
             lr=lr,
             epoch_time_s=self._counters.seconds,
-            eval_time_s=eval_time_s,
+            eval_time_s=None,
             num_edges=self._counters.num_edges,
             num_vertices=self._counters.num_vertices,
             stage_times_s=_slowest(devices),

@@ -13,7 +13,7 @@ from gnnscale.cache import CacheFigures
 from gnnscale.partition import PartitionFigures
 from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
-from gnnscale.plan.perf.equations import Prediction
+from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.stages import StageTimes, Traffic
 
@@ -87,7 +87,7 @@ class DeviceEpoch:
         threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
         stage_times_s: seconds in each stage, None for a stage that it has not.
         traffic: what its slices moved.
-        host_to_device_bytes: over its link, None without a link.
+        host_to_device_bytes: of its mini-batches over its link, None without a link.
         peak_rss_bytes: largest resident set of its worker process so far.
         pss_bytes: proportional set of the process now: pages shared with other workers count once
             over all of them; None where the system does not tell.
@@ -117,7 +117,7 @@ class EpochRecord:
         train_loss: mean over the training vertices, each under the weights of its own step.
         valid_metric: None where the epoch was not validated, or the metric is not defined.
         lr: learning rate.
-        epoch_time_s: seconds of training, without validation.
+        epoch_time_s: seconds of training, without checkpoint and validation.
         eval_time_s: seconds of validation, None where there was none.
         num_edges: edges traversed, over all layers and mini-batches.
         num_vertices: vertices traversed, over all layers and mini-batches.
@@ -183,7 +183,7 @@ class TrainResult:
     ceiling: float | None
     history: tuple[EpochRecord, ...]
     plan: DevicePlan
-    predicted: Prediction | None = None
+    predicted: PlanPredictions | None = None
     planning_s: float | None = None
     test_metric: float | None = None
     stopped_early: bool = False
@@ -243,7 +243,7 @@ class Observer(Protocol):
     """Receives the events of a run, in this order, and must not change them."""
 
     def started(self, run: TrainResult) -> None:
-        """The run is set up; ``run.history`` holds the epochs it resumes behind."""
+        """The run is set up; ``run.history`` has the epochs that it goes on from."""
 
     def stepped(self, record: StepRecord) -> None:
         """A training step is done."""
@@ -252,7 +252,7 @@ class Observer(Protocol):
         """Stages of the last steps, ``[num_spans]`` of ``SPAN``, of all devices."""
 
     def trained(self) -> None:
-        """The last step of an epoch is done; validation may follow."""
+        """The last step of an epoch is done; a checkpoint and validation may follow."""
 
     def finished_epoch(self, record: EpochRecord) -> None:
-        """An epoch and its validation are done, and its checkpoint is on disk."""
+        """An epoch and its validation are done; what was due to be written is on disk."""

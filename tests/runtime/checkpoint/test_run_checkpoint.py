@@ -13,6 +13,7 @@ from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.optimizer.state import optimizer_state
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.report.files.summary import append_metrics, write_metrics
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_identity
 from gnnscale.runtime.settings import TrainConfig
@@ -52,6 +53,11 @@ def epochs(*metrics: float) -> list[EpochRecord]:
     ]
 
 
+def trained(record: EpochRecord) -> EpochRecord:
+    """An epoch as it is before its validation."""
+    return replace(record, valid_metric=None, eval_time_s=None)
+
+
 class Run:
     """A model, its optimizer after a step, and where they are kept."""
 
@@ -72,13 +78,15 @@ class Run:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def save(self, history: list[EpochRecord]) -> None:
+        """Write what ``history`` stands behind, before its last epoch is validated."""
         self.checkpoint.save(
             model=self.model,
             optimizer=optimizer_state(self.optimizer),
             step=len(history) * STEPS,
-            history=history,
+            history=[*history[:-1], trained(history[-1])],
             best_weights=self.weights(),
             plan=PLAN,
+            management={"applies_from": 3},
         )
 
     def resume(self) -> Any:
@@ -112,22 +120,74 @@ def test_what_was_saved_is_restored(new_run: Any, caplog: pytest.LogCaptureFixtu
     assert states[0].keys() == states[1].keys() != set()
     for key, state in states[0].items():
         assert all(torch.equal(state[name], states[1][key][name]) for name in state)
-    assert saved.history == history
+    assert other.checkpoint.history_of(saved) == (history[:1], trained(history[1]))
     assert saved.step == 2 * STEPS
     assert saved.plan_under(OPTIONS) == PLAN.to_values()
+    assert saved.management_under(OPTIONS) == {"applies_from": 3}
+    # A plan that is made anew has nobody who has managed it.
+    assert saved.management_under({**OPTIONS, "num_threads": 5}) is None
     assert "resuming after epoch 2 of 9" in caplog.text
+
+
+def test_epochs_are_kept_where_the_run_tells_of_them(new_run: Any, tmp_path: Path) -> None:
+    run = new_run()
+    history = epochs(0.5, 0.25, 0.75, 0.5)
+    append_metrics(tmp_path, history[0])
+    append_metrics(tmp_path, history[1])
+    run.save(history)
+    saved = new_run(seed=1).resume()
+    assert saved.records == [history[2], trained(history[3])]
+    assert run.checkpoint.history_of(saved) == (history[:3], trained(history[3]))
+    append_metrics(tmp_path, history[2])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 4, "train_')
+    assert run.checkpoint.history_of(saved) == (history[:3], trained(history[3]))
+
+
+def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
+    run = new_run()
+    history = epochs(0.5, 0.25)
+    run.save(history)
+    saved = new_run(seed=1).resume()
+    for record in epochs(0.5, 0.25, 0.75):
+        append_metrics(tmp_path, record)
+    assert run.checkpoint.history_of(saved) == (history, None)
+    # That of another run, or of a time that was done again, is of no use.
+    write_metrics(tmp_path, [history[0], replace(history[1], epoch_time_s=2.0)])
+    assert run.checkpoint.history_of(saved) == (history[:1], trained(history[1]))
+
+
+def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> None:
+    run = new_run()
+    history = epochs(0.5, 0.25, 0.75)
+    write_metrics(tmp_path, history[:2])
+    run.save(history)
+    saved = new_run(seed=1).resume()
+    write_metrics(tmp_path, history[:1])
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl: has epochs 1 to 1 of the 2 that "):
+        run.checkpoint.history_of(saved)
+
+
+def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path) -> None:
+    run = new_run()
+    sizes = []
+    for number in (2, 200):
+        history = epochs(*[0.5] * number)
+        write_metrics(tmp_path, history[:-1])
+        run.save(history)
+        sizes.append((tmp_path / LAST).stat().st_size)
+    assert sizes[1] - sizes[0] < 100
 
 
 def test_best_weights_are_written_where_they_are_new(new_run: Any, tmp_path: Path) -> None:
     run = new_run()
-    run.save(epochs(0.5))
+    run.checkpoint.save_best(1, run.weights())
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 1
     (tmp_path / BEST).unlink()
-    run.save(epochs(0.5, 0.25))
+    run.checkpoint.save_best(1, run.weights())
     assert not (tmp_path / BEST).exists()
-    run.save(epochs(0.5, 0.25, 0.75))
+    run.checkpoint.save_best(3, run.weights())
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 3
-    assert load_checkpoint(tmp_path / LAST)["epoch"] == 3
 
 
 def test_it_is_due_after_a_while(new_run: Any, clock: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,11 +24,17 @@ Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture
+def prefetch() -> str:
+    """How stages run ahead; without that a single device has no resources to manage."""
+    return "none"
+
+
+@pytest.fixture
 def resume(
-    options: Callable[..., DictConfig], observer: Any, tmp_path: Path
+    options: Callable[..., DictConfig], observer: Any, tmp_path: Path, prefetch: str
 ) -> Callable[[Change], None]:
     """Train an epoch, change the checkpoint, and go on from it."""
-    node = options("epochs=1", "runtime.prefetch=none")
+    node = options("epochs=1", f"runtime.prefetch={prefetch}")
     plain: Any = OmegaConf.to_container(node, resolve=True)
     OmegaConf.save(plain, tmp_path / "config.yaml")
     config = typed(node, TrainConfig)
@@ -66,8 +73,9 @@ WEIGHT = "layers.0.linear.weight"
 ONES = torch.ones(3)
 CHANGES: list[tuple[Change, str]] = [
     *((drop(name), "") for name in ("epoch", "step", "model", "best_model", "optimizer")),
-    *((drop(name), "") for name in ("torch_rng", "history", "config", "graph")),
-    (put("epoch", 5), "5 epochs"),
+    *((drop(name), "") for name in ("torch_rng", "records", "config", "graph")),
+    (put("epoch", 0), "0 epochs"),
+    (put("epoch", 5), "record of epoch 5"),
     (put("epoch", True), "True epochs"),
     (put("step", 3), "3 steps in 1 epochs"),
     (put("step", "x"), "x steps"),
@@ -90,12 +98,15 @@ CHANGES: list[tuple[Change, str]] = [
     (put("optimizer", {"a": {}}), "in place of a mapping"),
     (put("torch_rng", ONES), "random generator"),
     (put("torch_rng", torch.zeros(10, dtype=torch.uint8)), "random generator"),
-    (put("history", [5]), "history: 5 is no record"),
-    (put("history", 0, "lr", "x"), "history.lr: x is no float"),
-    (put("history", 0, "epoch_time_s", 0.0), "record of epoch 1"),
-    (put("history", 0, "epoch", 7), "record of epoch 1"),
-    (put("history", 0, "stage_times_s", {}), "record of epoch 1"),
-    (put("history", 0, "train_loss", float("nan")), "history.train_loss: nan"),
+    (put("records", []), "no records of its epochs"),
+    (put("records", [5]), "history: 5 is no record"),
+    (put("records", [5, 5]), "no records of its epochs"),
+    (put("records", 0, "lr", "x"), "history.lr: x is no float"),
+    (put("records", 0, "epoch_time_s", 0.0), "record of epoch 1"),
+    (put("records", 0, "epoch", 7), "record of epoch 1"),
+    (put("records", 0, "valid_metric", 0.5), "record of epoch 1"),
+    (put("records", 0, "stage_times_s", {}), "record of epoch 1"),
+    (put("records", 0, "train_loss", float("nan")), "history.train_loss: nan"),
     (put("plan", 5), "no device plan"),
     (put("plan", []), "a plan for 0 devices, there are 1"),
     (put("plan", 0, {"num_seeds": 64}), "plan.0: threads is missing"),
@@ -103,6 +114,8 @@ CHANGES: list[tuple[Change, str]] = [
     (put("plan", 0, "num_seeds", 5), "its plan shares out 5 seeds"),
     (put("plan", 0, "threads", "load", 10**6), "threads.load=1000000"),
     (put("plan", 0, "prefetch", "x"), "prefetch=x"),
+    (put("management", 5), "int in place of a mapping"),
+    (put("management", {"a": ONES}), "no resource management"),
     (put("config", 5), "in place of a mapping"),
     (put("config", "seed", ONES), "no options"),
     (put("config", "seed", 5), "resume: seed is 0, but"),
@@ -121,6 +134,21 @@ def test_a_checkpoint_of_something_else_is_one_line(resume: Any, tmp_path: Path)
         assert str(error.value).isprintable()
         assert len(str(error.value)) < 700
     resume(lambda content: None)
+
+
+@pytest.mark.parametrize("prefetch", ["two_stage"])
+def test_resource_management_of_something_else(
+    resume: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match=r"\(drm\.damping\.gain: x is no float\)") as error:
+        resume(put("management", "damping", "gain", "x"))
+    assert str(error.value).startswith(f"{tmp_path / LAST}: not a checkpoint of this run")
+    with caplog.at_level(logging.INFO):
+        resume(lambda content: None)
+        told = "resume: the checkpoint has no resource management, which begins anew"
+        assert told not in caplog.messages
+        resume(drop("management"))  # as a release before wrote it
+        assert told in caplog.messages
 
 
 def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
@@ -143,6 +171,6 @@ def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
     [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],
 )
 def test_best_weights_of_something_else(resume: Any, tmp_path: Path, content: Any) -> None:
-    (tmp_path / BEST).write_bytes(pack({"format_version": 2, **content}))
+    (tmp_path / BEST).write_bytes(pack({"format_version": 3, **content}))
     with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))

@@ -63,6 +63,20 @@ def test_a_thread_moves_where_the_devices_are_even() -> None:
     assert decision.move == f"{reason}: 1 thread from T_SC of cpu:0 to T_TC of cpu:0"
 
 
+def test_work_moves_no_further_than_a_device_holds() -> None:
+    plan, damping = make_plan("ce", [960, 64], "none"), Damping()
+    shares = (plan.shares[0], replace(plan.shares[1], max_seeds=200))
+    plan = DevicePlan(shares=shares)
+    for _ in range(6):
+        # The accelerator would be done with all of them before the processor is with half.
+        cpu, accelerator = plan.split
+        stages = [StageTimes(propagate=3e-4 * cpu), StageTimes(propagate=1e-4 * accelerator)]
+        decision = rebalance(plan, stages, damping)
+        plan, damping = decision.plan, decision.damping
+        assert plan.split[1] <= 200
+    assert plan.split == (824, 200)
+
+
 @pytest.mark.parametrize("stage", ["sample", "load", "propagate"])
 def test_work_moves_where_no_thread_can(stage: str) -> None:
     plan = make_plan("ce", [512, 512], "two_stage")

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +18,7 @@ import pytest
 import torch
 
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
@@ -162,3 +167,53 @@ def test_a_disk_without_room_is_an_error_and_no_crash(
     with pytest.raises(OSError, match="No space left on device"):
         LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000)).logits()
     assert model.training
+
+
+def test_what_inference_takes_is_said_before_it_is_done(
+    random_graph: Callable[..., Graph], caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = random_graph(500, 4000)
+    model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
+    caplog.set_level("INFO")
+    limits = Limits(hidden_bytes=10_000, chunk_edges=256, chunk_vertices=32)
+    LayerwiseInference(model, graph, num_threads=1, limits=limits).prepare(graph.valid_idx)
+    (message,) = [record.getMessage() for record in caplog.records]
+    # Two layers of 500 rows of 20 features, filled up to 32.
+    assert re.fullmatch(
+        r"exact inference of \d+ vertices of \S+: about \d+ s each time, "
+        r"0.1 MiB of temporary disk, 0.0 MiB of memory for hidden layers",
+        message,
+    )
+    assert model.training
+    # A graph that is done in no time needs no announcement.
+    LayerwiseInference(model, graph, num_threads=1).prepare(graph.valid_idx)
+    assert len(caplog.records) == 1
+
+
+def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
+    random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = random_graph()
+    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
+    inference = LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000))
+    full = shutil.disk_usage("/")._replace(free=19_199)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(ConfigError, match="of temporary disk, and"):
+        inference.prepare(graph.valid_idx)
+    full = full._replace(free=19_200)
+    inference.prepare(graph.valid_idx)
+
+
+def test_nothing_is_left_on_the_disk_by_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, torch\n"
+        "from gnnscale.runtime.evaluation.hidden_rows import FileRows\n"
+        "rows = FileRows(1000, 16, stretch_bytes=1)\n"
+        "rows.append(torch.ones(500, 16))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert done.returncode == -9
+    assert list(tmp_path.iterdir()) == []

@@ -79,7 +79,7 @@ def test_it_takes_all_threads_and_gives_them_back(
             return super().aggregate(*arguments, **options)
 
     store = Watched(graph.features, graph.feature_dtype)
-    monkeypatch.setattr("gnnscale.runtime.evaluation.validator.usable_cores", lambda: 3)
+    monkeypatch.setattr("gnnscale.runtime.settings.usable_cores", lambda: 3)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -94,7 +94,7 @@ def test_a_killed_worker_and_resumption_over_parts(
     # It goes on for two epochs, however far it came.
     options = (
         *runs.options(algorithm),
-        f"epochs={len(load_checkpoint(part / LAST)['history']) + 2}",
+        f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}",
     )
     launched(part, *options, f"resume={part}")
     launched(whole, *options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -172,3 +173,19 @@ def test_gradients_are_clipped_before_the_update(model: Any, clock: Any) -> None
     # Four gradients of 1 have the norm 2.
     for parameter in model.parameters():
         assert parameter.tolist() == [pytest.approx([-0.25] * 4, rel=1e-5)]
+
+
+def test_statistics_are_combined_by_the_rows_since_the_last_time(model: Any, clock: Any) -> None:
+    step, _ = training(model, clock)
+    found: list[dict[int, int]] = []
+    synchronizer: Any = step._synchronizer
+    synchronizer.combine_statistics = lambda rows: found.append(dict(rows))
+    for num_dst in ((30, 6), (20, 4), None):  # a slice without seeds writes no rows
+        batch = a_slice(6 if num_dst else 0)
+        blocks: Any = [SimpleNamespace(num_dst=each) for each in num_dst or ()]
+        batch.batch = cast(Any, SimpleNamespace(blocks=blocks)) if num_dst else None
+        step.propagate(batch)
+        step.synchronize(batch)
+    step.combine_statistics()
+    step.combine_statistics()
+    assert found == [{0: 50, 1: 10}, {}]

@@ -64,7 +64,7 @@ class Profiling:
 
 
 def profile(threads: int) -> PlanProfile:
-    return PlanProfile(stages=StageTimes(sample=threads / 2), step_s=float(threads))
+    return PlanProfile(stages=StageTimes(sample=threads / 2), step_s=float(threads), num_steps=3)
 
 
 def agreed(search: Any, group: Any = ALONE) -> tuple[DevicePlan, list[DevicePlan]]:

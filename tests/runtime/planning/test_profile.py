@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.pipeline.step import TrainStep
-from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
+from gnnscale.runtime.planning.profile import PlanProfile, profile_plan, rehearsed_steps
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE
@@ -121,7 +121,9 @@ def test_slow_steps_are_few(
             propagate(resident, weight)
 
         monkeypatch.setattr(run.backend, "propagate", slow)
-        assert rehearsed(run).step_s == pytest.approx(0.25)
+        found = rehearsed(run)
+        assert found.step_s == pytest.approx(0.25)
+        assert found.num_steps == rehearsed_steps(run.first_plan, 0.25) == 3
         # Three to warm up, three that count, and what was on its way.
         assert trained == steps
 
@@ -136,5 +138,5 @@ def test_device_memory_is_free_afterwards(settings: Settings, tmp_path: Path) ->
 
 
 def test_it_travels_as_plain_values() -> None:
-    mine = PlanProfile(stages=StageTimes(sample=1.0, sync=2.0), step_s=3.0)
+    mine = PlanProfile(stages=StageTimes(sample=1.0, sync=2.0), step_s=3.0, num_steps=4)
     assert PlanProfile.from_dict(json.loads(json.dumps(mine.to_dict()))) == mine

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gnnscale.plan import DevicePlan
+from gnnscale.runtime import settings as run_settings
 from gnnscale.runtime.caching.open import cache_effects
+from gnnscale.runtime.planning import search
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
@@ -59,6 +61,7 @@ def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:
                 sync=times * each.sync,
             ),
             step_s=times * planning.predicted.step_s,
+            num_steps=7,
         )
         for each in planning.predicted.devices
     ]
@@ -68,11 +71,15 @@ def test_a_plan_that_keeps_its_promise_is_taken(settings: Settings) -> None:
     planning = begun(settings(LONG, "num_threads=1"))
     proposed = planning.plan
     assert not planning.converged
-    assert planning.predicted.by_rates_s is None
+    assert planning.predictions.rehearsed is None
+    assert planning.predictions.by_rates == planning.predicted
     planning.learn(as_expected(planning))
     assert planning.converged
     assert planning.plan == proposed
-    assert planning.predicted.step_s == pytest.approx(planning.predicted.by_rates_s)
+    found = planning.predictions
+    assert found.rehearsed == planning.predicted
+    assert found.rehearsed.step_s == pytest.approx(found.by_rates.step_s)
+    assert found.window_steps == 7
 
 
 def test_a_machine_that_is_slower_than_its_rates(settings: Settings) -> None:
@@ -81,7 +88,7 @@ def test_a_machine_that_is_slower_than_its_rates(settings: Settings) -> None:
     planning.learn(as_expected(planning, 3))
     assert planning.converged
     assert planning.predicted.step_s == pytest.approx(3 * by_rates)
-    assert planning.predicted.by_rates_s == pytest.approx(by_rates)
+    assert planning.predictions.by_rates.step_s == pytest.approx(by_rates)
 
 
 @pytest.mark.parametrize(("times", "profiled"), [(1.2, True), (1.3, False)])
@@ -129,6 +136,19 @@ def test_a_device_that_is_slower_than_thought_gets_less(settings: Settings) -> N
     assert planning.predicted.step_s == pytest.approx(step_s)
 
 
+def test_another_plans_rehearsal_corrects_no_prediction(settings: Settings) -> None:
+    planning = begun(settings("device_plan=cpu_x2", "num_threads=2", LONG))
+    first = planning.plan
+    planning.learn(as_expected(planning, 3))
+    assert planning.predictions.basis == "rehearsed"
+    planning.plan = first.with_split([first.split[0] - 1, first.split[1] + 1])
+    found = planning.predictions
+    assert (found.basis, found.rehearsed) == ("by_rates", None)
+    assert found.best == found.by_rates
+    assert found.by_rates.step_s < 0.5 * planning.predicted.step_s
+    assert 3 <= found.window_steps <= 32
+
+
 def test_a_plan_that_is_known_stays(settings: Settings) -> None:
     config = settings("device_plan=cpu_x2", "num_threads=2", LONG)
     other = begun(config).plan.with_split([40, 24])
@@ -139,6 +159,42 @@ def test_a_plan_that_is_known_stays(settings: Settings) -> None:
         == other
         == DevicePlan.from_values(config.device_plan.parsed(), other.to_values())
     )
+
+
+def test_a_plan_that_is_known_goes_no_further_than_devices_hold(settings: Settings) -> None:
+    devices = (
+        "device_plan.devices=[cpu,{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
+        "memory_bytes:20000,link_bandwidth:1e9}]"
+    )
+    config = settings(devices, "device_plan.split=[60,4]", "runtime.prefetch_depth=1")
+    found = begun(config).plan.shares[1].max_seeds
+    assert found is not None
+    assert 4 < found < 60
+    # One more mini-batch is on its way, and of another release that kept no limits.
+    config = settings(devices, "device_plan.split=[60,4]", "runtime.prefetch_depth=2")
+    kept = begun(config).plan.with_split([59, 5]).to_values()
+    for each in kept:
+        each["max_seeds"] = None
+    fewer = begun(config, kept).plan.shares[1].max_seeds
+    assert fewer is not None
+    assert 5 <= fewer < found
+
+
+def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure() -> None:
+        raise AssertionError("this machine is not asked")
+
+    for module in (search, run_settings):
+        monkeypatch.setattr(module, "this_machine", measure, raising=False)
+        monkeypatch.setattr(module, "usable_cores", measure, raising=False)
+    options = ("device_plan=hybrid_emulated", "num_threads=5", "runtime.deterministic=true", LONG)
+    first, second = (begun(settings(*options)) for _ in range(2))
+    assert first.converged
+    assert (first.plan, first.predicted) == (second.plan, second.predicted)
+    assert first.predicted.source == "a nominal machine"
+    assert first.plan.host_threads == 5
 
 
 def test_nothing_is_rehearsed_without_a_full_mini_batch(settings: Settings) -> None:

@@ -54,6 +54,8 @@ class Model(torch.nn.Module):
         super().__init__()
         self.first = torch.nn.Parameter(torch.zeros(2, 3))
         self.second = torch.nn.Parameter(torch.zeros(4))
+        self.layers = torch.nn.ModuleList([torch.nn.Identity(), torch.nn.Identity()])
+        self.norms = torch.nn.ModuleList([torch.nn.BatchNorm1d(2, affine=False)])
         self.register_buffer("mean", torch.zeros(3))
         self.register_buffer("count", torch.tensor(7))
 
@@ -84,7 +86,8 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
         if rank == 0 and step == 2:
             model.second.grad = torch.ones(4)
         times = StageTimes(sample=rank + 0.5, load=1.0, transfer=0.0, propagate=2.0, sync=0.25)
-        result = synchronizer.synchronize(outcome, times)
+        counted = StageTimes(load=rank + 0.25) if step == 2 else None
+        result = synchronizer.synchronize(outcome, times, counted)
         ranks = range(size)
         works = step != 1
         assert result.loss == works * 0.125 * size * (size + 1) / 2
@@ -92,6 +95,11 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
         assert result.num_vertices == works * sum(2**24 + other for other in ranks)
         assert [each.sample for each in result.stages] == [other + 0.5 for other in ranks]
         assert all(each.sync == 0.25 for each in result.stages)
+        # Resource management looks at work that is counted, where it is.
+        assert (result.counted is not None) == (step == 2)
+        assert [each.load for each in result.managed] == [
+            other + 0.25 if step == 2 else 1.0 for other in ranks
+        ]
         moved = [(each.rows.link_bytes, each.lists.misses) for each in result.traffic]
         assert moved == [(works * (2**40 + other), works * other) for other in ranks]
         expected = works * size * (size + 1) / 2
@@ -100,10 +108,23 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
         assert torch.equal(model.first.grad, torch.full((2, 3), expected))
         assert torch.equal(model.second.grad, torch.full((4,), float(step == 2)))
 
-    model.mean = torch.tensor([rank, 2.0 * rank, 1.0])
-    synchronizer.average_buffers()
-    half = (size - 1) / 2
-    assert torch.allclose(model.mean, torch.tensor([half, 2 * half, 1.0]))
+    check_statistics(rank, model, synchronizer)
+
+
+def check_statistics(rank: int, model: Model, synchronizer: Synchronizer) -> None:
+    """Uneven slices: the third device is idle, and what it has kept counts for nothing."""
+    norm = model.norms[0]
+    norm.running_mean[:] = torch.tensor([[1.0, 0.0], [5.0, 4.0], [100.0, -100.0]][rank])
+    norm.running_var[:] = torch.tensor([[1.0, 2.0], [3.0, 2.0], [50.0, 0.0]][rank])
+    model.mean = torch.tensor([[0.0, 0.0, 1.0], [1.0, 2.0, 1.0], [8.0, 8.0, 8.0]][rank])
+    for _ in range(2):  # the second time they are the same everywhere
+        synchronizer.combine_statistics([{0: 2, 1: 3}, {0: 6, 1: 1}, {}][rank])
+        # (2 * 1 + 6 * 5) / 8 and (2 * 0 + 6 * 4) / 8.
+        assert norm.running_mean.tolist() == [4.0, 3.0]
+        # Within the slices (2 * 1 + 6 * 3) / 8 = 2.5 and 2, between them (2 * 9 + 6 * 1) / 8 = 3.
+        assert norm.running_var.tolist() == [5.5, 5.0]
+        # What is no layer's has as many rows as the last one: (3 * 0 + 1 * 1) / 4 and so on.
+        assert model.mean.tolist() == [0.25, 0.5, 1.0]
     assert model.count.item() == 7
 
 

@@ -1,8 +1,9 @@
 """One of several processes that train, again and again, as the workers of a run.
 
 ``FOLDER/runs.json`` has the overrides of each run, by name; ``seam.OPTION=MODULE:CLASS`` names a
-class of tests/seams. The first process leaves losses and splits of the steps, and where each device
-found the rows that it read, in ``FOLDER/NAME.json``, the others their weights in
+class of tests/seams. What follows a ``+`` in a name tells runs in one directory apart, of which the
+later resumes the earlier. The first process leaves losses, splits and decisions of the steps, and
+where each device found the rows that it read, in ``FOLDER/NAME.json``, the others their weights in
 ``FOLDER/NAME.RANK.pt``.
 """
 
@@ -34,18 +35,20 @@ from gnnscale.runtime.train import train
 
 
 class Notes:
-    """An observer that keeps each step's loss, split and threads, and where rows were found."""
+    """An observer that keeps what a step did: loss, split, threads, decision, rows found where."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
         self.splits: list[list[int]] = []
         self.found: list[list[list[int]]] = []
         self.threads: list[int] = []
+        self.decisions: list[str | None] = []
 
     def started(self, run: Any) -> None: ...
 
     def stepped(self, record: Any) -> None:
         self.losses.append(record.loss)
+        self.decisions.append(record.decision)
         self.splits.append([device.num_seeds for device in record.devices])
         rows = [device.traffic.rows for device in record.devices]
         self.found.append([[each.hits, each.peer_hits, each.misses] for each in rows])
@@ -89,12 +92,16 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     config = typed(options, TrainConfig)
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
     notes = Notes()
-    train(config, folder / name, notes, options=plain, group=group)
+    directory = folder / name.partition("+")[0]
+    train(config, directory, notes, options=plain | {"resume": None}, group=group)
     threads = group.broadcast_json(notes.threads)
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
     if group.is_rank0:
-        result = {"losses": notes.losses, "splits": notes.splits, "found": notes.found}
+        result = {
+            **{"losses": notes.losses, "splits": notes.splits},
+            **{"found": notes.found, "decisions": notes.decisions},
+        }
         (folder / f"{name}.json").write_text(json.dumps(result))
     else:
         torch.save(models[-1].state_dict(), folder / f"{name}.{group.rank}.pt")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +25,16 @@ def test_one_process_is_a_group() -> None:
 @pytest.mark.timeout(120)
 def test_several_processes_exchange_and_synchronise(together: Callable[..., None]) -> None:
     together("check_group", 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(
+    together: Callable[..., None],
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    together("check_torchrun", 2, port)
 
 
 def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
