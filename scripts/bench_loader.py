@@ -3,7 +3,8 @@
     python scripts/bench_loader.py [--rounds 5] [--json FILE]
 
 Two layers of PyG's SAGEConv, 256 hidden features, 1,024 seeds, fan-outs [25, 10]. Both loaders run
-without worker processes; this project's has one thread in the background.
+without worker processes; this project's has one thread in the background. PyG samples with pyg-lib
+or with torch-sparse; one that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -12,20 +13,32 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from benchmarking import FANOUTS, SEEDS, clock, interleave, open_graph, parser, save, serve, show
+from benchmarking import (
+    FANOUTS,
+    SEEDS,
+    clock,
+    installed,
+    interleave,
+    open_graph,
+    parser,
+    save,
+    serve,
+    show,
+)
 
-SYSTEMS = ["gnnscale", "pyg", "gnnscale-loop", "pyg-loop"]
+LOADERS = ["gnnscale", "pyg-lib", "torch-sparse"]
 HIDDEN = 256
 
 
 def make_loader(system: str, graph: Any) -> Any:
     seeds = torch.tensor(graph.train_idx, dtype=torch.int64)
-    if system.startswith("gnnscale"):
+    if system == "gnnscale":
         from gnnscale import NeighborLoader
 
         return NeighborLoader(graph, FANOUTS, input_nodes=seeds, batch_size=SEEDS, shuffle=True)
-    from peers import pyg_loader
+    from peers import pyg_loader, sample_with
 
+    sample_with(system)
     return pyg_loader(
         graph, num_neighbors=FANOUTS, input_nodes=seeds, batch_size=SEEDS, shuffle=True
     )
@@ -65,22 +78,24 @@ def main() -> None:
     if options.worker:
         torch.set_num_threads(options.threads)
         graph = open_graph(options.store)
-        make = training_loop if options.worker.endswith("-loop") else loader_alone
-        work = make(options.worker, graph)
+        system = options.worker.removesuffix("-loop")
+        with installed(system):
+            work = (loader_alone if system == options.worker else training_loop)(system, graph)
         serve(lambda number: {"s": clock(work, range(options.steps))})
         return
-    figures = interleave(SYSTEMS, rounds=options.rounds, threads=options.threads)
-    rows = []
-    for own, peer, what in (
-        ("gnnscale", "pyg", "loader alone"),
-        ("gnnscale-loop", "pyg-loop", "training loop"),
-    ):
-        times = [figures[name]["s"] * 1e3 for name in (own, peer) if name in figures]
-        ratio = [f"{times[1] / times[0]:.1f}x"] if len(times) == 2 else ["", ""]
-        rows.append([what, *(f"{each:.1f}" for each in times), *ratio])
-    columns = ["PyG GraphSAGE", "with ours, ms", "with PyG's, ms", "ratio"]
+    systems = [*LOADERS, *(f"{name}-loop" for name in LOADERS)]
+    figures = interleave(systems, rounds=options.rounds, threads=options.threads)
+    rows = [_row(name, figures) for name in figures]
+    columns = ["PyG GraphSAGE", "loader", "ms", "gnnscale is"]
     show(f"NeighborLoader, {options.threads} threads", columns, rows)
     save(options.json, figures)
+
+
+def _row(name: str, figures: dict[str, dict[str, float]]) -> list[str]:
+    loader = name.removesuffix("-loop")
+    what, own = ("alone", "gnnscale") if loader == name else ("training loop", "gnnscale-loop")
+    seconds = figures[name]["s"]
+    return [what, loader, f"{seconds * 1e3:.1f}", f"{seconds / figures[own]['s']:.1f}x"]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python scripts/bench_sampler.py [--rounds 7] [--json FILE]
 
 Every system samples the same seeds at the same fan-outs. DGL is measured with its default 64-bit
-ids and with 32-bit ids. PyG's sampler expands only newly found vertices at each hop, so it draws
-fewer edges a batch; the rate is what compares.
+ids and with 32-bit ids, PyG with each of the libraries that it samples with. PyG's sampler expands
+only newly found vertices at each hop, so it draws fewer edges a batch; the rate is what compares.
+A system that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -13,14 +14,25 @@ import time
 from typing import Any
 
 import torch
-from benchmarking import FANOUTS, interleave, open_graph, parser, save, seeds_of, serve, show
+from benchmarking import (
+    FANOUTS,
+    installed,
+    interleave,
+    open_graph,
+    parser,
+    save,
+    seeds_of,
+    serve,
+    show,
+)
 
-SYSTEMS = ["gnnscale", "dgl", "dgl-int32", "pyg"]
+SYSTEMS = ["gnnscale", "dgl", "dgl-int32", "pyg-lib", "torch-sparse"]
 
 
 def worker(system: str, graph: Any, threads: int, steps: int) -> None:
     torch.set_num_threads(threads)
-    sample = SAMPLERS[system](graph, threads)
+    with installed(system):
+        sample = SAMPLERS[system](graph, threads)
 
     def measure(number: int) -> dict[str, float]:
         batches = [seeds_of(graph, number * steps + step) for step in range(steps)]
@@ -53,16 +65,16 @@ def dgl_sampler(graph: Any, threads: int, dtype: torch.dtype = torch.int64) -> A
     return sample
 
 
-def pyg_sampler(graph: Any, threads: int) -> Any:
-    import torch_sparse  # noqa: F401  (registers the operator)
-    from peers import csc
+def pyg_sampler(graph: Any, threads: int, library: str) -> Any:
+    from peers import pyg_data, sample_with
+    from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
-    rowptr, col = csc(graph)
+    sample_with(library)
+    sampler = NeighborSampler(pyg_data(graph), FANOUTS, is_sorted=True)
 
     def sample(seeds: Any, step: int) -> int:
-        seeds = torch.from_numpy(seeds).long()
-        edges = torch.ops.torch_sparse.neighbor_sample(rowptr, col, seeds, FANOUTS, False, True)[1]
-        return len(edges)
+        chosen = NodeSamplerInput(input_id=None, node=torch.from_numpy(seeds).long())
+        return len(sampler.sample_from_nodes(chosen).row)
 
     return sample
 
@@ -71,7 +83,8 @@ SAMPLERS = {
     "gnnscale": gnnscale_sampler,
     "dgl": dgl_sampler,
     "dgl-int32": lambda graph, threads: dgl_sampler(graph, threads, torch.int32),
-    "pyg": pyg_sampler,
+    "pyg-lib": lambda graph, threads: pyg_sampler(graph, threads, "pyg-lib"),
+    "torch-sparse": lambda graph, threads: pyg_sampler(graph, threads, "torch-sparse"),
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,6 +104,7 @@ def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> int:
     packed = pack_batch(
         *(graph, model, products, weights, ChipLimits(n=design.n), batch, inputs),
         range(batch.num_seeds),
+        max_row_bytes=sys.maxsize,
         num_threads=1,
     )
     board = Board(load_csim(), index=0, bitstream=str(library(design)), compute_units=1, slots=1)

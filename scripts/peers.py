@@ -39,17 +39,44 @@ def pyg_data(graph: Any) -> Any:
     return Data(x=features(graph), y=labels(graph), edge_index=edge_index)
 
 
+def sampling_library() -> str:
+    """Return which library PyG samples with: pyg-lib where it is installed, else torch-sparse.
+
+    Raises:
+        ImportError: neither is installed.
+    """
+    from torch_geometric import typing
+
+    if typing.WITH_PYG_LIB:
+        return "pyg-lib"
+    if typing.WITH_TORCH_SPARSE:
+        return "torch-sparse"
+    raise ImportError("PyG samples with pyg-lib or torch-sparse, and neither is installed")
+
+
+def sample_with(library: str) -> None:
+    """Have PyG sample with ``library``.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    from torch_geometric import typing
+
+    if library == "torch-sparse":
+        typing.WITH_PYG_LIB = False
+    if sampling_library() != library:
+        raise ImportError(f"{library} is not installed")
+
+
 def pyg_loader(graph: Any, **options: Any) -> Any:
     """Return PyG's NeighborLoader over the graph.
 
     Raises:
         ImportError: PyG is not here, or neither of the packages that it samples with.
     """
-    from torch_geometric import typing
     from torch_geometric.loader import NeighborLoader
 
-    if not (typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE):
-        raise ImportError("PyG samples with torch-sparse or pyg-lib, and neither is installed")
+    sampling_library()
     return NeighborLoader(pyg_data(graph), is_sorted=True, **options)
 
 

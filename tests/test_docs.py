@@ -72,6 +72,29 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_text().split()) <= 1000
 
 
+def test_what_is_installed_by_the_pages_is_what_was_tested() -> None:
+    commands = [
+        line
+        for page in (README, CONTRIBUTING)
+        for _, lines in blocks(page)
+        for line in lines
+        if re.search(r"pip install .*(?: \.| '\.\[)", line)
+    ]
+    assert len(commands) == 3
+    assert all("-c constraints.txt" in line for line in commands)
+
+
+def test_tested_releases_are_no_requirement() -> None:
+    metadata = (ROOT / "pyproject.toml").read_text()
+    (torch,) = re.findall(r'^  "(torch\b[^"]*)"', metadata, re.M)
+    assert torch == "torch>=2.6"
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    limits = [re.fullmatch(r"([\w-]+)<[\d.]+", line) for line in lines if line[0] != "#"]
+    for limit in limits:
+        assert limit is not None
+        assert re.search(rf'"{limit[1]}[>=]', metadata), limit[1]
+
+
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", prose(page)):

@@ -57,7 +57,7 @@ def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -
     if starts:
         time.sleep(chance.random() * plan.starting)
     else:
-        run.wait_for((run.directory / "config.yaml").exists)
+        run.wait_for((run.directory / "metrics.jsonl").exists)
         time.sleep(chance.random() * 0.9 * plan.training)  # it may be quicker than that one
     run.watch()
     workers = run.workers()

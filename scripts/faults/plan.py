@@ -65,7 +65,7 @@ class Plan:
         run = self.start("whole")
         run.wait_for(run.workers)
         began = time.monotonic()
-        run.wait_for((self.whole / "config.yaml").exists)
+        run.wait_for((self.whole / "metrics.jsonl").exists)
         self.starting = time.monotonic() - began
         self.training = run.wait_until_gone()
         run.end()
