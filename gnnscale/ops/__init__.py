@@ -38,6 +38,7 @@ from gnnscale.ops.native import (
     rmat_edges,
     rmat_numbering,
     simd_level,
+    supported_simd_level,
     transpose_block,
 )
 from gnnscale.ops.partition import count_cut, hops_from, pagraph_stream
@@ -116,6 +117,7 @@ __all__ = [
     "share_out",
     "simd_level",
     "split_by_member",
+    "supported_simd_level",
     "transpose_block",
     "write_metis",
 ]

@@ -40,6 +40,7 @@ __all__ = [
     "rmat_edges",
     "rmat_numbering",
     "simd_level",
+    "supported_simd_level",
     "transpose_block",
 ]
 
@@ -49,8 +50,16 @@ Sampled: TypeAlias = "tuple[Array, list[tuple[Array, Array, int, Array | None]],
 
 
 def simd_level() -> str:
-    """Return the instruction set in use: ``baseline``, ``v3`` (AVX2) or ``v4`` (AVX-512)."""
+    """Return the instruction set in use: ``baseline``, ``v3`` (AVX2) or ``v4`` (AVX-512).
+
+    It is the highest one that this processor has, and at most ``GNNSCALE_SIMD_LEVEL``.
+    """
     return str(_native.simd_level())
+
+
+def supported_simd_level() -> str:
+    """Return the highest instruction set that this processor has."""
+    return str(_native.supported_simd_level())
 
 
 @contextmanager

@@ -226,7 +226,6 @@ void bind_edge_dot(py::module_& m) {
 }  // namespace
 
 void bind_rows(py::module_& m) {
-  m.def("simd_level", &simd_level);
   bind_gather(m);
   bind_read_rows(m);
   bind_aggregate(m);

@@ -29,8 +29,6 @@ constexpr int64_t kElementGrain = 1 << 16;
 
 }  // namespace
 
-const char* simd_level() { return kernels().name; }
-
 void gather(const Gather& task, int num_threads) {
   parallel_for(task.num_rows, grain(task.x.length), num_threads,
                [&](int64_t begin, int64_t end) { kernels().gather(task, begin, end); });

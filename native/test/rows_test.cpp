@@ -13,6 +13,7 @@
 #include "gnnscale/attention.hpp"
 #include "gnnscale/elementwise.hpp"
 #include "gnnscale/random.hpp"
+#include "gnnscale/simd.hpp"
 #include "kernels.hpp"
 
 using namespace gnnscale;
@@ -669,8 +670,9 @@ void test_gather_columns() {
 }  // namespace
 
 int main() {
-  std::printf("kernels in use: %s\n", simd_level());
-  CHECK(std::string_view(simd_level()) == available_kernels().back().rows->name);
+  const char* level = name_of(isa());
+  std::printf("kernels in use: %s\n", level);
+  CHECK(std::string_view(level) == available_kernels().back().rows->name);
   test_every_half();
   test_rounding();
   test_gather();

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +111,18 @@ def test_expand_edges() -> None:
 
 def test_simd_level_is_one_of_three() -> None:
     assert ops.simd_level() in ("baseline", "v3", "v4")
+
+
+@pytest.mark.parametrize("level", ["", "baseline", "v4", "avx2"])
+def test_the_environment_limits_the_simd_level(level: str) -> None:
+    command = [sys.executable, "-c", "from gnnscale import ops; print(ops.simd_level())"]
+    environment = os.environ | {"GNNSCALE_SIMD_LEVEL": level}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if level == "avx2":
+        assert "GNNSCALE_SIMD_LEVEL=avx2: must be baseline, v3 or v4" in ended.stderr
+    else:
+        expected = level if level == "baseline" else ops.supported_simd_level()
+        assert ended.stdout.strip() == expected
 
 
 def test_phases_of_relabelling_are_timed(random_graph: Callable[..., Graph]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -136,3 +139,27 @@ def test_options_that_plans_follow_from_stay(
     # Without it they may change, as ever.
     run(options, tmp_path, observer, "epochs=2", resume, "num_threads=4")
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+#: What takes AVX2 and AVX-512 from gnnscale, torch, NumPy and the C library.
+BASELINE = {
+    "GNNSCALE_SIMD_LEVEL": "baseline",
+    "ATEN_CPU_CAPABILITY": "default",
+    "NPY_DISABLE_CPU_FEATURES": "AVX2,FMA3,AVX512F,AVX512CD,AVX512_SKX",
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F",
+}
+
+
+def test_instruction_sets_change_nothing(tmp_path: Path) -> None:
+    found = []
+    for name, variables in {"all": {}, "baseline": BASELINE}.items():
+        command = [
+            *(sys.executable, "-m", "gnnscale", "train", "dataset=planted_partition", "model=gat"),
+            *("dataset.num_vertices=500", "dataset.num_edges=5000", "epochs=2", "batch_size=64"),
+            *("num_threads=2", "runtime.deterministic=true", f"hydra.run.dir={tmp_path / name}"),
+            f"dataset.store={tmp_path / 'store'}",
+        ]
+        subprocess.run(command, env=os.environ | variables, check=True, cwd=tmp_path)
+        found.append(load_checkpoint(tmp_path / name / LAST)["model"])
+    first, second = found
+    assert all(torch.equal(first[key], second[key]) for key in first)

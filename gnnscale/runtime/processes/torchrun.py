@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.plan.device import process_group_backend
+from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import join_torchrun
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
@@ -56,6 +57,8 @@ def train_rank0(
         ConfigError: what ``train`` raises, or another number of processes than devices.
         PeerLostError: another process is gone.
     """
+    if config.runtime.deterministic:
+        fix_instruction_set()
     devices = config.device_plan.parsed()
     backend = process_group_backend(devices)
     with join_torchrun(len(devices), backend=backend, job=job) as group:

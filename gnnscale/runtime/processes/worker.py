@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gnnscale.config import ConfigError
 from gnnscale.graph import GraphError
 from gnnscale.plan.registry import register_kinds
+from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
@@ -106,6 +107,8 @@ def work(task: WorkerTask, connection: Connection) -> None:
         logging.getLogger().setLevel(logging.INFO)
     try:
         register_kinds(task.kinds)
+        if task.config.runtime.deterministic:
+            fix_instruction_set()
         # By this name others find the worker.
         current_process().name = task.config.device_plan.parsed()[task.rank].label
         with join(task.rank, task.size, task.meeting, backend=task.backend) as group:

@@ -100,7 +100,4 @@ void aggregate(const Aggregate& task, int num_threads);
 void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,
               int64_t num_dst, float* out, int64_t out_stride, int num_threads);
 
-// Name of the instruction set chosen for these kernels: "baseline", "v3" (AVX2) or "v4" (AVX-512).
-const char* simd_level();
-
 }  // namespace gnnscale

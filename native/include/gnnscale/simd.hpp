@@ -6,16 +6,15 @@ namespace gnnscale {
 // x86-64 micro-architecture levels: v3 has AVX2, v4 AVX-512.
 enum class Isa { baseline, v3, v4 };
 
-inline Isa isa() {
-#ifdef GNNSCALE_X86
-  static const Isa found = __builtin_cpu_supports("x86-64-v4")   ? Isa::v4
-                           : __builtin_cpu_supports("x86-64-v3") ? Isa::v3
-                                                                 : Isa::baseline;
-  return found;
-#else
-  return Isa::baseline;
-#endif
-}
+// The highest level that this processor has.
+Isa supported_isa();
+
+// The level in use: at most what GNNSCALE_SIMD_LEVEL names, which is read once. A name that is none
+// of the three throws std::invalid_argument.
+Isa isa();
+
+// "baseline", "v3" or "v4".
+const char* name_of(Isa isa);
 
 }  // namespace gnnscale
 

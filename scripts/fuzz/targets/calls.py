@@ -650,7 +650,8 @@ def _call_layer_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> A
 
 #: What draws the arguments of a valid call, by the name of what is called.
 MAKERS: dict[str, Callable[[Draw], Args]] = {
-    **{"simd_level": no_arguments, "keep_freed_memory": no_arguments},
+    **{"simd_level": no_arguments, "supported_simd_level": no_arguments},
+    "keep_freed_memory": no_arguments,
     **{
         "empty": empty,
         "gather": gather,

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch.utils import deterministic
 
-from gnnscale.runtime.pipeline.repeatable import repeatable_operations
+from gnnscale import ops
+from gnnscale.runtime.pipeline.repeatable import fix_instruction_set, repeatable_operations
 
 
 def gradient(index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -34,3 +37,16 @@ def test_the_mode_ends_with_the_block(wanted: bool) -> None:
         assert torch.are_deterministic_algorithms_enabled() is wanted
     assert not torch.are_deterministic_algorithms_enabled()
     assert deterministic.fill_uninitialized_memory is fills  # type: ignore[attr-defined]
+
+
+def test_a_torch_that_computes_already_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    fix_instruction_set()
+    if ops.supported_simd_level() == "baseline":
+        assert not caplog.messages
+    else:
+        (line,) = caplog.messages
+        assert "torch has begun to compute with AVX512 before" in line
