@@ -17,6 +17,7 @@ import own_layers
 import pytest
 import torch
 
+from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
@@ -44,6 +45,19 @@ def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
     with torch.no_grad():
         logits: torch.Tensor = model(batch, FeatureLoader(graph, model, num_threads=1).load(batch))
     return logits
+
+
+def watch_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return where the sizes of chunks will be noted."""
+    sizes: list[int] = []
+    neighbours = ChunkLoader.neighbours
+
+    def noted(self: ChunkLoader, vertices: Any, **options: Any) -> Any:
+        sizes.append(len(vertices))
+        return neighbours(self, vertices, **options)
+
+    monkeypatch.setattr(ChunkLoader, "neighbours", noted)
+    return sizes
 
 
 @pytest.mark.parametrize("config", ALL)
@@ -98,14 +112,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(tempfile, "TemporaryFile", counted)
-    sizes: list[int] = []
-    sample = NeighborSampler.sample
-
-    def sampled(self: NeighborSampler, seeds: Any, step: int) -> Any:
-        sizes.append(len(seeds))
-        return sample(self, seeds, step)
-
-    monkeypatch.setattr(NeighborSampler, "sample", sampled)
+    sizes = watch_chunks(monkeypatch)
     small = Limits(chunk_edges=256, chunk_vertices=32, file_chunk_edges=256)
     in_chunks = LayerwiseInference(model, graph, num_threads=2, limits=small).logits(vertices)
     assert sum(sizes) == 500 + 500 + 300
@@ -136,14 +143,7 @@ def test_weights_may_change_between_calls(
     limits = Limits(chunk_edges=256, chunk_vertices=32, kept_bytes=kept_bytes)
     inference = LayerwiseInference(model, graph, num_threads=1, limits=limits)
     inference.logits(vertices)
-    sizes: list[int] = []
-    sample = NeighborSampler.sample
-
-    def sampled(self: NeighborSampler, seeds: Any, step: int) -> Any:
-        sizes.append(len(seeds))
-        return sample(self, seeds, step)
-
-    monkeypatch.setattr(NeighborSampler, "sample", sampled)
+    sizes = watch_chunks(monkeypatch)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
@@ -175,7 +175,7 @@ def test_what_inference_takes_is_said_before_it_is_done(
     graph = random_graph(500, 4000)
     model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
     caplog.set_level("INFO")
-    limits = Limits(hidden_bytes=10_000, chunk_edges=256, chunk_vertices=32)
+    limits = Limits(hidden_bytes=10_000, chunk_edges=64, chunk_vertices=32)
     LayerwiseInference(model, graph, num_threads=1, limits=limits).prepare(graph.valid_idx)
     (message,) = [record.getMessage() for record in caplog.records]
     # Two layers of 500 rows of 20 features, filled up to 32.
@@ -207,9 +207,9 @@ def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
 def test_nothing_is_left_on_the_disk_by_a_process_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal, torch\n"
-        "from gnnscale.runtime.evaluation.hidden_rows import FileRows\n"
+        "from gnnscale.runtime.evaluation.file_rows import FileRows\n"
         "rows = FileRows(1000, 16, stretch_bytes=1)\n"
-        "rows.append(torch.ones(500, 16))\n"
+        "rows.write(0, torch.ones(500, 16))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
