@@ -41,7 +41,7 @@ class Limits:
 
     hidden_bytes: int | None = None
     chunk_edges: int = 1 << 18
-    chunk_vertices: int = 1 << 13
+    chunk_vertices: int = 1 << 12
     file_chunk_edges: int = 1 << 16
     stream_bytes: int | None = None
     kept_bytes: int = 64 << 20

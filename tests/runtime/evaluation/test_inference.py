@@ -23,6 +23,7 @@ from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
+from gnnscale.model.projection import ProjectedLayer
 from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
 from gnnscale.sampler import NeighborSampler
 
@@ -80,6 +81,44 @@ def test_equals_a_batch_of_full_neighbourhoods(
         model.train()
         assert logits.dtype == torch.float32
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
+def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
+    random_graph: Callable[..., Graph],
+    config: Model,
+    norm: str,
+    hidden_bytes: int,
+    whole_vertices: int,
+) -> None:
+    # Of the sparse one, less than half is needed.
+    num_vertices = 500 if whole_vertices else 4000
+    graph = random_graph(num_vertices, 4000 if whole_vertices else 1500)
+    model = config(hidden=128, norm=norm).build(num_features=20, num_classes=5)
+    limits = Limits(
+        hidden_bytes=hidden_bytes,
+        whole_vertices=whole_vertices,
+        chunk_edges=2000,
+        chunk_vertices=100,
+        stream_bytes=40_000,
+        kept_bytes=0,
+    )
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    vertices = np.random.default_rng(0).permutation(num_vertices)[: num_vertices // 5]
+    work = inference.work(vertices)
+    assert isinstance(work.needed[0], range) == (whole_vertices > 0)
+    for wanted in (None, vertices) if whole_vertices else (vertices,):
+        logits = inference.logits(wanted)
+        expected = full_batch(model, graph, np.arange(num_vertices) if wanted is None else wanted)
+        assert (logits - expected).norm() < 1e-5 * expected.norm()
+        projected = isinstance(inference.work(wanted).layers[1], ProjectedLayer)
+        few = wanted is not None and whole_vertices  # of a layer that all are computed of
+        assert projected == (config in (GCN, GraphSAGE) and not few)
+        columns = inference.work(wanted).widths[0]
+        assert columns == (((16, 2) if config is GraphSAGE else (16, 1)) if projected else (128, 1))
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8])
