@@ -124,8 +124,10 @@ class LayerPass:
         first = 0
         for group in self._groups(rows, chunks):
             wanted = [partial(self._wanted, layer, store, chunk) for chunk in group]
-            loads = rows.aggregate_all(wanted, self._workers)
-            yield _in_order(zip(map(len, group), loads, strict=True), first)
+            # Without a name for them here, sums are gone before those of the next group are made.
+            yield _in_order(
+                zip(map(len, group), rows.aggregate_all(wanted, self._workers), strict=True), first
+            )
             first += sum(map(len, group))
 
     def _groups(
