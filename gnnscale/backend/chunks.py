@@ -12,10 +12,18 @@ from numpy.typing import NDArray
 from gnnscale.backend.loading import in_degrees
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model.layer import GraphLayer
-from gnnscale.sampler import Block, MiniBatch, NeighborSampler
+from gnnscale.model.layer import Degrees, GraphLayer
+from gnnscale.sampler import Block, NeighborSampler
 
-__all__ = ["CHUNK_EDGES", "CHUNK_VERTICES", "Chunk", "ChunkLoader", "Vertices", "cut"]
+__all__ = [
+    "CHUNK_EDGES",
+    "CHUNK_VERTICES",
+    "Chunk",
+    "ChunkLoader",
+    "Neighbours",
+    "Vertices",
+    "cut",
+]
 
 #: Edges and vertices of a chunk, which bound what it needs.
 CHUNK_EDGES = 1 << 20
@@ -27,6 +35,8 @@ _PIECE = 1 << 20
 Vertices: TypeAlias = "NDArray[Any] | range"
 #: All neighbours of some vertices, and what a layer needs of them.
 Chunk = tuple[Block, torch.Tensor]
+#: Sources, block, and the sources' in-degrees where they are used.
+Neighbours = tuple[NDArray[Any], Block, Degrees]
 
 
 class ChunkLoader:
@@ -41,6 +51,7 @@ class ChunkLoader:
             uses_degrees: whether a layer needs degrees.
         """
         self._graph = graph
+        self._num_threads = num_threads
         self._sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
         self._uses_degrees = uses_degrees
 
@@ -63,22 +74,56 @@ class ChunkLoader:
             chunk_vertices: about so many vertices, at most.
         """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
-            batch, degrees = self.sample(chunk)
-            x, _ = layer.load(
-                store,
-                batch.input_vertices,
-                batch.blocks[0],
-                degrees,
-                dtype=torch.float32,
-                num_threads=self._sampler.num_threads,
-            )
-            yield batch.blocks[0], x
+            yield self.load_chunk(layer, store, chunk)
 
-    def sample(self, vertices: NDArray[Any]) -> tuple[MiniBatch, NDArray[np.float32] | None]:
-        """Return all neighbours of ``vertices``, and the degrees of both where they are used."""
-        batch = self._sampler.sample(vertices, 0)
-        uses = self._uses_degrees
-        return batch, in_degrees(self._graph, batch.input_vertices) if uses else None
+    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: NDArray[Any]) -> Chunk:
+        """Return a block of all neighbours of ``vertices``, and the layer's ``load`` result.
+
+        It may be called from several threads at once.
+        """
+        distinct = not (layer.aggregates_on_load and store.reads_per_edge)
+        sources, block, degrees = self.neighbours(vertices, distinct=distinct)
+        x, _ = layer.load(
+            store, sources, block, degrees, dtype=torch.float32, num_threads=self._num_threads
+        )
+        return block, x
+
+    def neighbours(self, vertices: NDArray[Any], *, distinct: bool) -> Neighbours:
+        """Return all neighbours of ``vertices``.
+
+        Args:
+            vertices: distinct ids, of the graph's type.
+            distinct: whether each source must be there once; else consecutive vertices take their
+                lists as they are, where every edge has a source of its own, and none is looked up.
+
+        Returns:
+            The block's sources, destinations first, the block, and the sources' degrees where a
+            layer uses them.
+        """
+        if distinct or not _consecutive(vertices):
+            batch = self._sampler.sample(vertices, 0)
+            sources, block = batch.input_vertices, batch.blocks[0]
+        else:
+            sources, block = self._lists(vertices)
+        return sources, block, in_degrees(self._graph, sources) if self._uses_degrees else None
+
+    def _lists(self, vertices: NDArray[Any]) -> tuple[NDArray[Any], Block]:
+        """Return the lists of consecutive vertices."""
+        first, end = int(vertices[0]), int(vertices[-1]) + 1
+        indptr = np.asarray(self._graph.indptr[first : end + 1], dtype=np.int64)
+        edges = np.asarray(self._graph.indices[indptr[0] : indptr[-1]])
+        count = len(vertices)
+        block = Block(
+            indptr=indptr - indptr[0],
+            indices=np.arange(count, count + len(edges), dtype=np.int32),
+            num_src=count + len(edges),
+            edge_vertices=edges,
+        )
+        return np.concatenate([vertices, edges]), block
+
+
+def _consecutive(vertices: NDArray[Any]) -> bool:
+    return len(vertices) > 0 and bool((np.diff(vertices) == 1).all())
 
 
 def cut(

@@ -47,6 +47,7 @@ def write_aggregated(
     out: torch.Tensor,
     ids: NDArray[Any] | None,
     num_threads: int,
+    own_rows: ops.Rows | None = None,
 ) -> None:
     """Aggregate ``rows`` over ``block``.
 
@@ -58,6 +59,7 @@ def write_aggregated(
             bfloat16.
         ids: ``[num_src]`` the row of each source; None where local ids are rows.
         num_threads: threads to use; the result does not depend on it.
+        own_rows: ``[n, f]`` what destinations add of their own; None for ``rows``.
     """
     adds_own = aggregation.self_term == "add"
     width = out.shape[1] if adds_own else out.shape[1] // 2
@@ -73,7 +75,7 @@ def write_aggregated(
         ids_per_edge=per_edge,
         weights=aggregation.weights,
         dst_scale=aggregation.dst_scale,
-        self_rows=rows if adds_own else None,
+        self_rows=(rows if own_rows is None else own_rows) if adds_own else None,
         self_ids=ids if adds_own else None,
         self_scale=aggregation.self_scale,
         num_self=block.num_dst if adds_own else 0,

@@ -83,6 +83,11 @@ class HostFeatures(FeatureStore):
         """Bytes of a row as it is stored."""
         return self.width * self._rows[0].itemsize
 
+    @property
+    def reads_per_edge(self) -> bool:
+        """Whether rows are read in the order of the edges, as they are unless from the disk."""
+        return not self._from_disk
+
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:

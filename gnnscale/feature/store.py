@@ -43,6 +43,14 @@ class FeatureStore(ABC):
     def row_bytes(self) -> int:
         """Bytes of a row as it is stored, f^0·S_feat of eq. 7."""
 
+    @property
+    def reads_per_edge(self) -> bool:
+        """Whether ``aggregate`` reads a row for each edge, however often a source stands there.
+
+        Others read the rows of the block's sources, which then had better be distinct.
+        """
+        return False
+
     @abstractmethod
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int

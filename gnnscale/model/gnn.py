@@ -145,12 +145,18 @@ class GNN(nn.Module):
         out: torch.Tensor = h if unchanged else norm(h.float()).to(h.dtype)
         return out
 
-    def infer(self, index: int, x: torch.Tensor, block: Block) -> torch.Tensor:
+    def infer(
+        self, index: int, x: torch.Tensor, block: Block, layer: GraphLayer | None = None
+    ) -> torch.Tensor:
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
-        ``block`` has all neighbours of its destinations.
+        Args:
+            index: of the layer.
+            x: what its ``load`` returned.
+            block: all neighbours of its destinations.
+            layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
         """
-        h = self.layer(index).update(x, block)
+        h = (layer or self.layer(index)).update(x, block)
         return h if index + 1 == len(self.layers) else self.normalise(index, h).relu()
 
 

@@ -33,7 +33,8 @@ class GraphLayer(nn.Module):
     #: Whether ``load`` aggregates, so that only the rows of destinations are left.
     aggregates_on_load: ClassVar[bool] = False
     #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:
-    #: each column of the features may then be multiplied elsewhere, and the products added (P3).
+    #: each column of the features may then be multiplied elsewhere, and the products added (P3),
+    #: and the product may be taken before the aggregation (``ProjectedLayer``).
     splits_columns: ClassVar[bool] = False
 
     def load(

@@ -10,6 +10,7 @@ from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model.layer import LinearAggregationLayer
 
 WHOLE = {"chunk_edges": 1 << 20, "chunk_vertices": 1 << 14}
 
@@ -41,3 +42,28 @@ def test_any_chunks_have_the_same_rows(
     # A vertex may bring more edges than a chunk is to have; then it is the last one.
     assert all(block.num_edges <= 100 + degrees.max() for block, _ in chunks)
     assert all(block.num_dst <= 11 for block, _ in chunks)
+
+
+@pytest.mark.parametrize("model", [GCN(hidden=4), GraphSAGE(hidden=4), GIN(hidden=4)])
+def test_lists_that_are_taken_as_they_are_give_the_same_rows(
+    random_graph: Callable[..., Graph], model: ModelConfig
+) -> None:
+    graph = random_graph()
+    layer, store = model.layer(20, 3, last=False), HostFeatures.of(graph)
+    assert isinstance(layer, LinearAggregationLayer)
+    loader = ChunkLoader(graph, num_threads=1, uses_degrees=layer.uses_degrees)
+    vertices = np.arange(17, 230, dtype=graph.indices.dtype)
+    rows = []
+    for distinct in (True, False):
+        sources, block, degrees = loader.neighbours(vertices, distinct=distinct)
+        assert (len(np.unique(sources)) == len(sources)) == distinct
+        assert block.num_src == len(sources)
+        assert sources[:213].tolist() == vertices.tolist()
+        expected = graph.indices[graph.indptr[17] : graph.indptr[230]]
+        assert sources[block.indices].tolist() == expected.tolist()
+        options = {"dtype": torch.float32, "num_threads": 1}
+        rows.append(layer.load(store, sources, block, degrees, **options)[0])
+    assert torch.equal(*rows)
+    # Vertices that are not consecutive are looked up.
+    sources, _, _ = loader.neighbours(vertices[::-1].copy(), distinct=False)
+    assert len(np.unique(sources)) == len(sources)

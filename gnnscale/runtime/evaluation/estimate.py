@@ -1,99 +1,119 @@
-"""How long exact inference will take, by one chunk of it and what its layers say of their work."""
+"""How long exact inference will take, by trying each layer on some of its vertices."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from gnnscale.backend.chunks import Chunk, Vertices
-from gnnscale.backend.loading import in_degrees
+from gnnscale.backend.chunks import Vertices
+from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
-from gnnscale.model.cost import LayerWork
-from gnnscale.runtime.evaluation.plan import InferencePlan, disk_rate
+from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES
+from gnnscale.runtime.evaluation.file_rows import FileRows, file_bytes
+from gnnscale.runtime.evaluation.layer_pass import LayerPass, close
+from gnnscale.runtime.evaluation.memory_rows import MemoryRows
+from gnnscale.runtime.evaluation.needed import NeededRows
+from gnnscale.runtime.evaluation.plan import disk_rate
+from gnnscale.runtime.evaluation.work import Work
 
-__all__ = ["LayerSize", "estimated_s", "layer_size"]
+__all__ = ["estimated_s"]
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerSize:
-    """Vertices that a layer is computed for, and their in-edges."""
-
-    num_vertices: int
-    num_edges: int
-
-
-def layer_size(graph: Graph, vertices: Vertices) -> LayerSize:
-    """Return the size of a layer that is computed for ``vertices``."""
-    if isinstance(vertices, range):
-        return LayerSize(num_vertices=graph.num_vertices, num_edges=graph.num_edges)
-    num_edges = int(in_degrees(graph, vertices).sum(dtype=np.float64))
-    return LayerSize(num_vertices=len(vertices), num_edges=num_edges)
+#: Vertices that a layer is tried on, in stretches from all over them.
+_TRIED_VERTICES, _STRETCHES = 1 << 17, 8
+#: Bytes of the rows that they read: more than caches hold, and soon made.
+_TRIED_BYTES = 128 << 20
 
 
-def estimated_s(
-    model: GNN, sizes: list[LayerSize], plan: InferencePlan, first: Callable[[], Chunk]
-) -> float:
+def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore) -> float:
     """Return the seconds of one pass over all layers.
 
-    One chunk of the first layer is read and computed, which gives the bytes of rows and the
-    multiply-accumulates that this machine does in a second.
+    Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
+    be but in the same kind of place.
 
     Args:
-        model: its layers state what they read and multiply.
-        sizes: of each layer.
-        plan: where hidden layers are kept.
-        first: reads a chunk of the first layer.
+        passes: computes the layers.
+        work: what is to be computed.
+        graph: the whole graph.
+        store: its features.
     """
-    work = [_work(model, index, size) for index, size in enumerate(sizes)]
-    (block, x), read_s = _timed(first)
-    _, compute_s = _timed(lambda: model.infer(0, x, block))
-    tried = _work(
-        model, 0, LayerSize(num_vertices=max(block.num_dst, 1), num_edges=block.num_edges)
+    rate = disk_rate() if work.plan.temporary_bytes else math.inf
+    seconds = 0.0
+    for index, size in enumerate(work.sizes):
+        rows = store if index == 0 else _zeros(work, index - 1, graph.num_vertices)
+        try:
+            edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph))
+        finally:
+            if index > 0:
+                close(rows)
+        # The system writes rows to the disk, and reads them ahead, while others are computed.
+        moved = _written_bytes(work, index) + _read_bytes(work, index)
+        seconds += max(edge_s * (size.num_edges + size.num_vertices), moved / rate)
+    return seconds
+
+
+def _some(vertices: Vertices, graph: Graph) -> NDArray[Any]:
+    """Return some of ``vertices``, in stretches from all over them."""
+    length = _TRIED_VERTICES // _STRETCHES
+    starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _STRETCHES), length))
+    return np.concatenate(
+        [np.asarray(vertices[first : first + length], graph.indices.dtype) for first in starts]
     )
-    seconds = sum(each.read_bytes for each in work) * read_s / tried.read_bytes
-    seconds += sum(each.macs for each in work) * compute_s / tried.macs
-    return seconds + _disk_s(model, sizes, plan)
 
 
-def _work(model: GNN, index: int, size: LayerSize) -> LayerWork:
-    width_in, width_out = list(pairwise(model.widths))[index]
-    return (
-        model.layer(index)
-        .cost(width_in, width_out)
-        .forward(
-            edges=size.num_edges,
-            targets=size.num_vertices,
-            sources=size.num_vertices,
-            aggregated=False,
-        )
-    )
+def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: NDArray[Any]) -> float:
+    """Return the seconds that layer ``index`` takes for an edge or a vertex."""
+    out = passes.output(index, len(vertices))
+    try:
+        seconds, count = 0.0, 1
+        # What happens the first time, such as that memory is cleared, is not to count.
+        for tried in (vertices[: len(vertices) // _STRETCHES], vertices):
+            begin, count = time.perf_counter(), len(tried)
+            for block, _ in passes.compute(index, passes.pieces(index, rows, tried), out):
+                count += block.num_edges
+            seconds = time.perf_counter() - begin
+        return seconds / max(count, 1)
+    finally:
+        close(out)
 
 
-def _disk_s(model: GNN, sizes: list[LayerSize], plan: InferencePlan) -> float:
-    """Seconds to write each layer in a file, and to read it as often as sums do not fit."""
-    if not plan.temporary_bytes:
+def _zeros(work: Work, hidden: int, num_vertices: int) -> NeededRows:
+    """Return zeros for rows of a hidden layer, those of any vertex."""
+    num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
+    count = max(min(num_rows, _TRIED_BYTES // file_bytes(1, width)), 1)
+    rows: MemoryRows | FileRows
+    if work.plan.in_file[hidden]:
+        # As many stretches as there will be, and as many sums for each.
+        stretch_bytes = work.plan.stream_bytes * count // num_rows
+        rows = FileRows(count, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
+    else:
+        rows = MemoryRows(count, width, num_parts=num_parts)
+    zeros = torch.zeros(min(count, _TRIED_VERTICES), num_parts * width)
+    for first in range(0, count, len(zeros)):
+        rows.write(first, zeros[: count - first])
+    return NeededRows(rows, lambda vertices: vertices % count, num_vertices)
+
+
+def _written_bytes(work: Work, index: int) -> float:
+    """Return the bytes of layer ``index`` in a file."""
+    if index == len(work.widths) or not work.plan.in_file[index]:
         return 0.0
-    num_bytes = 0.0
-    for index, filed in enumerate(plan.in_file):
-        if filed:
-            row_bytes = 4 * model.widths[index + 1]
-            passes = math.ceil(sizes[index + 1].num_vertices * row_bytes / plan.stream_bytes)
-            num_bytes += sizes[index].num_vertices * row_bytes * (1 + passes)
-    return num_bytes / disk_rate()
+    width, num_parts = work.widths[index]
+    return file_bytes(work.sizes[index].num_vertices, width) * num_parts
 
 
-@torch.no_grad()
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    start = time.perf_counter()
-    result = work()
-    return result, max(time.perf_counter() - start, 1e-6)
+def _read_bytes(work: Work, index: int) -> float:
+    """Return the bytes that layer ``index`` reads of the disk: a file as often as sums do not fit.
+
+    One that the system has room for is read from memory.
+    """
+    plan, size = work.plan, work.sizes[index]
+    if index == 0 or not plan.in_file[index - 1] or plan.cached:
+        return 0.0
+    width, _ = work.widths[index - 1]
+    sums = file_bytes(size.num_vertices, width) + size.num_edges * EDGE_BYTES
+    return file_bytes(len(work.needed[index - 1]), width) * math.ceil(sums / plan.stream_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from gnnscale.backend.chunks import Vertices, cut
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.runtime.evaluation.hidden_rows import FileRows, MemoryRows
+from gnnscale.runtime.evaluation.file_rows import FileRows
+from gnnscale.runtime.evaluation.memory_rows import MemoryRows
 from gnnscale.sampler import Block, NeighborSampler
 from gnnscale.stages import Traffic
 
@@ -84,12 +86,22 @@ class NeededRows(FeatureStore):
     """Rows of some vertices, asked for by vertex."""
 
     def __init__(
-        self, rows: MemoryRows | FileRows, vertices: NDArray[Any], num_vertices: int
+        self,
+        rows: MemoryRows | FileRows,
+        places: Callable[[NDArray[Any]], NDArray[Any]],
+        num_vertices: int,
     ) -> None:
-        """Take row ``i`` of ``rows`` as that of ``vertices[i]``; they ascend."""
+        """Take row ``places(vertices)[i]`` of ``rows`` as that of ``vertices[i]``."""
         self.rows = rows
+        self._places = places
         self._num_vertices = num_vertices
-        self._ranks = _Ranks(vertices, num_vertices)
+
+    @classmethod
+    def of(
+        cls, rows: MemoryRows | FileRows, vertices: NDArray[Any], num_vertices: int
+    ) -> NeededRows:
+        """Take row ``i`` of ``rows`` as that of ``vertices[i]``; they ascend."""
+        return cls(rows, _Ranks(vertices, num_vertices).of, num_vertices)
 
     @property
     def num_rows(self) -> int:
@@ -108,13 +120,13 @@ class NeededRows(FeatureStore):
 
     def local(self, vertices: NDArray[Any], block: Block) -> tuple[NDArray[Any], Block]:
         """Return the rows of ``vertices``, and the block without what it says of vertices."""
-        return self._ranks.of(vertices), replace(block, edge_vertices=None)
+        return self._places(vertices), replace(block, edge_vertices=None)
 
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
-        return self.rows.gather(self._ranks.of(vertices), dtype=dtype, num_threads=num_threads)
+        return self.rows.gather(self._places(vertices), dtype=dtype, num_threads=num_threads)
 
     def aggregate(
         self,

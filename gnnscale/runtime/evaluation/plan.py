@@ -14,7 +14,7 @@ from pathlib import Path
 from gnnscale.config import ConfigError
 from gnnscale.dataset.storage.space import size
 from gnnscale.hardware import find_memory
-from gnnscale.runtime.evaluation.hidden_rows import file_bytes
+from gnnscale.runtime.evaluation.file_rows import file_bytes
 
 __all__ = ["InferencePlan", "disk_rate", "plan_layers"]
 
@@ -40,12 +40,15 @@ class InferencePlan:
         memory_bytes: of the layers in memory that exist at once.
         stream_bytes: sums over the edges of a layer in a file may take so much, and so may the
             rows that are mapped meanwhile.
+        cached: whether the system has room for the files beside, so that reading them takes no
+            disk.
     """
 
     in_file: tuple[bool, ...]
     temporary_bytes: int
     memory_bytes: int
     stream_bytes: int
+    cached: bool
 
     def check_disk(self) -> None:
         """Refuse a plan that needs more of the disk than is free.
@@ -85,9 +88,10 @@ def plan_layers(
     ]
     kept = [0 if filed else each for each, filed in zip(sizes, in_file, strict=True)]
     temporary_bytes = _adjacent(files)
+    cached = temporary_bytes <= available * _CACHED_PART
     if stream_bytes is None:
         stream_bytes = int(available * _STREAM_PART)
-        if temporary_bytes <= available * _CACHED_PART:
+        if cached:
             stream_bytes = min(stream_bytes, _MAX_CACHED_STREAM_BYTES)
         stream_bytes = max(stream_bytes, _MIN_STREAM_BYTES)
     return InferencePlan(
@@ -95,6 +99,7 @@ def plan_layers(
         temporary_bytes=temporary_bytes,
         memory_bytes=_adjacent(kept),
         stream_bytes=stream_bytes,
+        cached=cached,
     )
 
 

@@ -1,45 +1,68 @@
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
 
+from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GCN
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.runtime.evaluation import estimate
-from gnnscale.runtime.evaluation.estimate import LayerSize, estimated_s
-from gnnscale.runtime.evaluation.plan import InferencePlan
-from gnnscale.sampler import NeighborSampler
+from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES
+from gnnscale.runtime.evaluation.estimate import estimated_s
+from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.evaluation.layer_pass import LayerPass
+from gnnscale.runtime.evaluation.work import Limits, find_work
+from gnnscale.runtime.evaluation.workers import Workers
 
-IN_MEMORY = InferencePlan(in_file=(False,), temporary_bytes=0, memory_bytes=8, stream_bytes=1000)
 
-
-def test_time_follows_what_layers_read_and_multiply(
+def test_time_is_that_of_some_vertices_times_what_there_are(
     random_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = random_graph(100, 1000)
-    model = GCN(hidden=40).build(num_features=20, num_classes=5)
-    block = NeighborSampler(graph, fanouts=[-1]).sample(graph.train_idx[:10], 0).blocks[0]
-    clock = iter([0.0, 2.0, 2.0, 5.0])  # 2 s to read a chunk, 3 s to compute it
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    sizes = [
-        LayerSize(num_vertices=3 * block.num_dst, num_edges=3 * block.num_edges),
-        LayerSize(num_vertices=block.num_dst, num_edges=block.num_edges),
-    ]
-    chunk: Any = (block, torch.zeros(block.num_dst, 20))
-    # The second layer reads rows of twice the width and multiplies 40 x 5 in place of 20 x 40.
-    seconds = estimated_s(model, sizes, IN_MEMORY, lambda: chunk)
-    assert seconds == pytest.approx(3 * 2 + 2 * 2 + 3 * 3 + 3 * 200 / 800)
+    graph = random_graph(400, 4000)
+    model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
+    monkeypatch.setattr(estimate, "_TRIED_VERTICES", 80)
+    limits = Limits(hidden_bytes=0, stream_bytes=10_000)
+    everything = range(400)
+    work = find_work(model, graph, everything, limits, num_threads=2)
+    tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
+    edges = np.diff(graph.indptr)[tried].sum()
+    parts = 4400 / (edges + 80)
+    workers = Workers(2)
+    with workers.running():
+        passes = LayerPass(model, graph, work, limits, workers)
+        store = HostFeatures.of(graph)
+        ticks = itertools.count()  # 1 s for each layer
+        monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 1e12)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(2 * parts)
+        # Two parts of 16 columns of a row: a slow disk takes longer to write than they to compute.
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 400 * 128 / 1000)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + parts)
+        # Files that the system has no room for are read as often as sums do not fit.
+        work = replace(work, plan=replace(work.plan, cached=False))
+        times = -(-(400 * 64 + graph.num_edges * EDGE_BYTES) // 10_000)
+        found = estimated_s(passes, work, graph, store)
+        assert found == pytest.approx(1000 + 500 * times)
 
-    clock = iter([0.0, 2.0, 2.0, 5.0])
-    rows = sizes[0].num_vertices
-    monkeypatch.setattr(estimate, "disk_rate", lambda: 160.0 * rows / 10)
-    in_file = InferencePlan(in_file=(True,), temporary_bytes=8, memory_bytes=0, stream_bytes=1000)
-    # Rows of 160 bytes are written once, and read as often as the sums of 10 do not fit.
-    passes = -(-block.num_dst * 160 // 1000)
-    assert estimated_s(model, sizes, in_file, lambda: chunk) == pytest.approx(
-        seconds + 10 * (1 + passes)
-    )
+
+@pytest.mark.parametrize("config", [GraphSAGE, GCN, GIN, GAT])
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
+def test_every_kind_of_layer_can_be_tried_and_nothing_is_changed(
+    random_graph: Callable[..., Graph],
+    config: type[ModelConfig],
+    hidden_bytes: int,
+    whole_vertices: int,
+) -> None:
+    graph = random_graph(2000, 3000)
+    model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5).train()
+    limits = Limits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices)
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    for vertices in (None, np.arange(20), np.array([], np.int64)):
+        assert 0 <= inference.estimate_s(vertices) < 100
+        assert model.training

@@ -17,11 +17,13 @@ import own_layers
 import pytest
 import torch
 
+from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
+from gnnscale.model.projection import ProjectedLayer
 from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
 from gnnscale.sampler import NeighborSampler
 
@@ -46,6 +48,19 @@ def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
     return logits
 
 
+def watch_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return where the sizes of chunks will be noted."""
+    sizes: list[int] = []
+    neighbours = ChunkLoader.neighbours
+
+    def noted(self: ChunkLoader, vertices: Any, **options: Any) -> Any:
+        sizes.append(len(vertices))
+        return neighbours(self, vertices, **options)
+
+    monkeypatch.setattr(ChunkLoader, "neighbours", noted)
+    return sizes
+
+
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("norm", ["none", "batch"])
@@ -66,6 +81,44 @@ def test_equals_a_batch_of_full_neighbourhoods(
         model.train()
         assert logits.dtype == torch.float32
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
+def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
+    random_graph: Callable[..., Graph],
+    config: Model,
+    norm: str,
+    hidden_bytes: int,
+    whole_vertices: int,
+) -> None:
+    # Of the sparse one, less than half is needed.
+    num_vertices = 500 if whole_vertices else 4000
+    graph = random_graph(num_vertices, 4000 if whole_vertices else 1500)
+    model = config(hidden=128, norm=norm).build(num_features=20, num_classes=5)
+    limits = Limits(
+        hidden_bytes=hidden_bytes,
+        whole_vertices=whole_vertices,
+        chunk_edges=2000,
+        chunk_vertices=100,
+        stream_bytes=40_000,
+        kept_bytes=0,
+    )
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    vertices = np.random.default_rng(0).permutation(num_vertices)[: num_vertices // 5]
+    work = inference.work(vertices)
+    assert isinstance(work.needed[0], range) == (whole_vertices > 0)
+    for wanted in (None, vertices) if whole_vertices else (vertices,):
+        logits = inference.logits(wanted)
+        expected = full_batch(model, graph, np.arange(num_vertices) if wanted is None else wanted)
+        assert (logits - expected).norm() < 1e-5 * expected.norm()
+        projected = isinstance(inference.work(wanted).layers[1], ProjectedLayer)
+        few = wanted is not None and whole_vertices  # of a layer that all are computed of
+        assert projected == (config in (GCN, GraphSAGE) and not few)
+        columns = inference.work(wanted).widths[0]
+        assert columns == (((16, 2) if config is GraphSAGE else (16, 1)) if projected else (128, 1))
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8])
@@ -98,14 +151,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(tempfile, "TemporaryFile", counted)
-    sizes: list[int] = []
-    sample = NeighborSampler.sample
-
-    def sampled(self: NeighborSampler, seeds: Any, step: int) -> Any:
-        sizes.append(len(seeds))
-        return sample(self, seeds, step)
-
-    monkeypatch.setattr(NeighborSampler, "sample", sampled)
+    sizes = watch_chunks(monkeypatch)
     small = Limits(chunk_edges=256, chunk_vertices=32, file_chunk_edges=256)
     in_chunks = LayerwiseInference(model, graph, num_threads=2, limits=small).logits(vertices)
     assert sum(sizes) == 500 + 500 + 300
@@ -136,14 +182,7 @@ def test_weights_may_change_between_calls(
     limits = Limits(chunk_edges=256, chunk_vertices=32, kept_bytes=kept_bytes)
     inference = LayerwiseInference(model, graph, num_threads=1, limits=limits)
     inference.logits(vertices)
-    sizes: list[int] = []
-    sample = NeighborSampler.sample
-
-    def sampled(self: NeighborSampler, seeds: Any, step: int) -> Any:
-        sizes.append(len(seeds))
-        return sample(self, seeds, step)
-
-    monkeypatch.setattr(NeighborSampler, "sample", sampled)
+    sizes = watch_chunks(monkeypatch)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
@@ -175,7 +214,7 @@ def test_what_inference_takes_is_said_before_it_is_done(
     graph = random_graph(500, 4000)
     model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
     caplog.set_level("INFO")
-    limits = Limits(hidden_bytes=10_000, chunk_edges=256, chunk_vertices=32)
+    limits = Limits(hidden_bytes=10_000, chunk_edges=64, chunk_vertices=32)
     LayerwiseInference(model, graph, num_threads=1, limits=limits).prepare(graph.valid_idx)
     (message,) = [record.getMessage() for record in caplog.records]
     # Two layers of 500 rows of 20 features, filled up to 32.
@@ -207,9 +246,9 @@ def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
 def test_nothing_is_left_on_the_disk_by_a_process_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal, torch\n"
-        "from gnnscale.runtime.evaluation.hidden_rows import FileRows\n"
+        "from gnnscale.runtime.evaluation.file_rows import FileRows\n"
         "rows = FileRows(1000, 16, stretch_bytes=1)\n"
-        "rows.append(torch.ones(500, 16))\n"
+        "rows.write(0, torch.ones(500, 16))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(

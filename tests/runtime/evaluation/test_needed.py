@@ -53,7 +53,9 @@ def test_only_what_is_needed_is_computed_and_the_logits_are_the_same(
             torch.testing.assert_close(kept.logits(vertices), expected, rtol=1e-4, atol=1e-4)
         work = inference.work(vertices)
         counts = [len(needed) for needed in work.needed]
-        assert 20 < counts[1] < counts[0] < 1000
-        assert [each.num_vertices for each in work.sizes] == [*counts, 20]
-        rows = sum(counts) if hidden_bytes == 0 else 0
-        assert work.plan.temporary_bytes == rows * 32 * 4
+        assert 20 == counts[2] < counts[1] < counts[0] < 1000
+        assert [each.num_vertices for each in work.sizes] == counts
+        # The last layer's rows are narrower, where not many more are made than are wanted.
+        last = 16 if config is GCN and counts[1] <= 2 * counts[2] else 32
+        columns = counts[0] * 32 + counts[1] * last if hidden_bytes == 0 else 0
+        assert work.plan.temporary_bytes == columns * 4

@@ -12,7 +12,9 @@ from gnnscale.config import ConfigError
 from gnnscale.runtime.evaluation import plan as module
 from gnnscale.runtime.evaluation.plan import InferencePlan, plan_layers
 
-PLAN = InferencePlan(in_file=(True,), temporary_bytes=5 << 30, memory_bytes=0, stream_bytes=1)
+PLAN = InferencePlan(
+    in_file=(True,), temporary_bytes=5 << 30, memory_bytes=0, stream_bytes=1, cached=True
+)
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
@@ -49,6 +51,8 @@ def test_inference_takes_a_bounded_part_of_plenty_of_memory(
     # as memory allows.
     assert planned((50 << 20, 256)).stream_bytes == 256 << 20
     assert planned((51 << 20, 256)).stream_bytes == 15 << 30
+    assert planned((50 << 20, 256)).cached
+    assert not planned((51 << 20, 256)).cached
 
 
 def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(

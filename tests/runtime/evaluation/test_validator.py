@@ -15,6 +15,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.evaluation.validator import Validator
+from gnnscale.runtime.evaluation.workers import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -72,14 +73,21 @@ def test_it_takes_all_threads_and_gives_them_back(
     settings: Settings, graph: Graph, model: GNN, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
+    threads: list[int] = []
 
     class Watched(HostFeatures):
         def aggregate(self, *arguments: Any, **options: Any) -> Any:
-            seen.append((torch.get_num_threads(), set(RUNNING.values())))
+            seen.append((threads[-1], torch.get_num_threads(), set(RUNNING.values())))
             return super().aggregate(*arguments, **options)
+
+    class WatchedWorkers(Workers):
+        def __init__(self, num_threads: int) -> None:
+            threads.append(num_threads)
+            super().__init__(num_threads)
 
     store = Watched(graph.features, graph.feature_dtype)
     monkeypatch.setattr("gnnscale.runtime.settings.usable_cores", lambda: 3)
+    monkeypatch.setattr("gnnscale.runtime.evaluation.inference.Workers", WatchedWorkers)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -89,8 +97,8 @@ def test_it_takes_all_threads_and_gives_them_back(
     finally:
         torch.set_num_threads(before)
     # A hook may ask what a worker is in: see RUNNING.
-    assert seen[0] == (2, {"validate"})
-    assert seen[-1] == (3, set())
+    assert seen[0] == (2, 1, {"validate"})
+    assert seen[-1] == (3, 1, set())
     assert not RUNNING
 
 
