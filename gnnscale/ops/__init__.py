@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         gather,
         gather_from_disk,
         read_ahead,
-        read_rows,
         relu_dropout,
         relu_dropout_backward,
     )
@@ -104,7 +103,6 @@ __all__ = [
     "pagraph_stream",
     "planted_partition_edges",
     "read_ahead",
-    "read_rows",
     "refine",
     "relu_dropout",
     "relu_dropout_backward",
