@@ -144,6 +144,15 @@ def write_figures() -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
+def csim_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ``GNNSCALE_HOME`` for compiled kernels, which all processes of pytest-xdist share."""
+    folder = tmp_path_factory.getbasetemp()
+    home = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "csim-home"
+    (home / "csim").mkdir(parents=True, exist_ok=True)
+    return home
+
+
+@pytest.fixture(scope="session")
 def tiny_graph() -> Graph:
     """0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4; features tell the vertex."""
     src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2], [3, 2], [4, 4]]).T
