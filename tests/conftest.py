@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT / "tests" / "seams"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.append(str(ROOT / "scripts"))
 
+# Processes that tests start compile the package once, not each for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Processes of pytest-xdist share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
