@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT / "tests" / "seams"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.append(str(ROOT / "scripts"))
 
+# Processes that tests start compile the package once, not each for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Processes of pytest-xdist share the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
@@ -141,6 +143,15 @@ def write_figures() -> Callable[[Path], Path]:
         return home
 
     return write
+
+
+@pytest.fixture(scope="session")
+def csim_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ``GNNSCALE_HOME`` for compiled kernels, which all processes of pytest-xdist share."""
+    folder = tmp_path_factory.getbasetemp()
+    home = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "csim-home"
+    (home / "csim").mkdir(parents=True, exist_ok=True)
+    return home
 
 
 @pytest.fixture(scope="session")

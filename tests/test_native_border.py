@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -688,27 +686,6 @@ def test_more_edges_than_memory() -> None:
     community, weight = np.zeros(2, np.int32), np.ones(2, np.float32)
     with pytest.raises(MemoryError, match=r"^num_edges: "):
         ops.planted_partition_edges(community, weight, 2**45, 0.5, 0)
-
-
-def test_rows_are_read_from_within_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "rows"
-    np.arange(6, dtype=np.float32).tofile(file)
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        out = torch.empty(2, 3)
-        ops.read_rows(descriptor, np.array([1, 0]), out=out, num_threads=1)
-        assert out.tolist() == [[3, 4, 5], [0, 1, 2]]
-        for ids in ([0, -1], [0, 2**62]):
-            with pytest.raises(ValueError, match=r"^ids: "):
-                ops.read_rows(descriptor, np.array(ids), out=out, num_threads=1)
-        with pytest.raises(OSError, match="Input/output error"):
-            ops.read_rows(descriptor, np.array([0, 2]), out=out, num_threads=1)
-        with pytest.raises(ValueError, match=r"^out: "):
-            ops.read_rows(descriptor, np.array([0, 1]), out=torch.empty(3, 2).T, num_threads=1)
-        with pytest.raises(ValueError, match=r"^fd: "):
-            ops.read_rows(-1, np.array([0, 1]), out=out, num_threads=1)
-    finally:
-        os.close(descriptor)
 
 
 SAMPLE: dict[str, Any] = {

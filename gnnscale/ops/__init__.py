@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         gather,
         gather_from_disk,
         read_ahead,
-        read_rows,
         relu_dropout,
         relu_dropout_backward,
     )
@@ -105,7 +104,6 @@ __all__ = [
     "pagraph_stream",
     "planted_partition_edges",
     "read_ahead",
-    "read_rows",
     "refine",
     "relu_dropout",
     "relu_dropout_backward",

@@ -29,7 +29,6 @@ __all__ = [
     "gather",
     "gather_from_disk",
     "read_ahead",
-    "read_rows",
     "relu_dropout",
     "relu_dropout_backward",
 ]
@@ -168,21 +167,6 @@ def read_ahead(x: Rows, ids: Array, *, num_threads: int) -> None:
         num_threads: threads that ask.
     """
     _native.read_ahead(as_pair("x", x), contiguous(ids), num_threads)
-
-
-def read_rows(fd: int, ids: Array, *, out: torch.Tensor, num_threads: int) -> None:
-    """Read rows ``ids`` of a file of nothing but rows, without mapping it.
-
-    Args:
-        fd: descriptor of the file.
-        ids: ``[n]`` int32 or int64, at least 0.
-        out: ``[n, f]`` float32, contiguous; a row of the file has its width.
-        num_threads: threads to use.
-
-    Raises:
-        OSError: a row could not be read whole.
-    """
-    _native.read_rows(fd, contiguous(ids), _floats("out", out), num_threads)
 
 
 def aggregate(

@@ -1,7 +1,5 @@
 #include "gnnscale/rows.hpp"
 
-#include <cerrno>
-
 #include "border.hpp"
 
 namespace gnnscale {
@@ -19,29 +17,6 @@ void bind_gather(py::module_& m) {
     NoGil released;
     rows.check(rows.size, from.num_rows, "ids", threads);
     gather({from.rows, rows.ids, rows.size, to.rows}, threads);
-  });
-}
-
-void bind_read_rows(py::module_& m) {
-  m.def("read_rows", [](const py::object& fd, const py::object& row_ids, const py::object& out,
-                        const py::object& num_threads) {
-    const auto file = static_cast<int>(integer(fd, "fd", 0, INT32_MAX));
-    const Ids rows = ids(row_ids, "ids");
-    int64_t width = kAnySize;
-    const auto to = mutable_table(out, "out", rows.size, &width);
-    const int threads = thread_count(num_threads);
-    const int64_t row_bytes = width * static_cast<int64_t>(sizeof(float));
-    const int error = [&] {
-      NoGil released;
-      // Beyond this a row's place in the file would be no 64-bit number.
-      rows.check(rows.size, INT64_MAX / std::max<int64_t>(row_bytes, 1), "ids", threads);
-      return read_rows(file, rows.ids, rows.size, row_bytes, to.data, threads);
-    }();
-    if (error != 0) {
-      errno = error;
-      PyErr_SetFromErrno(PyExc_OSError);
-      throw py::error_already_set();
-    }
   });
 }
 
@@ -227,7 +202,6 @@ void bind_edge_dot(py::module_& m) {
 
 void bind_rows(py::module_& m) {
   bind_gather(m);
-  bind_read_rows(m);
   bind_aggregate(m);
   bind_add_rows(m);
   bind_edge_dot(m);

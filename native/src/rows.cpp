@@ -1,10 +1,6 @@
 #include "gnnscale/rows.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <mutex>
 #include <vector>
 
@@ -39,19 +35,6 @@ void gather_columns(const GatherColumns& task, int num_threads) {
                [&](int64_t begin, int64_t end) { kernels().gather_columns(task, begin, end); });
 }
 
-int read_rows(int fd, const RowIds& ids, int64_t num_rows, int64_t row_bytes, void* out,
-              int num_threads) {
-  std::atomic<int> error{0};
-  parallel_for(num_rows, grain(row_bytes), num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end && error == 0; ++i) {
-      char* to = static_cast<char*>(out) + i * row_bytes;
-      const ssize_t done = pread(fd, to, row_bytes, ids[i] * row_bytes);
-      if (done != row_bytes) error = done < 0 ? errno : EIO;
-    }
-  });
-  return error;
-}
-
 namespace {
 
 template <typename Id>
@@ -67,8 +50,8 @@ Array<Id> rows_of_edges(const Aggregate& task, int num_threads) {
 
 Rows from_column(const Rows& rows, int64_t column, int64_t length) {
   if (rows.data == nullptr) return rows;
-  const int64_t width = rows.dtype == DType::float32 ? 4 : rows.dtype == DType::uint8 ? 1 : 2;
-  return {static_cast<const char*>(rows.data) + column * width, rows.dtype, length, rows.stride};
+  const auto* data = static_cast<const char*>(rows.data) + column * element_bytes(rows.dtype);
+  return {data, rows.dtype, length, rows.stride};
 }
 
 // The same aggregation of some columns.

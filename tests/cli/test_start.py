@@ -23,10 +23,12 @@ Imported = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
+def imported(
+    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
+) -> Imported:
     """Run a command to a good end, and return which heavy modules its process has imported."""
     folder = tmp_path_factory.mktemp("start")
-    environment = os.environ | {"GNNSCALE_HOME": str(folder / "home")}
+    environment = os.environ | {"GNNSCALE_HOME": str(write_figures(folder / "home"))}
 
     def run(*arguments: str) -> list[str]:
         answer = subprocess.run(
@@ -52,14 +54,7 @@ def test_what_ends_before_training_imports_nothing_heavy(
     assert imported("train", *arguments) == []
 
 
-@pytest.fixture(scope="module")
-def prepared(imported: Imported) -> None:
-    """Make the store, which is another matter."""
-    imported("prepare", *STORE)
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("plan", ["cpu", "cpu_x2"])
-@pytest.mark.usefixtures("prepared")
-def test_who_launches_a_run_imports_nothing_heavy(imported: Imported, plan: str) -> None:
-    assert imported("train", *TINY, f"device_plan={plan}") == []
+def test_who_launches_a_run_imports_nothing_heavy(imported: Imported) -> None:
+    imported("prepare", *STORE)  # to make the store is another matter
+    assert imported("train", *TINY, "device_plan=cpu_x2") == []

@@ -36,6 +36,14 @@ def config(*overrides: str) -> SimulateConfig:
     return typed(compose("simulate", list(overrides)), SimulateConfig)
 
 
+@pytest.fixture(scope="module")
+def figure_9() -> Scaling:
+    """The simulated curve of the processor and accelerators on MAG240M."""
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        options = config("accelerators=[1,4,12,16]")
+    return simulate(options)
+
+
 def speedups(scaling: Scaling) -> dict[int, float]:
     return {each.num_accelerators: scaling.speedup(each) for each in scaling.results}
 
@@ -75,23 +83,22 @@ def test_host_memory_limits_accelerators_alone() -> None:
     assert [each.bottleneck for each in scaling.results] == ["transfer"] * 5 + ["load"]
 
 
-def test_the_processor_trains_too_as_in_figure_9() -> None:
-    scaling = simulate(config("accelerators=[1,4,12,16]"))
-    assert scaling.hybrid
-    one, four, twelve, sixteen = scaling.results
-    assert [each.plan.shares[0].device.kind for each in scaling.results] == ["cpu"] * 4
+def test_the_processor_trains_too_as_in_figure_9(figure_9: Scaling) -> None:
+    assert figure_9.hybrid
+    one, four, twelve, sixteen = figure_9.results
+    assert [each.plan.shares[0].device.kind for each in figure_9.results] == ["cpu"] * 4
     assert one.plan.split[0] / 1024 > four.plan.split[0] / 4096 > 0
     # Host memory starts to saturate above 12 accelerators (section VI-D).
     assert twelve.epoch_s < 0.5 * four.epoch_s
     assert 0.95 * twelve.epoch_s < sixteen.epoch_s
     # On ogbn-products, whose steps are bound by the link, GCN scales least.
     products = simulate(config("accelerators=[1,12]", "graph=products"))
-    assert products.speedup(products.results[1]) < scaling.speedup(twelve)
+    assert products.speedup(products.results[1]) < figure_9.speedup(twelve)
 
 
-def test_the_processor_rests_where_it_would_be_in_the_way() -> None:
+def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: Scaling) -> None:
     alone = simulate(config("accelerators=[16]", "hybrid=false")).results[0]
-    hybrid = simulate(config("accelerators=[16]")).results[0]
+    *_, hybrid = figure_9.results
     assert hybrid.plan.split[0] == 0
     assert hybrid.predicted.step_s == pytest.approx(alone.predicted.step_s, rel=0.01)
 
@@ -141,8 +148,15 @@ def test_steps_of_mag240m_are_bound_by_the_link() -> None:
     assert one.epoch_s == pytest.approx(1087 * one.predicted.step_s)
 
 
-@pytest.mark.parametrize("platform", ["epyc7763_a5000_x4", "epyc7763_u250_x4"])
-@pytest.mark.parametrize("graph", list(PUBLISHED))
+@pytest.mark.parametrize(
+    ("platform", "graph"),
+    [
+        ("epyc7763_a5000_x4", "products"),
+        ("epyc7763_a5000_x4", "papers100m"),
+        ("epyc7763_u250_x4", "papers100m"),
+        ("epyc7763_u250_x4", "mag240m"),
+    ],
+)
 def test_published_machines(platform: str, graph: str) -> None:
     options = config(f"platform={platform}", f"graph={graph}", "accelerators=[0,4]")
     scaling = simulate(options)
@@ -196,15 +210,14 @@ def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
         simulate(options)
 
 
-def test_the_curve_is_a_file_of_its_own() -> None:
-    scaling = simulate(config("accelerators=[1,4]"))
-    picture = draw(scaling)
+def test_the_curve_is_a_file_of_its_own(figure_9: Scaling) -> None:
+    picture = draw(figure_9)
     root = ElementTree.fromstring(picture)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
-    assert len(re.findall("<circle", picture)) == 2
+    assert len(re.findall("<circle", picture)) == 4
     assert "GCN on mag240m, hybrid, 2 x EPYC 7763" in picture
-    assert json.loads(json.dumps(describe(scaling)))["results"][1]["num_accelerators"] == 4
+    assert json.loads(json.dumps(describe(figure_9)))["results"][1]["num_accelerators"] == 4
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -33,9 +33,18 @@ TINY = (
 
 
 @pytest.fixture(scope="session")
-def stores(tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]) -> Path:
-    """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one."""
-    return write_figures(tmp_path_factory.mktemp("home"))
+def stores(
+    tmp_path_factory: pytest.TempPathFactory,
+    write_figures: Callable[[Path], Path],
+    csim_home: Path,
+) -> Path:
+    """A ``GNNSCALE_HOME`` with figures of a machine, so that no run measures this one.
+
+    What is compiled there for simulation is compiled for all tests.
+    """
+    home = write_figures(tmp_path_factory.mktemp("home"))
+    (home / "csim").symlink_to(csim_home / "csim")
+    return home
 
 
 @pytest.fixture

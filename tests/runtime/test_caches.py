@@ -45,8 +45,8 @@ SHARED = {"quiver", "legion"}
 #: Planners whose predictions are of the run's own batches.
 EXACT = {"oracle_static", "belady", "belady_match", "match"}
 #: What one worker runs, and four: two run everything.
-OF_ONE = ("none", "gnnlab", "legion", "belady", "moving_belady", "aggregated")
-OF_MANY = ("none", "quiver", "legion", "belady", "moving_legion")
+OF_ONE = ("none", "legion", "belady", "aggregated")
+OF_MANY = ("none", "quiver", "legion", "belady")
 SPLITS = {1: [64], 2: [40, 24], 4: [20, 14, 1, 29]}
 
 

@@ -62,10 +62,6 @@ TWO = {
         "runtime.prefetch=none",
     ],
     "hybrid": ["device_plan=hybrid_emulated", "runtime.prefetch=two_stage"],
-    "hybrid_static": [
-        *("device_plan=hybrid_emulated", "device_plan.split=[40,24]"),
-        *("runtime.prefetch=none", "runtime.drm=false"),
-    ],
     "hybrid_one_idle": [
         *("device_plan=hybrid_emulated", "device_plan.split=[64,0]"),
         *("runtime.prefetch=two_stage", "runtime.drm=false"),
@@ -116,12 +112,12 @@ FOUR = {
 
 
 #: Of the plans above, those of architectures other than GraphSAGE.
-FEW = {"copying_x2", "cpu_x2_uneven", "hybrid_rebalanced", "emulated_x4_uneven"}
+FEW = {"copying_x2", "hybrid_rebalanced", "emulated_x4_uneven"}
 #: And those of GCN, of which the first layer can be split.
 FEW_OF_P3 = {"p3_x2_uneven", "p3_emulated_x4"}
 #: Those of Cora: each kind of device, rows held apart, and columns, as uneven as there are.
 OF_CORA = {
-    *("cpu_x2_uneven", "cpu_x2_one_idle", "hybrid", "copying_x2", "traded_rows"),
+    *("cpu_x2_uneven", "copying_x2", "traded_rows"),
     *("emulated_x4_uneven", *FEW_OF_P3),
 }
 

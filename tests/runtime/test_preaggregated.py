@@ -67,15 +67,20 @@ def check_same(left: Path, right: Path, *results: TrainResult) -> None:
     assert learnt[0] == learnt[1]
 
 
-@pytest.mark.parametrize("model", MODELS)
+BFLOAT16 = ("sampler=full", "sampler.fanouts=[-1,-1]", "runtime.compute_dtype=bfloat16")
+
+
 @pytest.mark.parametrize(
-    "how",
+    ("model", "how"),
     [
-        ("sampler.fanouts=[5,-1]",),
-        ("sampler=full", "sampler.fanouts=[-1,-1]", "runtime.compute_dtype=bfloat16"),
-        ("model.num_layers=1", "sampler.fanouts=[-1]"),
-        ("model.num_layers=3", "sampler.fanouts=[4,3,-1]", "dataset.feature_dtype=float16"),
-        ("sampler.fanouts=[5,-1]", "sampler.replace=true", "runtime.inference=sampled"),
+        *((model, ("sampler.fanouts=[5,-1]",)) for model in MODELS),
+        *((model, BFLOAT16) for model in MODELS),
+        ("gcn", ("model.num_layers=1", "sampler.fanouts=[-1]")),
+        (
+            "sage",
+            ("model.num_layers=3", "sampler.fanouts=[4,3,-1]", "dataset.feature_dtype=float16"),
+        ),
+        ("gin", ("sampler.fanouts=[5,-1]", "sampler.replace=true", "runtime.inference=sampled")),
     ],
 )
 def test_one_process(
@@ -93,9 +98,7 @@ def test_one_process(
     ]
 
 
-@pytest.mark.parametrize(
-    ("model", "devices"), [("gcn", "cpu_x2"), ("sage", "emulated"), ("gin", "cpu_x2")]
-)
+@pytest.mark.parametrize(("model", "devices"), [("gcn", "cpu_x2"), ("sage", "emulated")])
 def test_worker_processes(
     launched: Callable[..., Any], tmp_path: Path, model: str, devices: str
 ) -> None:

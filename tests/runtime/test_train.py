@@ -135,15 +135,18 @@ class StopAt:
     def finished_epoch(self, record: Any) -> None: ...
 
 
+SGD = ["optimizer=sgd", "optimizer.schedule=cosine", "model.dropout=0.5"]
+PLATEAU = ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.norm=batch"]
+
+
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "step", "interval_s"),
     [
-        [],
-        ["optimizer=sgd", "optimizer.schedule=cosine", "model.dropout=0.5"],
-        ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.norm=batch"],
+        *(([], *each) for each in [(2, 0), (9, 0), (17, 0), (9, 1000), (17, 1000)]),
+        *((SGD, *each) for each in [(9, 0), (17, 1000)]),
+        *((PLATEAU, *each) for each in [(9, 0), (17, 0), (17, 1000)]),
     ],
 )
-@pytest.mark.parametrize(("step", "interval_s"), [(2, 0), (9, 0), (17, 0), (9, 1000), (17, 1000)])
 def test_a_resumed_run_ends_as_one_never_stopped(
     options: Compose,
     observer: Any,

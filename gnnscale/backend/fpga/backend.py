@@ -112,9 +112,7 @@ class FpgaBackend:
             DeviceMemoryError: it does not fit on the card or on the chip.
         """
         begin = time.perf_counter()
-        parts = tuple(
-            self._pack(batch, inputs, seeds) if seeds else None for seeds in self._slices(batch)
-        )
+        parts = self._pack(batch, inputs)
         arranging_s = time.perf_counter() - begin
         sent = [each for each in parts if each is not None]
         row_bytes = sum(each.features.nbytes for each in sent)
@@ -214,19 +212,29 @@ class FpgaBackend:
         cuts = [batch.num_seeds * unit // units for unit in range(units + 1)]
         yield from map(range, cuts, cuts[1:])
 
-    def _pack(self, batch: MiniBatch, inputs: Inputs, seeds: range) -> PackedBatch:
-        return pack_batch(
-            self._host.graph,
-            self._host.model,
-            self._products,
-            self._weights,
-            self._limits,
-            batch,
-            inputs,
-            seeds,
-            max_row_bytes=self._max_row_bytes(),
-            num_threads=self._threads,
-        )
+    def _pack(self, batch: MiniBatch, inputs: Inputs) -> tuple[PackedBatch | None, ...]:
+        """Arrange the mini-batch for the compute units; None for one without seeds."""
+        room = self._max_row_bytes()
+        parts: list[PackedBatch | None] = []
+        for seeds in self._slices(batch):
+            if not seeds:
+                parts.append(None)
+                continue
+            part = pack_batch(
+                self._host.graph,
+                self._host.model,
+                self._products,
+                self._weights,
+                self._limits,
+                batch,
+                inputs,
+                seeds,
+                max_row_bytes=room,
+                num_threads=self._threads,
+            )
+            room -= part.features.nbytes
+            parts.append(part)
+        return tuple(parts)
 
     def _max_row_bytes(self) -> int:
         """Return the bytes of input rows that the card and the host have room for.

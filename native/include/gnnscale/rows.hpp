@@ -87,11 +87,6 @@ struct Aggregate {
 
 void gather(const Gather& task, int num_threads);
 void gather_columns(const GatherColumns& task, int num_threads);
-
-// Reads rows `ids` of `row_bytes` bytes each from a file into `out`. Returns 0, or the errno of a
-// row that could not be read whole.
-int read_rows(int fd, const RowIds& ids, int64_t num_rows, int64_t row_bytes, void* out,
-              int num_threads);
 void aggregate(const Aggregate& task, int num_threads);
 
 // out[e] = <a[i], x[indices[e]]> for every edge e of destination i, all float32; `out_stride`

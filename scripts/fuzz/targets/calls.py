@@ -20,7 +20,6 @@ __all__ = ["CALLS", "MAKERS", "graph_of"]
 
 Args = dict[str, Any]
 _COMPUTED = (torch.float32, torch.bfloat16)
-_FILE_ROWS = 32
 
 
 def empty(draw: Draw) -> Args:
@@ -40,13 +39,6 @@ def read_ahead(draw: Draw) -> Args:
     made = gather(draw)
     made.pop("out")
     return made
-
-
-def read_rows(draw: Draw) -> Args:
-    width, n = draw.size(2, 4), draw.size(0, 9)
-    out = torch.zeros(n, width)
-    ids = draw.ids(n, _FILE_ROWS // width)
-    return {"fd": _descriptor(), "ids": ids, "out": out, "num_threads": draw.threads()}
 
 
 def add_rows(draw: Draw) -> Args:
@@ -583,17 +575,6 @@ def _as_numpy(x: torch.Tensor) -> Any:
     return bits, name
 
 
-_open: list[int] = []
-
-
-def _descriptor() -> int:
-    """Return a file of ``_FILE_ROWS`` float32, 0 and up."""
-    if not _open:
-        _open.append(os.memfd_create("rows"))
-        os.write(_open[0], np.arange(_FILE_ROWS, dtype=np.float32).tobytes())
-    return _open[0]
-
-
 _written: list[int] = []
 
 
@@ -657,7 +638,6 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
         "gather": gather,
         "gather_from_disk": gather,
         "read_ahead": read_ahead,
-        "read_rows": read_rows,
         "aggregate": aggregate,
         "add_rows": add_rows,
     },

@@ -160,11 +160,6 @@ def count_in_degrees(args: dict[str, Any]) -> Any:
     return np.bincount(_ints(args["dst"]), minlength=len(args["counts"])) + _ints(args["counts"])
 
 
-def read_rows(args: dict[str, Any]) -> Any:
-    width = args["out"].shape[1]
-    return _ints(args["ids"])[:, None] * width + np.arange(width)
-
-
 def transpose_block(args: dict[str, Any]) -> Any:
     return np.bincount(_ints(args["indices"]), minlength=int(args["num_src"]))
 
@@ -308,7 +303,6 @@ REFERENCES: dict[str, tuple[Reference, Answer]] = {
     "gather_columns": (gather_columns, lambda _, answer: answer),
     "edge_dot": (edge_dot, _out),
     "expand_edges": (expand_edges, _out),
-    "read_rows": (read_rows, _out),
     "count_in_degrees": (count_in_degrees, lambda args, _: np.asarray(args["counts"])),
     "transpose_block": (transpose_block, lambda _, answer: np.diff(answer[0])),
     "csc_sort": (csc_sort, _sorted_lists),

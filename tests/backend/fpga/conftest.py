@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,13 +29,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         return path
 
     return build
-
-
-@pytest.fixture(scope="session")
-def csim_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ``GNNSCALE_HOME`` for compiled kernels, which all processes of pytest-xdist share."""
-    folder = tmp_path_factory.getbasetemp()
-    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "csim-home"
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
+from gnnscale.hardware import Memory
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.model.options import ModelConfig
 from gnnscale.plan import Cpu, Fpga, Threads
@@ -270,6 +271,26 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
         sent(found, batch)
     with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
         opened(memory_bytes=model - 1)
+
+
+def test_all_units_share_the_memory_that_is_left(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = opened()
+    inputs = found.load(batch)
+    needed = 3 * found.transfer(batch, inputs).traffic.rows.link_bytes
+    asked = []
+
+    def memory(available: int) -> Memory:
+        asked.append(available)
+        return Memory(total=1 << 40, available=available, installed=1 << 40)
+
+    monkeypatch.setattr(fpga_backend, "find_memory", lambda: memory(needed))
+    found.transfer(batch, inputs)
+    assert asked == [needed]
+    monkeypatch.setattr(fpga_backend, "find_memory", lambda: memory(needed - 1))
+    with pytest.raises(DeviceMemoryError, match="memory has room for"):
+        found.transfer(batch, inputs)
 
 
 def test_a_closed_card_is_free(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,25 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     return dict(load_checkpoint(directory / LAST)["model"])
 
 
+@pytest.fixture(scope="module")
+def done() -> list[Path]:
+    """Directories of runs that nobody disturbed."""
+    return []
+
+
+@pytest.fixture
+def whole(runs: Any, launched: Any, tmp_path: Path, done: list[Path]) -> Callable[[], Path]:
+    """Return the directory of a run with nothing killed; it is done once."""
+
+    def run_once() -> Path:
+        if not done:
+            launched(tmp_path / "whole", *runs.options("hybrid"))
+            done.append(tmp_path / "whole")
+        return done[0]
+
+    return run_once
+
+
 @pytest.mark.parametrize(
     ("plan", "rank", "stage", "resume"),
     [
@@ -47,13 +67,14 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 def test_a_killed_worker_and_resumption(
     runs: Any,
     launched: Any,
+    whole: Callable[[], Path],
     tmp_path: Path,
     plan: str,
     rank: int,
     stage: str,
     resume: tuple[str, ...] | None,
 ) -> None:
-    whole, part = tmp_path / "whole", tmp_path / "run"
+    part = tmp_path / "run"
     kill_a_worker(runs, part, plan=plan, rank=rank, stage=stage)
     done = len((part / "metrics.jsonl").read_text().splitlines())
     assert 1 <= done < 20
@@ -62,8 +83,8 @@ def test_a_killed_worker_and_resumption(
         runs.finish(part, "resume")
     else:
         launched(part, *runs.options(plan), *resume, f"resume={part}")
-    launched(whole, *runs.options("hybrid"))
-    left, right = weights(whole), weights(part)
+    known = whole()
+    left, right = weights(known), weights(part)
     assert left.keys() == right.keys()
     for key in left:
         if resume is not None:  # on other devices, to rounding
@@ -72,12 +93,12 @@ def test_a_killed_worker_and_resumption(
             assert torch.equal(left[key], right[key])
     epochs = [
         [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        for path in (whole, part)
+        for path in (known, part)
     ]
     assert [each["epoch"] for each in epochs[1]] == list(range(1, 21))
     for left_epoch, right_epoch in zip(*epochs, strict=True):
         assert left_epoch["train_loss"] == pytest.approx(right_epoch["train_loss"], rel=1e-4)
-    summaries = [json.loads((path / "summary.json").read_text()) for path in (whole, part)]
+    summaries = [json.loads((path / "summary.json").read_text()) for path in (known, part)]
     assert [each["status"] for each in summaries] == ["completed"] * 2
     assert summaries[0]["epochs"] == summaries[1]["epochs"]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
     *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64"),
     *("num_threads=2", "device_plan=hybrid_emulated", "device_plan.split=[40,24]", "epochs=3"),
-    "runtime.drm=false",
+    *("dataset.train_fraction=0.6", "runtime.drm=false"),
 )
 
 
@@ -82,9 +83,11 @@ def free_port() -> int:
         return int(other.getsockname()[1])
 
 
-def test_torchrun_learns_what_launch_does(commands: Commands, tmp_path: Path) -> None:
+def test_torchrun_learns_what_launch_does(
+    commands: Commands, launched: Any, tmp_path: Path
+) -> None:
+    expected = launched(tmp_path / "launched", *TINY).losses
     train = ("-m", "gnnscale", "train", *TINY)
-    finished(commands.start(*train, "hydra.run.dir=launched"))
     one = commands.torchrun("--nproc-per-node=2", *train, "hydra.run.dir=one")
     assert finished(one).splitlines()[-1] == str(tmp_path / "one")
     port = free_port()
@@ -100,7 +103,6 @@ def test_torchrun_learns_what_launch_does(commands: Commands, tmp_path: Path) ->
     assert outputs[0].splitlines()[-1] == str(tmp_path / "two")
     assert outputs[1] == ""
 
-    expected = losses(tmp_path / "launched")
     assert expected
     for name in ("one", "two"):
         assert losses(tmp_path / name) == pytest.approx(expected, rel=1e-6)
