@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,11 @@ _ASK_AFTER_S, _ASK_EVERY_S, _QUESTIONS = 20, 10, 4
 _ANSWER_S = _ASK_AFTER_S + _ASK_EVERY_S * _QUESTIONS
 #: How long to wait for all processes to appear.
 _RENDEZVOUS = timedelta(minutes=5)
+
+#: Tensors of the last collectives, more than gloo has threads. A thread of gloo lets go of a tensor
+#: after it is done, and where that was the last reference it waits for Python's lock, which
+#: ``destroy_process_group`` of some releases of torch (2.6) holds while it waits for the thread.
+_outliving: deque[Tensor] = deque(maxlen=32)
 
 
 class PeerLostError(RuntimeError):
@@ -72,6 +78,7 @@ class Group:
             if meet:
                 self._sum_at_rank0(values)
             else:
+                _outliving.append(values)
                 dist.all_reduce(values, group=self.connections)
 
     def _sum_at_rank0(self, values: Tensor) -> None:
@@ -95,10 +102,12 @@ class Group:
             return content
         with _peers():
             length = torch.tensor([len(content) if content is not None else 0])
+            _outliving.append(length)
             dist.broadcast(length, 0, group=self.connections)
             buffer = torch.zeros(int(length), dtype=torch.uint8)
             if content:
                 buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            _outliving.append(buffer)
             dist.broadcast(buffer, 0, group=self.connections)
         return buffer.numpy().tobytes()
 
@@ -114,6 +123,7 @@ class Group:
             if content:
                 mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             every = [torch.empty_like(mine) for _ in range(self.size)] if self.is_rank0 else None
+            _outliving.extend((mine, *(every or ())))
             dist.gather(mine, every, 0, group=self.connections)
         pairs = zip(every or (), lengths.tolist(), strict=False)
         return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
@@ -300,6 +310,7 @@ def _until_left(group: Group) -> Iterator[Group]:
         yield group
     finally:
         dist.destroy_process_group()
+        _outliving.clear()
 
 
 @contextmanager
