@@ -15,7 +15,7 @@ from pathlib import Path
 import copying_device  # noqa: F401
 import pytest
 import torch
-from hydra import compose
+from composed import composed
 from losses import Losses
 from omegaconf import DictConfig
 
@@ -190,7 +190,7 @@ def compare(
     moved = set()
     for base, (common, variants) in bases.items():
         expected = Losses()
-        train(typed(compose("train", common), TrainConfig), folder / base, expected, options={})
+        train(typed(composed(common), TrainConfig), folder / base, expected, options={})
         assert expected.steps
         for variant in variants:
             name = f"{base}.{variant}"
