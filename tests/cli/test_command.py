@@ -195,7 +195,7 @@ def test_a_sweep_over_partitioners(at_once: Command, environment: dict[str, str]
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_train_then_evaluate(gnnscale: Command, trained: tuple[Path, Answer]) -> None:
+def test_train_then_evaluate(at_once: Command, trained: tuple[Path, Answer]) -> None:
     started_in, answer = trained
     directory = path_written(answer)
     assert directory.parent == started_in / "outputs" / "train"
@@ -209,7 +209,7 @@ def test_train_then_evaluate(gnnscale: Command, trained: tuple[Path, Answer]) ->
         "best.safetensors",
         "last.safetensors",
     ]
-    file = path_written(gnnscale("evaluate", f"run={directory}"))
+    file = path_written(at_once("evaluate", f"run={directory}"))
     assert file == directory / "evaluation.json"
     evaluation = json.loads(file.read_text())
     assert evaluation["test_metric"] == summary["test_metric"]

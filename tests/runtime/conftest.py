@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from hydra import compose, initialize_config_module
+from composed import composed
+from hydra import initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
@@ -53,7 +54,7 @@ def options(stores: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("GNNSCALE_HOME", str(stores))
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        yield lambda *overrides: compose("train", [*TINY, *overrides])
+        yield lambda *overrides: composed([*TINY, *overrides])
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ SHARED = {"quiver", "legion"}
 EXACT = {"oracle_static", "belady", "belady_match", "match"}
 #: What one worker runs, and four: two run everything.
 OF_ONE = ("none", "legion", "belady", "aggregated")
-OF_MANY = ("none", "quiver", "legion", "belady")
+OF_MANY = ("none", "quiver", "legion")
 SPLITS = {1: [64], 2: [40, 24], 4: [20, 14, 1, 29]}
 
 

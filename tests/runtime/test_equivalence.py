@@ -15,7 +15,7 @@ from pathlib import Path
 import copying_device  # noqa: F401
 import pytest
 import torch
-from hydra import compose
+from composed import composed
 from losses import Losses
 from omegaconf import DictConfig
 
@@ -95,7 +95,6 @@ P3_TWO = {
     ],
 }
 P3_FOUR = {
-    "p3_x4": ["device_plan=cpu_x4", "partitioner=p3", "runtime.prefetch=none"],
     "p3_emulated_x4": [
         *("device_plan=emulated_x4", "partitioner=p3", "device_plan.split=[20,0,40,4]"),
         *("runtime.prefetch=two_stage", "runtime.drm=false"),
@@ -103,7 +102,6 @@ P3_FOUR = {
 }
 FOUR = {
     "cpu_x4": ["device_plan=cpu_x4"],
-    "emulated_x4": ["device_plan=emulated_x4", "runtime.prefetch=two_stage"],
     "emulated_x4_uneven": [
         *("device_plan=emulated_x4", "device_plan.split=[1,0,60,3]"),
         *("runtime.prefetch=one_stage", "runtime.drm=false"),
@@ -192,7 +190,7 @@ def compare(
     moved = set()
     for base, (common, variants) in bases.items():
         expected = Losses()
-        train(typed(compose("train", common), TrainConfig), folder / base, expected, options={})
+        train(typed(composed(common), TrainConfig), folder / base, expected, options={})
         assert expected.steps
         for variant in variants:
             name = f"{base}.{variant}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose
+from composed import composed
 from losses import Losses
 from omegaconf import OmegaConf
 
@@ -61,7 +61,7 @@ def trained(
     directory: Path, *overrides: str, observer: Any = None, **seams: Any
 ) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Train in this process; return the losses of all steps, and the weights of the end."""
-    node = compose("train", list(overrides))
+    node = composed(overrides)
     plain: Any = OmegaConf.to_container(node, resolve=True)
     watched = observer or Losses()
     config = replace(typed(node, TrainConfig), **seams)

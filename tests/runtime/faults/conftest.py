@@ -48,7 +48,7 @@ PLANS = {
     ),
 }
 # Two processors, each with a part of the graph or some of its columns.
-for each in ("pagraph", "p3", "legion"):
+for each in ("p3", "legion"):
     parts = (f"algorithm={each}", "device_plan=cpu_x2", "device_plan.split=[32,32]")
     PLANS[each] = Plan(options=parts, devices=("cpu:0", "cpu:1"))
 

@@ -15,16 +15,11 @@ pytestmark = pytest.mark.timeout(300)
 ENDLESS = "epochs=1000000"
 
 
-def test_an_interruption_of_workers_that_wait_for_rows(runs: Any, tmp_path: Path) -> None:
-    run = runs.until_trained(tmp_path / "run", ENDLESS, plan="p3")
-    os.kill(run.process.pid, signal.SIGINT)
-    assert runs.ended(run, 130) == "interrupted"
-
-
-@pytest.mark.parametrize(("plan", "number"), [("hybrid", signal.SIGINT), ("own", signal.SIGTERM)])
+@pytest.mark.parametrize(("plan", "number"), [("p3", signal.SIGINT), ("own", signal.SIGTERM)])
 def test_signals_to_the_command(
     runs: Any, tmp_path: Path, plan: str, number: signal.Signals
 ) -> None:
+    """One worker waits for the other's rows, or for a device that computes in its own thread."""
     run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
     os.kill(run.process.pid, number)
     assert runs.ended(run, 130) == "interrupted"

@@ -105,7 +105,7 @@ def test_a_killed_worker_and_resumption(
 
 @pytest.mark.parametrize(
     ("algorithm", "stage"),
-    [("pagraph", "sample"), ("p3", "exchange"), ("legion", "propagate")],
+    [("p3", "exchange"), ("legion", "sample")],
 )
 def test_a_killed_worker_and_resumption_over_parts(
     runs: Any, launched: Any, tmp_path: Path, algorithm: str, stage: str

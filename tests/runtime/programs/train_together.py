@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_module
+from hydra import initialize_config_module
 from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "seams"))
 
 import copying_device  # noqa: F401
+from composed import composed
 
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
@@ -85,9 +86,9 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     seams = [each for each in overrides if each.startswith("seam.")]
     plain: Any = None
     if group.is_rank0:
-        composed = compose("train", [each for each in overrides if each not in seams])
-        plain = OmegaConf.to_container(composed, resolve=True)
-    plain = group.broadcast_json(plain)  # composing takes longer than training
+        node = composed([each for each in overrides if each not in seams])
+        plain = OmegaConf.to_container(node, resolve=True)
+    plain = group.broadcast_json(plain)
     options = OmegaConf.create(plain)
     config = typed(options, TrainConfig)
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
