@@ -221,7 +221,8 @@ def _scores(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = _known(points, name)
         mean = statistics.fmean(map(abs, values)) if values else None
         scores[name] = mean
-        scores[f"{name}_signed"] = statistics.fmean(values) if values else None
+        if name != "noise_floor":  # which has none
+            scores[f"{name}_signed"] = statistics.fmean(values) if values else None
     rehearsed, floor = scores["rehearsed"], scores["noise_floor"]
     scores["rehearsed_over_noise"] = rehearsed / floor if rehearsed and floor else None
     return scores
@@ -318,7 +319,7 @@ def report(points: Sequence[dict[str, Any]], file: Path | None) -> None:
     for kind, scores in found["kinds"].items():
         means = ", ".join(
             f"{name.replace('_', ' ')} {percent(scores[name], sign=False)}"
-            f" (signed {percent(scores[f'{name}_signed'])})"
+            + (f" (signed {percent(signed)})" if (signed := scores.get(f"{name}_signed")) else "")
             for name in FIGURES
         )
         ratio = scores["rehearsed_over_noise"]

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
@@ -94,6 +95,8 @@ class Processor:
         memory_contention: the same of sampling and loading.
         sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
         sync_bandwidth: bytes per second of an all-reduce between worker processes.
+        straggler_wait: part of a step that a worker of two equal ones waits for the other on
+            average, since none takes the same time in every step.
     """
 
     #: What the equations leave out takes no time, at an infinite rate.
@@ -121,6 +124,7 @@ class Processor:
     memory_contention: float
     sync_latency_s: float
     sync_bandwidth: float
+    straggler_wait: float = 0.0
 
     def __post_init__(self) -> None:
         threads = self.threads
@@ -137,7 +141,9 @@ class Processor:
             if field.name in ("name", "threads"):
                 continue
             values = getattr(self, field.name)
-            least_allowed = field.name.endswith("_s") and not field.name.endswith("_per_s")
+            least_allowed = field.name == "straggler_wait" or (
+                field.name.endswith("_s") and not field.name.endswith("_per_s")
+            )
             for value in values if isinstance(values, list) else [values]:
                 if not (value > 0 or (value == 0 and least_allowed)):
                     raise ConfigError(f"processor.{field.name}={values}: must be above 0")
@@ -184,6 +190,23 @@ class Processor:
             return 2 * (self.sync_latency_s + (num_workers - 1) * each)
         share = (num_workers - 1) / num_workers * num_bytes / self.sync_bandwidth
         return 2 * ((num_workers - 1) * self.sync_latency_s + share)
+
+    def straggler_seconds(self, step_s: float, num_workers: int) -> float:
+        """Return the seconds that a worker waits for the latest of ``num_workers`` equal ones.
+
+        Of steps that vary as normal variables do, the latest of more is later (Blom, Statistical
+        Estimates and Transformed Beta-Variables, 1958).
+
+        Args:
+            step_s: of its own work.
+            num_workers: its own one included.
+        """
+        if num_workers < 2:
+            return 0.0
+        latest, of_two = (
+            NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) for count in (num_workers, 2)
+        )
+        return step_s * self.straggler_wait * latest / of_two
 
 
 def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, active: float) -> float:

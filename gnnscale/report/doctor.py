@@ -263,5 +263,5 @@ def print_rates(processor: Processor, console: Console) -> None:
         f"between workers: all-reduce {processor.sync_latency_s * 1e6:,.0f} µs a transfer and "
         f"{processor.sync_bandwidth / 1e9:,.2f} GB/s; while all cores are busy, computing takes "
         f"{processor.compute_contention:.2f} and loading {processor.memory_contention:.2f} times "
-        "as long"
+        f"as long; a worker waits for an equal one {100 * processor.straggler_wait:.0f} % of a step"
     )

@@ -70,6 +70,19 @@ def test_step_of_a_processor(workload: Build, platform: Machine) -> None:
     assert stages.transfer == 0
 
 
+def test_workers_wait_for_the_latest(workload: Build, platform: Machine) -> None:
+    two = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),) * 2)
+    steady, varying = platform(2), platform(2, straggler_wait=0.1)
+    known = predict(two, [workload()] * 2, steady)
+    found = predict(two, [workload()] * 2, varying)
+    stages = known.devices[0]
+    own_s = stages.sample + stages.load + stages.propagate
+    assert found.step_s == pytest.approx(known.step_s + 0.1 * own_s)
+    # Devices themselves do not vary; what emulates them here does.
+    one = DevicePlan(shares=two.shares[:1])
+    assert predict(one, [workload()], varying) == predict(one, [workload()], steady)
+
+
 def test_a_split_first_layer_is_traded(workload: Build, platform: Machine) -> None:
     plan = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),) * 3)
     machine = platform(1, sync_latency_s=1e-3, sync_bandwidth=1e6)

@@ -81,6 +81,17 @@ def test_all_reduce_is_a_ring(processor: Callable[..., Processor]) -> None:
     assert host.sync_seconds(4e6, 4) == 2 * (3 + 3)
 
 
+def test_more_workers_wait_longer_for_the_latest(processor: Callable[..., Processor]) -> None:
+    host = processor(straggler_wait=0.05)
+    assert host.straggler_seconds(2.0, 1) == 0
+    assert host.straggler_seconds(2.0, 2) == pytest.approx(0.1)
+    # The largest of two normal variables is expected 0.564 deviations above their mean, that of
+    # four 1.029 and that of eight 1.424.
+    assert host.straggler_seconds(2.0, 4) == pytest.approx(0.1 * 1.029 / 0.564, rel=0.05)
+    assert host.straggler_seconds(2.0, 8) == pytest.approx(0.1 * 1.424 / 0.564, rel=0.05)
+    assert processor().straggler_seconds(2.0, 8) == 0
+
+
 def test_a_small_all_reduce_of_many_is_a_meeting(processor: Callable[..., Processor]) -> None:
     host = processor(sync_latency_s=1.0, sync_bandwidth=10.0)
     assert host.sync_seconds(100, 2) == 2 * (1 + 5)

@@ -32,7 +32,7 @@ from gnnscale.plan.perf.work import load_work, propagation_work
 from gnnscale.plan.platform import Identity, Platform, Processor
 from gnnscale.progress import track
 
-__all__ = ["calibrate", "estimate", "fit_rates", "thread_counts"]
+__all__ = ["calibrate", "estimate", "fit_rates", "sync_rates", "thread_counts"]
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ _PAIR_ESTIMATE = {
     "memory_contention": 1.2,
     "sync_latency_s": 3e-4,
     "sync_bandwidth": 1e9,
+    "straggler_wait": 0.05,
 }
 
 
@@ -322,13 +323,32 @@ def _pair_rates(
     small, large = pair.reduce_s
     per_byte = max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
     both = list(zip(pair.steps, alone[half], strict=True))
-    # Of a ring of two, each half moves half of the bytes.
-    latencies = [(step.sync_s - step.workload.weight_bytes * per_byte) / 2 for step in pair.steps]
     return {
         "compute_contention": _slowdown([a.propagate_s / b.propagate_s for a, b in both]),
         "memory_contention": _slowdown([a.load_s / b.load_s for a, b in both]),
-        "sync_latency_s": max(statistics.median(latencies), 0.0),
         "sync_bandwidth": 1 / per_byte,
+        **sync_rates(pair.steps, per_byte),
+    }
+
+
+def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
+    """Seconds of a synchronisation = 2 transfers + its bytes + a part of the step's other work.
+
+    The last is what a worker waits for the other, whose step took longer this time.
+
+    Args:
+        steps: of two workers in step with each other, which sum in a ring.
+        s_per_byte: seconds of a byte of weights, of which each moves half, there and back.
+    """
+    rates = fit_rates(
+        ("transfers", "own_work"),
+        [(2.0, step.load_s + step.propagate_s) for step in steps],
+        [step.sync_s for step in steps],
+        known=[step.workload.weight_bytes * s_per_byte for step in steps],
+    )
+    return {
+        "sync_latency_s": 1 / rates["transfers"],
+        "straggler_wait": 1 / rates["own_work"],
     }
 
 

@@ -41,6 +41,7 @@ def nominal_platform(cores: int) -> Platform:
             memory_contention=1.0,
             sync_latency_s=3e-4,
             sync_bandwidth=1e9,
+            straggler_wait=0.0,
             **{name: [rate * n for n in threads] for name, rate in _RATES_OF_A_CORE.items()},
         ),
     )

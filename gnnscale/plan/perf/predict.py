@@ -192,6 +192,10 @@ def device_times(
         own = accelerator_seconds(device, workload, size)
         for stage in STAGES[:-1]:
             setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
+    if host.computes(device):
+        # Whose steps vary, and with them those of the others.
+        own_s = pipeline_seconds(replace(times, sync=0.0), share.prefetch)
+        times.sync += host.processor.straggler_seconds(own_s, host.num_workers)
     return DeviceTimes(stages=times, busy=occupied)
 
 

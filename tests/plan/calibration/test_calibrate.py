@@ -13,7 +13,7 @@ from gnnscale import ops
 from gnnscale.hardware import cache_bytes, usable_cores
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.calibration import calibrate, probes
-from gnnscale.plan.calibration.calibrate import estimate, fit_rates, thread_counts
+from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import STEP_PROBES, probe_graph, time_steps
 from gnnscale.plan.perf.predict import Host
@@ -46,6 +46,20 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
     found.write(tmp_path / "platform.yaml")
     again = ThisMachine(file=tmp_path / "platform.yaml").open()
     assert asdict(again) == asdict(found)
+
+
+def test_transfers_and_waiting_are_told_apart() -> None:
+    step = time_steps(STEP_PROBES[0], probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
+    bytes_s = 1e-9 * step.workload.weight_bytes
+    steps = [
+        replace(step, load_s=s, propagate_s=3 * s, sync_s=2 * 2e-4 + bytes_s + 0.05 * 4 * s)
+        for s in (1e-3, 2e-3, 8e-3)
+    ]
+    found = sync_rates(steps, 1e-9)
+    assert found == pytest.approx({"sync_latency_s": 2e-4, "straggler_wait": 0.05})
+    # Workers that are never late.
+    steady = [replace(each, sync_s=2 * 2e-4 + bytes_s) for each in steps]
+    assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_two_processes_measure_together() -> None:
