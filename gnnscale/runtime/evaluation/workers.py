@@ -13,7 +13,7 @@ import torch
 __all__ = ["Workers"]
 
 #: Chunks that are computed at once, at most: each holds its rows in memory.
-_MOST = 4
+_MAX_WORKERS = 4
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -30,7 +30,7 @@ class Workers:
 
     def __init__(self, num_threads: int) -> None:
         """Divide ``num_threads`` among chunks."""
-        self._count = min(num_threads, _MOST)
+        self._count = min(num_threads, _MAX_WORKERS)
         self.each = num_threads // self._count
         self._pool: ThreadPoolExecutor | None = None
 
