@@ -134,7 +134,7 @@ def _measure(effort: _Effort, *, name: str) -> Platform:
             _rates(effort, graph, count, each, advance)
             for count, each in zip(counts, steps, strict=True)
         ]
-        pair: dict[str, Any] = _pair_rates(effort, counts, steps)
+        pair: dict[str, Any] = _pair_rates(effort, counts)
         advance(1)
     per_run: dict[str, Any] = {
         key: statistics.fmean(rates.pop(key) for rates in found) for key in _PER_RUN
@@ -298,15 +298,12 @@ def fit_rates(
     }
 
 
-def _pair_rates(
-    effort: _Effort, counts: Sequence[int], alone: Sequence[Sequence[StepTimes]]
-) -> dict[str, float]:
+def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
     """How workers slow each other down, and what their synchronisation takes.
 
     Args:
         effort: how much to measure.
         counts: numbers of threads.
-        alone: for each of them, the steps of one process.
     """
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
@@ -322,7 +319,7 @@ def _pair_rates(
     )
     small, large = pair.reduce_s
     per_byte = max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
-    both = list(zip(pair.steps, alone[half], strict=True))
+    both = list(zip(pair.steps, pair.alone, strict=True))
     return {
         "compute_contention": _slowdown([a.propagate_s / b.propagate_s for a, b in both]),
         "memory_contention": _slowdown([a.load_s / b.load_s for a, b in both]),

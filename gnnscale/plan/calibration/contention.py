@@ -32,10 +32,13 @@ class PairTimes:
 
     Attributes:
         reduce_s: seconds of an all-reduce of each size asked for, one straight after another.
-        steps: training steps of each probe asked for, in step with each other.
+        alone: training steps of each probe asked for, of the first process while the other waits.
+        steps: the same of both in step with each other, straight after: a machine that is slower
+            for a while is so for both.
     """
 
     reduce_s: tuple[float, ...]
+    alone: tuple[StepTimes, ...]
     steps: tuple[StepTimes, ...]
 
 
@@ -91,13 +94,17 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
         median_seconds(partial(_sum, torch.zeros(count)), task.repeats) for count in task.num_values
     )
     graph = probe_graph(*task.graph_sizes)
-    steps = tuple(
-        time_steps(probe, graph, threads=task.threads, repeats=task.repeats, together=True)
-        for probe in task.probes
-    )
+    alone, steps = [], []
+    for probe in task.probes:
+        if rank == 0:
+            alone.append(time_steps(probe, graph, threads=task.threads, repeats=task.repeats))
+        dist.barrier()
+        steps.append(
+            time_steps(probe, graph, threads=task.threads, repeats=task.repeats, together=True)
+        )
     dist.destroy_process_group()
     if rank == 0:
-        answer.send(PairTimes(reduce_s=reduce_s, steps=steps))
+        answer.send(PairTimes(reduce_s=reduce_s, alone=tuple(alone), steps=tuple(steps)))
 
 
 def _sum(values: torch.Tensor, _: int) -> None:

@@ -74,6 +74,8 @@ def test_two_processes_measure_together() -> None:
     assert len(pair.reduce_s) == 2
     assert min(pair.reduce_s) > 0
     assert pair.steps[0].sync_s > 0
+    assert pair.alone[0].propagate_s > 0
+    assert pair.alone[0].size == pair.steps[0].size
     assert pair.steps[0].step_s > pair.steps[0].propagate_s > 0
 
 
