@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
@@ -99,7 +100,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     hints = get_type_hints(cls)
     nested = {name: record for name in known if (record := _record(hints[name])) is not None}
     plain = {name: hints[name] for name in known if name not in nested}
-    values = _convert(node, plain, prefix)
+    values = _convert(node, plain, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
     for name, record in nested.items():
@@ -152,9 +153,18 @@ def _get(node: DictConfig, name: str, prefix: str) -> Any:
         raise ConfigError(f"{prefix}{name}: refers to itself, or is nested too deeply") from None
 
 
-def _convert(node: DictConfig, hints: dict[str, Any], prefix: str) -> dict[str, Any]:
+@cache
+def _plain_options(cls: type) -> type:
+    """Return a dataclass of those fields of ``cls`` that hold no dataclass, without its checks."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls) if field.init]
+    plain = [(name, hints[name]) for name in names if _record(hints[name]) is None]
+    return make_dataclass("Options", plain)
+
+
+def _convert(node: DictConfig, hints: dict[str, Any], options: type, prefix: str) -> dict[str, Any]:
     """Convert the values of ``node`` to the types in ``hints``; absent keys stay absent."""
-    schema = OmegaConf.structured(make_dataclass("Options", list(hints.items())))
+    schema = OmegaConf.structured(options)
     values: dict[str, Any] = {}
     for name in hints:
         if name not in node:

@@ -14,11 +14,13 @@ Plans of processors alone and plans with emulated devices are scored apart, as a
 lasts as long as the model says unless the host is late. None of the graphs, mini-batches and widths
 is one that calibration uses.
 
+Configurations are run in turn, so that what changes on the machine meets all of them. The machine
+is measured before each round (``gnnscale doctor calibrate=true``), so that calibration is repeated
+as often as the runs are, and a lucky one counts once.
+
 Finished runs are kept in a file, so that a benchmark can be run in pieces: a second call goes on
-where the first one stopped, after ``--budget`` seconds for one. Configurations are run in turn, so
-that what changes on the machine meets all of them. The machine is measured first
-(``gnnscale doctor calibrate=true``) where the file has no run yet; runs that rest on other rates
-than those in force now are refused.
+where the first one stopped, after ``--budget`` seconds for one. It does not go on with a round
+whose rates are no longer those in force.
 """
 
 from __future__ import annotations
@@ -238,6 +240,21 @@ def rates_in_force() -> str:
         return ""
 
 
+def rates_of(run: int, kept: Sequence[dict[str, Any]]) -> str:
+    """Return what tells the rates of a round; measure the machine where the round is a new one.
+
+    Raises:
+        SystemExit: the round's rates are not those in force.
+    """
+    before = {each["rates"] for each in kept if each["run"] == run}
+    if not before:
+        with tempfile.TemporaryDirectory() as folder:
+            gnnscale("doctor", "calibrate=true", f"hydra.run.dir={folder}")
+    elif before != {rates_in_force()}:
+        raise SystemExit(f"run {run} rests on other rates than those in force: another --kept")
+    return rates_in_force()
+
+
 def read_kept(file: Path) -> list[dict[str, Any]]:
     """Return the runs that are kept in ``file``, none where there is no such file."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -283,16 +300,11 @@ def main() -> None:
     options = arguments.parse_args()
     began = time.monotonic()
     chosen, kept = chosen_cases(options.configurations), read_kept(options.kept)
-    if options.runs and not kept:
-        with tempfile.TemporaryDirectory() as folder:
-            gnnscale("doctor", "calibrate=true", f"hydra.run.dir={folder}")
-    rates = rates_in_force()
-    if options.runs and any(each["rates"] != rates for each in kept):
-        raise SystemExit(f"{options.kept}: runs by other rates than those in force; another --kept")
     for case, run in missing(chosen, kept, options.runs):
         if time.monotonic() - began > options.budget:
             print("out of time: the same command goes on", file=sys.stderr)
             break
+        rates = rates_of(run, kept)
         found = point(case.label, run, measure(case), rates)
         kept.append(found)
         with options.kept.open("a") as file:

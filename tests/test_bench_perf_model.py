@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -67,6 +68,7 @@ def benchmark(
     home.mkdir()
     monkeypatch.setenv("GNNSCALE_HOME", str(home))
     trained: list[str] = []
+    times = itertools.count()
 
     def measure(case: bench.Case) -> dict[str, Any]:
         trained.append(case.label)
@@ -74,7 +76,7 @@ def benchmark(
 
     def calibrate(*arguments: str) -> None:
         assert arguments[:2] == ("doctor", "calibrate=true")
-        (home / "platform.yaml").write_text("name: this machine")
+        (home / "platform.yaml").write_text(f"name: this machine, time {next(times)}")
 
     monkeypatch.setattr(bench, "measure", measure)
     monkeypatch.setattr(bench, "gnnscale", calibrate)
@@ -107,11 +109,20 @@ def test_it_stops_when_its_time_is_over(benchmark: Any) -> None:
     assert trained == found["points"] == []
 
 
-def test_runs_by_other_rates_are_not_mixed(benchmark: Any, tmp_path: Path) -> None:
+def test_each_round_has_rates_of_its_own(benchmark: Any) -> None:
+    _, found = benchmark("--runs", "2", "--configurations", " gin ")
+    by_round = {
+        run: {each["rates"] for each in found["points"] if each["run"] == run} for run in (0, 1)
+    }
+    assert all(len(rates) == 1 for rates in by_round.values())
+    assert by_round[0] != by_round[1]
+
+
+def test_a_round_is_not_finished_by_other_rates(benchmark: Any, tmp_path: Path) -> None:
     benchmark("--runs", "1", "--configurations", " gat ")
-    (tmp_path / "home" / "platform.yaml").write_text("name: measured again")
-    with pytest.raises(SystemExit, match="runs by other rates than those in force"):
-        benchmark("--runs", "2", "--configurations", " gat ")
+    (tmp_path / "home" / "platform.yaml").write_text("name: measured by somebody else")
+    with pytest.raises(SystemExit, match="run 0 rests on other rates than those in force"):
+        benchmark("--runs", "1", "--configurations", " gat ", " gin ")
 
 
 def test_a_name_that_no_configuration_has() -> None:

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
         ("own_graph", "scipy"),
         ("max_pooling", "torch"),
         ("hitgnn_listing1", "torch"),
-        ("hitgnn_listing2", "torch"),
+        pytest.param("hitgnn_listing2", "torch", marks=pytest.mark.long),
         ("dgl_module", "dgl"),
         ("pyg_module", "torch_geometric"),
         ("pyg_loop", "torch_geometric"),

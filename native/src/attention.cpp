@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 
+#include "gnnscale/edge_chunks.hpp"
 #include "gnnscale/parallel.hpp"
 
 namespace gnnscale {
 namespace {
 
-constexpr int64_t kGrain = 256;
+// Edges, times heads, that a thread takes at a time.
+constexpr int64_t kGrain = 1 << 12;
 
 // e^x to within 0.5001 units in the last place. The C library's expf is another function where the
 // processor has fused multiply-add, and rounds otherwise now and then; this one has the same bits
@@ -31,11 +34,20 @@ float exponential(float x) {
   return static_cast<float>(value);
 }
 
+// Calls `body` on destinations, cut so that threads get as many edges each.
+void for_destinations(const int64_t* indptr, int64_t num_dst, int64_t num_heads, int num_threads,
+                      const std::function<void(int64_t begin, int64_t end)>& body) {
+  const EdgeChunks chunks(indptr, num_dst, std::max<int64_t>(kGrain / num_heads, 1));
+  parallel_for(chunks.size(), 1, num_threads, [&](int64_t first, int64_t last) {
+    body(chunks[first].first, chunks[last - 1].second);
+  });
+}
+
 }  // namespace
 
 void edge_softmax(const int64_t* indptr, int64_t num_dst, int64_t num_heads, const float* scores,
                   const float* bias, float* alpha, int num_threads) {
-  parallel_for(num_dst, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+  for_destinations(indptr, num_dst, num_heads, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t dst = begin; dst < end; ++dst) {
       for (int64_t head = 0; head < num_heads; ++head) {
         float largest = -std::numeric_limits<float>::infinity();
@@ -60,7 +72,7 @@ void edge_softmax(const int64_t* indptr, int64_t num_dst, int64_t num_heads, con
 void edge_softmax_backward(const int64_t* indptr, int64_t num_dst, int64_t num_heads,
                            const float* alpha, const float* grad, float* grad_scores,
                            int num_threads) {
-  parallel_for(num_dst, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+  for_destinations(indptr, num_dst, num_heads, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t dst = begin; dst < end; ++dst) {
       for (int64_t head = 0; head < num_heads; ++head) {
         float total = 0.0F;

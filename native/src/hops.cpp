@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include "gnnscale/parallel.hpp"
@@ -8,7 +10,9 @@
 namespace gnnscale {
 namespace {
 
-constexpr int64_t kGrain = 1024;
+// What a thread takes at a time.
+constexpr int64_t kVertices = 4096;
+constexpr int64_t kEdges = 1 << 14;
 constexpr int64_t kDistance = 16;
 
 // Lowers a label to `hop`, and says what it was; `hop` or less where another thread was faster.
@@ -33,16 +37,24 @@ int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t n
     num_reached += before == kUnreached;
   }
   std::mutex mutex;
+  std::vector<int64_t> ends{0};
   for (int64_t hop = 1; hop <= num_hops && !frontier.empty(); ++hop) {
     next.clear();
     const auto size = static_cast<int64_t>(frontier.size());
-    parallel_for(size, kGrain, num_threads, poll, [&](int64_t first, int64_t last) {
+    // Edges of the frontier's first vertices, so that threads get as many of them each.
+    ends.resize(size + 1);
+    parallel_for(size, kVertices, num_threads, poll, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) ends[i + 1] = graph.list(frontier[i]).degree;
+    });
+    std::inclusive_scan(ends.begin(), ends.end(), ends.begin());
+    parallel_for(ends[size], kEdges, num_threads, poll, [&](int64_t first, int64_t last) {
       std::vector<Vertex> lowered;
       int64_t reached = 0;
-      for (int64_t i = first; i < last; ++i) {
-        const auto [begin, degree] = graph.list(frontier[i]);
-        const int64_t end = begin + degree;
-        for (int64_t place = begin; place < end; ++place) {
+      int64_t i = std::upper_bound(ends.begin(), ends.end(), first) - ends.begin() - 1;
+      for (int64_t edge = first; edge < last; edge = ends[++i]) {
+        const int64_t begin = graph.list(frontier[i]).begin - ends[i];
+        const int64_t end = begin + std::min(ends[i + 1], last);
+        for (int64_t place = begin + edge; place < end; ++place) {
           if (place + kDistance < end) {
             __builtin_prefetch(hops + graph.neighbor(place + kDistance));
           }

@@ -5,6 +5,19 @@
 #include <atomic>
 #include <cstdio>
 
+// The address sanitizer's own locks do not survive a fork beside a busy thread, and the thread
+// sanitizer cannot follow a child that starts threads.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kCanFork = false;
+#else
+inline constexpr bool kCanFork = true;
+#endif
+
 inline std::atomic<int> num_failures{0};
 
 #define CHECK(condition)                                                             \

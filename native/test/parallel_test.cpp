@@ -20,19 +20,6 @@ using namespace gnnscale;
 
 namespace {
 
-// The address sanitizer's own locks do not survive a fork beside a busy thread, and the thread
-// sanitizer cannot follow a child that starts threads.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kCanFork = false;
-#else
-constexpr bool kCanFork = true;
-#endif
-
 // Whether every item in [0, num_items) is visited exactly once, in chunks of at most `grain`.
 bool covers(int64_t num_items, int64_t grain, int num_threads) {
   std::vector<std::atomic<int>> visits(num_items);

@@ -27,18 +27,6 @@ using namespace gnnscale;
 
 namespace {
 
-// See parallel_test.cpp.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kCanFork = false;
-#else
-constexpr bool kCanFork = true;
-#endif
-
 // A topology that owns its arrays.
 template <typename Vertex>
 struct Graph {

@@ -11,7 +11,7 @@ from gnnscale.config import ConfigError
 from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.equations import Prediction
-from gnnscale.plan.perf.predict import Host, predict
+from gnnscale.plan.perf.predict import Host, host_seconds, predict
 from gnnscale.plan.perf.work import transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.planner import plan_devices
@@ -70,7 +70,9 @@ def test_step_of_a_processor(workload: Build, platform: Machine) -> None:
     assert stages.transfer == 0
 
 
-def test_workers_wait_for_the_latest(workload: Build, platform: Machine) -> None:
+def test_workers_wait_for_the_latest(
+    workload: Build, platform: Machine, accelerator: Accelerator
+) -> None:
     two = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),) * 2)
     steady, varying = platform(2), platform(2, straggler_wait=0.1)
     known = predict(two, [workload()] * 2, steady)
@@ -78,7 +80,13 @@ def test_workers_wait_for_the_latest(workload: Build, platform: Machine) -> None
     stages = known.devices[0]
     own_s = stages.sample + stages.load + stages.propagate
     assert found.step_s == pytest.approx(known.step_s + 0.1 * own_s)
-    # Devices themselves do not vary; what emulates them here does.
+    # What an accelerator does takes the same time in every step.
+    slow = DevicePlan(
+        shares=(share(accelerator(macs_per_s=1e6), 100, (1, 1, 1), "none"),) * 2,
+    )
+    known, found = (predict(slow, [workload()] * 2, machine) for machine in (steady, varying))
+    busy_s = host_seconds(slow, [workload()] * 2, steady, None)[0]
+    assert found.step_s == pytest.approx(known.step_s + 0.1 * sum(busy_s.values()))
     one = DevicePlan(shares=two.shares[:1])
     assert predict(one, [workload()], varying) == predict(one, [workload()], steady)
 

@@ -90,7 +90,7 @@ def _store(folder: Path, name: str) -> str:
     return f"cache_planner.store={folder / 'plans' / name}"
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 def test_caches_change_nothing_that_is_learnt(
     options: Callable[..., DictConfig], together: Any, tmp_path: Path, size: int
 ) -> None:

@@ -124,7 +124,7 @@ def planted(model: str) -> list[str]:
     return [*COMMON, *PLANTED, f"model={model}", "model.hidden=16"]
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_every_architecture_learns_what_one_process_does(
     options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path, size: int
 ) -> None:
@@ -146,7 +146,7 @@ def test_every_architecture_learns_what_one_process_does(
     assert not {variant for variant in moved if "runtime.drm=false" in options_of[variant]}
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_plans_learn_cora_as_one_process_does(
     options: Callable[..., DictConfig],
     together: Callable[..., None],

@@ -143,7 +143,7 @@ class StopAt(Losses):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("step", [2, 9])
+@pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.long)])
 @composes
 def test_a_resumed_run_ends_as_one_never_stopped(tmp_path: Path, step: int) -> None:
     common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_interval_s=0"]

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.graph import Graph
@@ -22,7 +23,8 @@ from gnnscale.plan.calibration.probes import (
     STEP_PROBES,
     StepTimes,
     mapped,
-    probe_graph,
+    probe_graphs,
+    probe_table,
     rows_seconds,
     time_products,
     time_sampling,
@@ -41,8 +43,10 @@ _READ_BYTES = 2**25
 #: Features of the products that are timed.
 _WIDTH = 256
 #: How often: threads may share a core for the first tens of milliseconds.
-_PRODUCTS = 40
+_PRODUCTS = 16
 _WEIGHTS = (1 << 12, 1 << 20)
+#: Sums of each of them: the wake-up of a process takes from a quarter to ten times the median.
+_REDUCES = 100
 #: Part of the cores that others may use before calibration says so.
 _BUSY = 0.25
 #: Rates that a processor has once, and not for each number of threads.
@@ -54,8 +58,8 @@ class _Effort:
     """How much is measured.
 
     Attributes:
-        repeats: of each probe.
-        rounds: of all training steps.
+        repeats: of each probe in a round.
+        rounds: of everything that is timed with several numbers of threads.
         step_probes: how many of ``STEP_PROBES``.
         product_rows: rows of the products that are timed.
         widths: of rows that are read by themselves, where the graph's would all be in the cache.
@@ -75,12 +79,12 @@ class _Effort:
 
 
 _FULL = _Effort(
-    repeats=7,
-    rounds=3,
+    repeats=5,
+    rounds=5,
     step_probes=len(STEP_PROBES),
     product_rows=8192,
     widths=(),
-    num_vertices=1 << 16,
+    num_vertices=1 << 18,
     table_bytes=0,
     processes=True,
 )
@@ -126,14 +130,10 @@ def _measure(effort: _Effort, *, name: str) -> Platform:
     ops.keep_freed_memory()
     cores = usable_cores()
     counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
-    with track("calibrating", total=3 * len(counts) + 1, unit="measurements") as advance:
-        graph = probe_graph(*_graph_sizes(effort))
-        steps = [_steps(effort, graph, count) for count in counts]
-        advance(len(counts))
-        found = [
-            _rates(effort, graph, count, each, advance)
-            for count, each in zip(counts, steps, strict=True)
-        ]
+    with track("calibrating", total=effort.rounds + 1, unit="rounds") as advance:
+        graphs = probe_graphs(*_graph_sizes(effort))
+        times = _times(effort, graphs, counts, advance)
+        found = [_rates(effort, each, count) for count, each in zip(counts, times, strict=True)]
         pair: dict[str, Any] = _pair_rates(effort, counts)
         advance(1)
     per_run: dict[str, Any] = {
@@ -172,31 +172,72 @@ def _graph_sizes(effort: _Effort) -> tuple[int, int]:
     return effort.num_vertices, 8 * effort.num_vertices
 
 
-def _steps(effort: _Effort, graph: Graph, threads: int) -> list[StepTimes]:
-    """Each of the probes, in rounds: what disturbs one of these is not in the median of all."""
-    probes = STEP_PROBES[: effort.step_probes]
-    rounds = [
-        [time_steps(each, graph, threads=threads, repeats=effort.repeats) for each in probes]
-        for _ in range(effort.rounds)
-    ]
-    middle = effort.rounds // 2
-    return [sorted(each, key=attrgetter("step_s"))[middle] for each in zip(*rounds, strict=True)]
+@dataclass(frozen=True, kw_only=True)
+class _Times:
+    """What a number of threads took.
+
+    Attributes:
+        steps: of each probe.
+        product_s: seconds of a product, see ``time_products``.
+        sample_s: seconds of an edge that is sampled.
+    """
+
+    steps: list[StepTimes]
+    product_s: float
+    sample_s: float
 
 
-def _rates(
+def _times(
     effort: _Effort,
-    graph: Graph,
-    threads: int,
-    steps: Sequence[StepTimes],
+    graphs: tuple[Graph, Graph],
+    counts: Sequence[int],
     advance: Callable[[int], None],
-) -> dict[str, float]:
+) -> list[_Times]:
+    """Time everything that has a figure for each number of threads.
+
+    Everything is timed in rounds: what disturbs one of these is not in the median of all, and a
+    machine that becomes slower does so for any number of threads.
+    """
+    table = probe_table(graphs[0])
+    rounds = []
+    for _ in range(effort.rounds):
+        rounds.append([_time_round(effort, graphs, table, count) for count in counts])
+        advance(1)
+    return [_middle(of_one_count) for of_one_count in zip(*rounds, strict=True)]
+
+
+def _time_round(
+    effort: _Effort, graphs: tuple[Graph, Graph], table: NDArray[np.float32], threads: int
+) -> _Times:
+    edges, seconds = time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
+    return _Times(
+        steps=[
+            time_steps(
+                probe, graphs[probe.dense], threads=threads, repeats=effort.repeats, table=table
+            )
+            for probe in STEP_PROBES[: effort.step_probes]
+        ],
+        product_s=time_products(_WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS),
+        sample_s=seconds / edges,
+    )
+
+
+def _middle(rounds: Sequence[_Times]) -> _Times:
+    """Return the median of each thing that was timed."""
+    middle = len(rounds) // 2
+    steps = zip(*(each.steps for each in rounds), strict=True)
+    return _Times(
+        steps=[sorted(times, key=attrgetter("step_s"))[middle] for times in steps],
+        product_s=statistics.median(each.product_s for each in rounds),
+        sample_s=statistics.median(each.sample_s for each in rounds),
+    )
+
+
+def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
     """Everything that has a figure for each number of threads."""
-    edges, seconds = time_sampling(graph, threads=threads, repeats=effort.repeats)
-    advance(1)
-    rates = _propagation_rates(effort, steps, threads) | _update_rates(steps)
-    rates |= _load_rates(effort, steps, threads)
-    advance(1)
-    return rates | {"sampled_edges_per_s": edges / seconds}
+    rates = _propagation_rates(effort, times) | _update_rates(times.steps)
+    rates |= _load_rates(effort, times.steps, threads)
+    return rates | {"sampled_edges_per_s": 1 / times.sample_s}
 
 
 def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> dict[str, float]:
@@ -238,22 +279,19 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
     return work, seconds
 
 
-def _propagation_rates(
-    effort: _Effort, steps: Sequence[StepTimes], threads: int
-) -> dict[str, float]:
+def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
     """Seconds of propagation = sum of amounts / rates, eq. 10 to 12, + layers · constant.
 
     The rate of products is measured by itself, forward and for weights' gradients: in every layer
     it is hard to tell from that of the rows they read and write, to which the fit leaves what small
     matrices lack.
     """
-    asked = [_all_work(step) for step in steps]
-    seconds = time_products(_WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS)
-    macs_per_s = effort.product_rows * _WIDTH**2 / seconds
+    asked = [_all_work(step) for step in times.steps]
+    macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     names = ("aggregate_bandwidth", "stream_bandwidth", "attention_per_s", "layers")
     work = [(each.read_bytes, each.stream_bytes, each.attention, each.operations) for each in asked]
     known = [each.macs / macs_per_s for each in asked]
-    rates = fit_rates(names, work, [step.propagate_s for step in steps], known=known)
+    rates = fit_rates(names, work, [step.propagate_s for step in times.steps], known=known)
     return rates | {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
 
 
@@ -311,10 +349,11 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
     pair = time_pair(
         PairTask(
             num_values=_WEIGHTS,
+            reduces=_REDUCES,
             probes=STEP_PROBES,
             graph_sizes=_graph_sizes(effort),
             threads=counts[half],
-            repeats=3 * effort.repeats,
+            repeats=4 * effort.repeats,
         )
     )
     small, large = pair.reduce_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 
@@ -17,13 +17,16 @@ from gnnscale.plan.calibration.probes import (
     StepProbe,
     StepTimes,
     median_seconds,
-    probe_graph,
+    probe_graphs,
+    probe_table,
     time_steps,
 )
 
 __all__ = ["PairTask", "PairTimes", "time_pair"]
 
 _LOOPBACK = "127.0.0.1"
+#: Seconds in which a process that has answered ends; gloo may wait for Python, and Python for gloo.
+_END_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +51,15 @@ class PairTask:
 
     Attributes:
         num_values: float32 values of each all-reduce.
+        reduces: how often each.
         probes: what to train.
-        graph_sizes: vertices and edges of ``probe_graph``.
+        graph_sizes: vertices and edges of ``probe_graphs``.
         threads: of each process.
-        repeats: of everything.
+        repeats: training steps of each probe.
     """
 
     num_values: tuple[int, ...]
+    reduces: int
     probes: tuple[StepProbe, ...]
     graph_sizes: tuple[int, int]
     threads: int
@@ -79,7 +84,8 @@ def time_pair(task: PairTask) -> PairTimes:
         raise RuntimeError("a process that calibrates ended early") from None
     finally:
         for process in processes:
-            process.join()
+            process.join(_END_S)
+            process.kill()
     return result
 
 
@@ -91,20 +97,27 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
     store = TCPStore(_LOOPBACK, port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     reduce_s = tuple(
-        median_seconds(partial(_sum, torch.zeros(count)), task.repeats) for count in task.num_values
+        median_seconds(partial(_sum, torch.zeros(count)), task.reduces) for count in task.num_values
     )
-    graph = probe_graph(*task.graph_sizes)
+    graphs = probe_graphs(*task.graph_sizes)
+    table = probe_table(graphs[0])
+    timed = partial(time_steps, threads=task.threads, repeats=task.repeats, table=table)
     alone, steps = [], []
     for probe in task.probes:
         if rank == 0:
-            alone.append(time_steps(probe, graph, threads=task.threads, repeats=task.repeats))
+            alone.append(timed(probe, graphs[probe.dense]))
         dist.barrier()
-        steps.append(
-            time_steps(probe, graph, threads=task.threads, repeats=task.repeats, together=True)
-        )
-    dist.destroy_process_group()
+        steps.append(_mean_sync(timed(probe, graphs[probe.dense], together=True)))
     if rank == 0:
         answer.send(PairTimes(reduce_s=reduce_s, alone=tuple(alone), steps=tuple(steps)))
+    dist.destroy_process_group()
+
+
+def _mean_sync(step: StepTimes) -> StepTimes:
+    """Return ``step`` with what synchronisation takes both: one waits less where it is slower."""
+    seconds = torch.tensor([step.sync_s])
+    dist.all_reduce(seconds)
+    return replace(step, sync_s=float(seconds) / 2)
 
 
 def _sum(values: torch.Tensor, _: int) -> None:

@@ -32,6 +32,8 @@ __all__ = [
     "mapped",
     "median_seconds",
     "probe_graph",
+    "probe_graphs",
+    "probe_table",
     "rows_seconds",
     "time_products",
     "time_sampling",
@@ -40,7 +42,10 @@ __all__ = [
 ]
 
 _SEED = 0
-_LOOPBACK = "127.0.0.1"
+#: Which of the stages that are timed synchronises.
+_SYNC = 2
+#: How many times as many edges a vertex of the dense graph has.
+_DENSITY = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,7 @@ class StepProbe:
         fanouts: from the seeds outwards.
         num_seeds: |V^L|.
         host_aggregates: whether the first layer is aggregated while it is loaded.
+        dense: whether it is trained on the dense one of ``probe_graphs``.
     """
 
     model: ModelConfig
@@ -62,6 +68,7 @@ class StepProbe:
     fanouts: tuple[int, ...]
     num_seeds: int
     host_aggregates: bool = True
+    dense: bool = False
 
 
 def _probe(
@@ -71,6 +78,7 @@ def _probe(
     num_seeds: int,
     *,
     host_aggregates: bool = True,
+    dense: bool = False,
 ) -> StepProbe:
     return StepProbe(
         model=cls(hidden=widths[1], num_layers=len(fanouts)),
@@ -79,11 +87,13 @@ def _probe(
         fanouts=fanouts,
         num_seeds=num_seeds,
         host_aggregates=host_aggregates,
+        dense=dense,
     )
 
 
 #: Chosen so that each rate decides the time of some of them; the first ones alone give an estimate.
 #: The last ones have the mini-batches of a trainer: 1,024 seeds, whose rows no core's cache holds.
+#: Those on the dense graph read most rows more than once, and so from the cache.
 STEP_PROBES = (
     _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
     _probe(GraphSAGE, (64, 128, 32), (10, 10), 256),
@@ -91,16 +101,18 @@ STEP_PROBES = (
     _probe(GAT, (64, 64, 8), (8, 4), 128),
     _probe(GraphSAGE, (64, 32, 32), (10, 10), 1024),
     _probe(GraphSAGE, (128, 256, 64), (15, 5), 512),
-    _probe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256),
+    _probe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256, dense=True),
     _probe(GCN, (128, 128, 40), (15, 5), 1024, host_aggregates=False),
-    _probe(GCN, (1024, 32, 8), (10, 5), 128),
+    _probe(GCN, (512, 32, 8), (10, 5), 256),
     _probe(GIN, (64, 128, 16), (10, 5), 512),
     _probe(GAT, (64, 128, 16), (5, 5), 512),
     _probe(GraphSAGE, (32, 8, 8), (10, 10), 2048),
-    _probe(GCN, (64, 256, 32), (20, 5), 512),
+    _probe(GCN, (64, 256, 32), (20, 5), 512, dense=True),
     _probe(GraphSAGE, (96, 192, 48), (20, 10), 1024),
-    _probe(GCN, (200, 96, 24), (12, 8), 1024),
+    _probe(GCN, (200, 96, 24), (12, 8), 1024, dense=True),
     _probe(GIN, (48, 96, 24), (8, 8), 1024),
+    _probe(GraphSAGE, (256, 160, 24), (12, 12), 1024, dense=True),
+    _probe(GAT, (96, 96, 24), (6, 6), 1024),
 )
 
 
@@ -136,6 +148,20 @@ def probe_graph(num_vertices: int, num_edges: int) -> Graph:
         num_classes=2,
         name="probe",
     )
+
+
+def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
+    """Return a graph of so many vertices, and one with as many edges and fewer vertices.
+
+    ``graphs[probe.dense]`` is the graph of a probe.
+    """
+    sparse, dense = num_vertices, max(num_vertices // _DENSITY, 1)
+    return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
+
+
+def probe_table(graph: Graph) -> NDArray[np.float32]:
+    """Return values for the rows of all probes; they lie where those of the widest one do."""
+    return mapped(graph.num_vertices * max(probe.num_features for probe in STEP_PROBES))
 
 
 def rows_seconds(
@@ -223,7 +249,8 @@ class StepTimes:
         size: of its mini-batch.
         load_s: seconds of loading.
         propagate_s: seconds of forward and backward propagation.
-        sync_s: seconds of summing gradients with another process; 0 in a process alone.
+        sync_s: seconds of summing gradients with another process, and of waiting for it; 0 in a
+            process alone.
         update_s: seconds of gathering gradients and of the optimizer's step.
     """
 
@@ -246,6 +273,7 @@ def time_steps(
     *,
     threads: int,
     repeats: int,
+    table: NDArray[np.float32] | None = None,
     together: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
@@ -256,6 +284,8 @@ def time_steps(
         graph: on which.
         threads: threads of each stage.
         repeats: steps, beside one to warm up.
+        table: values from which features are taken, at least as many as the graph's rows have; None
+            to make them, which takes a while where there are many.
         together: sum gradients with the other processes of the default group.
         clock: tells seconds.
     """
@@ -263,8 +293,9 @@ def time_steps(
     optimizer = PlainAdam(model.parameters(), fused=True)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
     order = np.random.default_rng(_SEED).permutation(graph.train_idx)
-    rows = mapped(graph.num_vertices * probe.num_features).reshape(-1, probe.num_features)
-    features = HostFeatures(rows, "float32")
+    num_values = graph.num_vertices * probe.num_features
+    values = mapped(num_values) if table is None else table[:num_values]
+    features = HostFeatures(values.reshape(-1, probe.num_features), "float32")
     degrees = np.diff(graph.indptr).astype(np.float32)
     labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
     bucket = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
@@ -294,7 +325,7 @@ def time_steps(
             ends.append(clock())
             sizes.append(BatchSize.of(batch))
             times.append(np.diff(ends))
-    load_s, propagate_s, sync_s, update_s = np.median(times[1:], axis=0).tolist()
+    load_s, propagate_s, sync_s, update_s = _stage_seconds(np.array(times[1:]), together).tolist()
     workload = replace(
         unmeasured_workload(graph, model),
         num_seeds=(probe.num_seeds,),
@@ -309,6 +340,26 @@ def time_steps(
         sync_s=sync_s,
         update_s=update_s,
     )
+
+
+def _stage_seconds(times: NDArray[np.float64], together: bool) -> NDArray[np.float64]:
+    """Return the seconds of each stage of the median step, whose sum is that step.
+
+    A sum of medians is less where some of the stages take long in one step, and others in the next.
+
+    Args:
+        times: ``[steps, stages]`` seconds of loading, propagation, synchronisation and update.
+        together: whether processes synchronise, which takes what the other stages leave: a process
+            waits in one step, and is late in the next.
+    """
+    stages: NDArray[np.float64] = np.median(times, axis=0)
+    step_s = float(np.median(times.sum(axis=1)))
+    if not together:
+        stages *= step_s / stages.sum()
+        return stages
+    stages[_SYNC] = 0.0
+    stages[_SYNC] = max(step_s - stages.sum(), 0.0)
+    return stages
 
 
 def _gather_gradients(model: GNN, bucket: torch.Tensor) -> None:

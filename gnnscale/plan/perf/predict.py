@@ -188,14 +188,15 @@ def device_times(
     for stage in busy:
         setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
     occupied = {stage: (on_host, getattr(times, stage)) for stage, on_host in busy.items()}
+    # The host's steps vary, and with them those of the others; what an accelerator does, does not.
+    varying_s = pipeline_seconds(
+        StageTimes(**{stage: seconds for stage, (_, seconds) in occupied.items()}), share.prefetch
+    )
     if isinstance(device, Accelerator):
         own = accelerator_seconds(device, workload, size)
         for stage in STAGES[:-1]:
             setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
-    if host.computes(device):
-        # Whose steps vary, and with them those of the others.
-        own_s = pipeline_seconds(replace(times, sync=0.0), share.prefetch)
-        times.sync += host.processor.straggler_seconds(own_s, host.num_workers)
+    times.sync += host.processor.straggler_seconds(varying_s, host.num_workers)
     return DeviceTimes(stages=times, busy=occupied)
 
 

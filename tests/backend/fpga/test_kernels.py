@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -46,7 +46,9 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "fpga"
 #: Every n, and arrays from the smallest to the largest; more scatter-gather PEs than rows of the
 #: array, as many, and fewer. With (16, 16), more rows take turns than an addition takes cycles;
 #: with (1, 16), fewer than a multiple of sixteen. To compile one takes long, but for (2, 512).
-DESIGNS = ((2, 512), (16, 16), (4, 64), (8, 256), (1, 2048), (1, 16))
+DESIGNS = ((2, 512), (8, 256), (16, 16), (4, 64), (1, 2048), (1, 16))
+#: Those of tests that are not long.
+FEW = DESIGNS[:2]
 #: Designs with a header are compiled for these sizes, as those of runs in other tests are.
 OWN = (2, 512)
 MODELS = (GCN, GraphSAGE, GIN)
@@ -57,17 +59,21 @@ NEAR = 1e-5
 
 @pytest.fixture(scope="module")
 def kernels(csim_home: Path) -> Iterator[Callable[..., Library]]:
-    """Return the kernels of a design; all of them are compiled, two at a time."""
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+    """Return the kernels of a design; it is compiled when it is asked for first."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNSCALE_HOME", str(csim_home))
-        header = EXAMPLE / "max_pool.hpp"
-        designs = {(*OWN, header): Design(n=OWN[0], m=OWN[1], header=header)}
-        designs |= {(n, m, None): Design(n=n, m=m) for n, m in DESIGNS}
-        found: dict[Any, Future[Path]] = {
-            key: pool.submit(library, design) for key, design in designs.items()
-        }
-        yield lambda n, m, header=None: Library(found[(n, m, header)].result())
-        pool.shutdown(cancel_futures=True)
+
+        @cache
+        def kernels_of(n: int, m: int, header: Path | None = None) -> Library:
+            return Library(library(Design(n=n, m=m, header=header)))
+
+        yield kernels_of
+
+
+def designs(*wanted: tuple[int, int]) -> list[Any]:
+    """Return the designs as parameters of a test."""
+    marks = {design: () if design in FEW else pytest.mark.long for design in DESIGNS}
+    return [pytest.param(*design, marks=marks[design]) for design in wanted]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +335,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@pytest.mark.parametrize(("n", "m"), DESIGNS)
+@pytest.mark.parametrize(("n", "m"), designs(*DESIGNS))
 def test_random_blocks(kernels: Callable[..., Library], n: int, m: int) -> None:
     found = kernels(n, m)
 
@@ -344,7 +350,7 @@ def test_random_blocks(kernels: Callable[..., Library], n: int, m: int) -> None:
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize(("n", "m"), [(1, 2048), (8, 256)])
+@pytest.mark.parametrize(("n", "m"), designs((1, 2048), (8, 256)))
 def test_a_hub_of_ten_thousand_neighbours(
     kernels: Callable[..., Library], config: type[ModelConfig], n: int, m: int
 ) -> None:
@@ -424,7 +430,7 @@ def edges_of(case: Case, config: ModelConfig) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize(("n", "m"), [(16, 16), (4, 64), (2, 512), (1, 2048)])
+@pytest.mark.parametrize(("n", "m"), designs((16, 16), (4, 64), (2, 512), (1, 2048)))
 def test_what_is_read_and_gathered(
     kernels: Callable[..., Library],
     random_graph: Callable[..., Graph],
@@ -497,7 +503,7 @@ def test_groups_of_seeds_add_up(
 
 @pytest.mark.parametrize("config", MODELS)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize(("n", "m"), [(16, 16), (2, 512), (1, 2048)])
+@pytest.mark.parametrize(("n", "m"), designs((16, 16), (2, 512), (1, 2048)))
 def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
     kernels: Callable[..., Library],
     random_graph: Callable[..., Graph],
@@ -524,7 +530,7 @@ def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize(("n", "m"), [(8, 256), (2, 512)])
+@pytest.mark.parametrize(("n", "m"), designs((8, 256), (2, 512)))
 def test_aggregated_rows_may_be_kept_off_the_chip(
     kernels: Callable[..., Library],
     random_graph: Callable[..., Graph],

@@ -15,7 +15,13 @@ from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
-from gnnscale.plan.calibration.probes import STEP_PROBES, probe_graph, time_steps
+from gnnscale.plan.calibration.probes import (
+    STEP_PROBES,
+    probe_graph,
+    probe_graphs,
+    probe_table,
+    time_steps,
+)
 from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.platform import Processor, ThisMachine
 
@@ -65,8 +71,9 @@ def test_transfers_and_waiting_are_told_apart() -> None:
 def test_two_processes_measure_together() -> None:
     task = PairTask(
         num_values=(16, 1 << 22),
+        reduces=3,
         probes=STEP_PROBES[:1],
-        graph_sizes=(1 << 10, 1 << 12),
+        graph_sizes=(1 << 12, 1 << 12),
         threads=1,
         repeats=3,
     )
@@ -76,12 +83,13 @@ def test_two_processes_measure_together() -> None:
     assert pair.steps[0].sync_s > 0
     assert pair.alone[0].propagate_s > 0
     assert pair.alone[0].size == pair.steps[0].size
+    assert pair.alone[0].sync_s == 0
     assert pair.steps[0].step_s > pair.steps[0].propagate_s > 0
 
 
 def test_a_process_that_ends_early_is_noticed() -> None:
     task = PairTask(
-        num_values=(-1,), probes=(), graph_sizes=(1 << 10, 1 << 12), threads=1, repeats=1
+        num_values=(-1,), reduces=1, probes=(), graph_sizes=(1 << 12, 1 << 12), threads=1, repeats=1
     )
     with pytest.raises(RuntimeError, match="ended early"):
         time_pair(task)
@@ -96,7 +104,7 @@ def test_memory_is_kept_before_anything_is_measured(monkeypatch: pytest.MonkeyPa
         raise LookupError
 
     monkeypatch.setattr(ops, "keep_freed_memory", lambda: done.append("keep"))
-    monkeypatch.setattr(calibrate, "probe_graph", probe)
+    monkeypatch.setattr(calibrate, "probe_graphs", probe)
     with pytest.raises(LookupError):
         calibrate.estimate()
     assert done == ["keep", "probe"]
@@ -143,6 +151,42 @@ def test_loading_is_fitted_to_steps_alone(
     host = Host(processor=fitted, num_workers=1, emulates=False)
     for step in steps:
         assert host.load(step.workload, step.size, 1, 1) == pytest.approx(step.load_s, rel=1e-3)
+
+
+def test_stages_sum_to_the_median_step() -> None:
+    """What takes long in one step and not in the next is in no stage's median."""
+    times = np.array([[1.0, 2, 0, 1], [1, 6, 0, 1], [3, 2, 0, 1], [1, 2, 0, 3], [1, 2, 0, 1]])
+    found = probes._stage_seconds(times, False)
+    assert found.sum() == pytest.approx(6)
+    assert found.tolist() == pytest.approx([1.5, 3, 0, 1.5])
+    # Two that wait for each other in turn wait in the median step, and never in the median.
+    times[:, 2] = [4, 0, 0, 0, 4]
+    assert probes._stage_seconds(times, True).tolist() == pytest.approx([1, 2, 4, 1])
+    times[:, 2] = 0
+    assert probes._stage_seconds(times, True).tolist() == pytest.approx([1, 2, 2, 1])
+
+
+def test_the_middle_round_of_each_thing_counts() -> None:
+    def times(step: int, product: int, sample: int) -> calibrate._Times:
+        return calibrate._Times(
+            steps=[replace(measured, propagate_s=float(step))], product_s=product, sample_s=sample
+        )
+
+    measured = time_steps(STEP_PROBES[0], probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
+    found = calibrate._middle([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
+    assert [each.propagate_s for each in found.steps] == [3]
+    assert (found.product_s, found.sample_s) == (3, 2)
+
+
+def test_probes_share_one_table_of_rows() -> None:
+    sparse, dense = probe_graphs(1 << 12, 1 << 12)
+    assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
+    assert sparse.num_edges == dense.num_edges
+    table = probe_table(sparse)
+    assert len(table) == 4096 * max(probe.num_features for probe in STEP_PROBES)
+    own = time_steps(STEP_PROBES[0], sparse, threads=1, repeats=1)
+    shared = time_steps(STEP_PROBES[0], sparse, threads=1, repeats=1, table=table)
+    assert own.size == shared.size
 
 
 def test_some_probes_have_the_mini_batches_of_a_trainer() -> None:

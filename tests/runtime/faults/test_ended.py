@@ -15,7 +15,10 @@ pytestmark = pytest.mark.timeout(300)
 ENDLESS = "epochs=1000000"
 
 
-@pytest.mark.parametrize(("plan", "number"), [("p3", signal.SIGINT), ("own", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("plan", "number"),
+    [("p3", signal.SIGINT), pytest.param("own", signal.SIGTERM, marks=pytest.mark.long)],
+)
 def test_signals_to_the_command(
     runs: Any, tmp_path: Path, plan: str, number: signal.Signals
 ) -> None:
@@ -34,7 +37,9 @@ def test_ctrl_c_while_workers_start(runs: Any, tmp_path: Path) -> None:
     assert runs.ended(run, 130) == "interrupted"
 
 
-@pytest.mark.parametrize(("plan", "starting"), [("hybrid", True), ("own", False)])
+@pytest.mark.parametrize(
+    ("plan", "starting"), [("hybrid", True), pytest.param("own", False, marks=pytest.mark.long)]
+)
 def test_workers_end_with_the_command(runs: Any, tmp_path: Path, plan: str, starting: bool) -> None:
     if starting:
         run = runs.start(tmp_path / "run", plan=plan)

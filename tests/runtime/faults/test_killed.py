@@ -60,8 +60,14 @@ def whole(runs: Any, launched: Any, tmp_path: Path, done: list[Path]) -> Callabl
     ("plan", "rank", "stage", "resume"),
     [
         ("hybrid", 0, "checkpoint", None),
-        ("hybrid", 1, "propagate", ("device_plan.devices=[cpu]", "device_plan.split=null")),
-        ("own", 1, "propagate", ()),
+        pytest.param(
+            "hybrid",
+            1,
+            "propagate",
+            ("device_plan.devices=[cpu]", "device_plan.split=null"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param("own", 1, "propagate", (), marks=pytest.mark.long),
     ],
 )
 def test_a_killed_worker_and_resumption(
@@ -105,7 +111,7 @@ def test_a_killed_worker_and_resumption(
 
 @pytest.mark.parametrize(
     ("algorithm", "stage"),
-    [("p3", "exchange"), ("legion", "sample")],
+    [("p3", "exchange"), pytest.param("legion", "sample", marks=pytest.mark.long)],
 )
 def test_a_killed_worker_and_resumption_over_parts(
     runs: Any, launched: Any, tmp_path: Path, algorithm: str, stage: str
