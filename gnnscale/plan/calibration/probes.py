@@ -354,11 +354,11 @@ def _stage_seconds(times: NDArray[np.float64], together: bool) -> NDArray[np.flo
     """
     stages: NDArray[np.float64] = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))
-    if not together:
-        stages *= step_s / stages.sum()
-        return stages
     stages[_SYNC] = 0.0
-    stages[_SYNC] = max(step_s - stages.sum(), 0.0)
+    if together:
+        stages[_SYNC] = max(step_s - stages.sum(), 0.0)
+    else:
+        stages *= step_s / stages.sum()
     return stages
 
 
