@@ -99,8 +99,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
             raise ConfigError(unknown_option(f"{prefix}{key!s}", (f"{prefix}{k}" for k in known)))
     hints = get_type_hints(cls)
     nested = {name: record for name in known if (record := _record(hints[name])) is not None}
-    plain = {name: hints[name] for name in known if name not in nested}
-    values = _convert(node, plain, _plain_options(cls), prefix)  # type: ignore[arg-type]
+    values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
     for name, record in nested.items():
@@ -162,9 +161,10 @@ def _plain_options(cls: type) -> type:
     return make_dataclass("Options", plain)
 
 
-def _convert(node: DictConfig, hints: dict[str, Any], options: type, prefix: str) -> dict[str, Any]:
-    """Convert the values of ``node`` to the types in ``hints``; absent keys stay absent."""
+def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
+    """Convert the values of ``node`` to the types of ``options``; absent keys stay absent."""
     schema = OmegaConf.structured(options)
+    hints = get_type_hints(options)
     values: dict[str, Any] = {}
     for name in hints:
         if name not in node:
