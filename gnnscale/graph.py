@@ -56,6 +56,10 @@ class Graph:
         content: hex digest of what the store holds, None for a graph in memory.
         degrees: ``[num_vertices]`` uint32 in-degrees in the whole graph where this is one part of
             it, whose lists are not all there; None where ``indptr`` tells.
+        edge_weights: ``[num_edges]`` float32, finite and not negative, in the order of
+            ``indices``; None where every edge counts the same.
+        edge_ids: ``[num_edges]`` int64, the number that each edge had among those that the graph
+            was made of; None where an edge is numbered by its place in ``indices``.
     """
 
     name: str
@@ -73,6 +77,8 @@ class Graph:
     attainable_accuracy: float | None = None
     content: str | None = None
     degrees: NDArray[np.uint32] | None = None
+    edge_weights: NDArray[np.float32] | None = None
+    edge_ids: NDArray[np.int64] | None = None
 
     @property
     def num_vertices(self) -> int:

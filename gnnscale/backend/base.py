@@ -14,6 +14,7 @@ from gnnscale.cache.store.lists import CachedLists
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
+from gnnscale.model.loss import Objective
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch, Sampler
 from gnnscale.stages import Traffic
@@ -41,8 +42,9 @@ class HostParts:
     """What a backend is opened with.
 
     Attributes:
-        graph: whose labels are predicted.
+        graph: that is trained on.
         model: the host's weights, which the optimizer updates.
+        objective: the loss of a mini-batch.
         sampler: the host's sampler.
         loader: reads the host's features, or the device's cache where it has one.
         lists: where a device that samples by itself finds adjacency lists; None for all of them at
@@ -53,6 +55,7 @@ class HostParts:
 
     graph: Graph
     model: GNN
+    objective: Objective
     sampler: Sampler
     loader: FeatureLoader
     lists: CachedLists | None = None

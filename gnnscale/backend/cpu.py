@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.model import Inputs
-from gnnscale.model.loss import seed_loss
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch
 
@@ -22,8 +21,8 @@ class CpuBackend:
     def __init__(self, device: Device, host: HostParts) -> None:
         """Open ``device`` over the parts of the host."""
         self.device = device
-        self._graph = host.graph
         self._model = host.model
+        self._objective = host.objective
         self._sampler = host.sampler
         self._loader = host.loader
         self._loss = 0.0
@@ -43,7 +42,7 @@ class CpuBackend:
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Forward and backward propagation in torch."""
         logits = self._model(batch.batch, batch.inputs)
-        loss = seed_loss(self._graph, logits, batch.batch.seeds) * weight
+        loss = self._objective(logits, batch.batch) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         self._loss = loss.item()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -11,8 +12,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnnscale.graph import Graph
+from gnnscale.sampler import MiniBatch
 
-__all__ = ["seed_loss"]
+__all__ = ["Objective", "seed_loss", "vertex_objective"]
+
+#: From a model's output rows for a mini-batch, ``[num_seeds, width]`` float32, to the mean loss.
+#: That of a mini-batch without seeds is 0, with a gradient of zeros.
+Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
+
+
+def vertex_objective(graph: Graph) -> Objective:
+    """Return the loss of predicting the labels of a mini-batch's seeds."""
+
+    def objective(logits: Tensor, batch: MiniBatch) -> Tensor:
+        return seed_loss(graph, logits, batch.seeds)
+
+    return objective
 
 
 def seed_loss(graph: Graph, logits: Tensor, seeds: NDArray[np.integer[Any]]) -> Tensor:

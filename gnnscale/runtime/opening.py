@@ -19,6 +19,7 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
+from gnnscale.model.loss import vertex_objective
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
@@ -353,7 +354,13 @@ def _host_parts(
     sampler = config.trained_sampler.sampler(
         graph, seed=config.seed, num_threads=config.num_threads
     )
-    parts = HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+    parts = HostParts(
+        graph=graph,
+        model=model,
+        objective=vertex_objective(graph),
+        sampler=sampler,
+        loader=loader,
+    )
     if cache is None:
         return parts
     return replace(parts, lists=cache.lists, cache_bytes=cache.num_bytes, counters=cache.counters)

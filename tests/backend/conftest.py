@@ -11,6 +11,7 @@ from gnnscale.backend import Backend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, GraphSAGE
+from gnnscale.model.loss import vertex_objective
 from gnnscale.plan import Cpu, Device
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
@@ -47,7 +48,13 @@ def backend(graph: Graph, new_model: Callable[[], GNN]) -> OpenBackend:
         model = model or new_model()
         sampler = NeighborSampler(graph, fanouts=[10, 5], seed=1)
         loader = FeatureLoader(graph, model, num_threads=1, aggregates=device.host_aggregates)
-        parts = HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+        parts = HostParts(
+            graph=graph,
+            model=model,
+            objective=vertex_objective(graph),
+            sampler=sampler,
+            loader=loader,
+        )
         return open_backend(device, parts)
 
     return build

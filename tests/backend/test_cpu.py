@@ -12,7 +12,7 @@ from gnnscale.backend import CpuBackend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
-from gnnscale.model.loss import seed_loss
+from gnnscale.model.loss import seed_loss, vertex_objective
 from gnnscale.plan import Cpu, Threads
 from gnnscale.sampler import NeighborSampler
 from gnnscale.stages import Access, Traffic
@@ -22,7 +22,13 @@ def test_stages_one_after_the_other(tiny_graph: Graph) -> None:
     model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
     sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1])
     loader = FeatureLoader(tiny_graph, model, num_threads=1)
-    parts = HostParts(graph=tiny_graph, model=model, sampler=sampler, loader=loader)
+    parts = HostParts(
+        graph=tiny_graph,
+        model=model,
+        objective=vertex_objective(tiny_graph),
+        sampler=sampler,
+        loader=loader,
+    )
     backend = open_backend(Cpu(), parts)
     assert isinstance(backend, CpuBackend)
 
@@ -84,7 +90,13 @@ def test_threads_reach_every_stage(graph: Graph, new_model: Callable[[], Any]) -
     model = new_model()
     sampler = NeighborSampler(graph, fanouts=[10, 5])
     loader = FeatureLoader(graph, model, num_threads=1)
-    parts = HostParts(graph=graph, model=model, sampler=sampler, loader=loader)
+    parts = HostParts(
+        graph=graph,
+        model=model,
+        objective=vertex_objective(graph),
+        sampler=sampler,
+        loader=loader,
+    )
     found = open_backend(Cpu(), parts)
     try:
         found.set_threads(Threads(sample=3, load=2, propagate=2))

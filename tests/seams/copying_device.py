@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
 from gnnscale.model import Inputs
-from gnnscale.model.loss import seed_loss
 from gnnscale.plan import Accelerator, Device, Threads, register_device
 from gnnscale.sampler import MiniBatch
 
@@ -78,7 +77,7 @@ class CopyingBackend:
     def _compute(self, batch: DeviceBatch, weight: float) -> float:
         time.sleep(self.device.busy_s)
         logits = self._model(batch.batch, batch.inputs)
-        loss = seed_loss(self._host.graph, logits, batch.batch.seeds) * weight
+        loss = self._host.objective(logits, batch.batch) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 

@@ -22,6 +22,7 @@ from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.hardware import Memory
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.model.loss import vertex_objective
 from gnnscale.model.options import ModelConfig
 from gnnscale.plan import Cpu, Fpga, Threads
 from gnnscale.sampler import MiniBatch, NeighborSampler
@@ -427,6 +428,7 @@ def test_runs_that_are_refused(
     host = HostParts(
         graph=graph,
         model=model,
+        objective=vertex_objective(graph),
         sampler=NeighborSampler(graph, fanouts=[10, 5]),
         loader=loader,
         cache_bytes=options.get("cache_bytes", 0),

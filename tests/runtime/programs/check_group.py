@@ -75,7 +75,13 @@ class Model(torch.nn.Module):
 def check_synchronizer(group: Group, *, own_collective: bool) -> None:
     rank, size = group.rank, group.size
     model = Model()
-    parts: Any = HostParts(graph=None, model=model, sampler=None, loader=None)  # type: ignore[arg-type]
+    parts: Any = HostParts(
+        graph=None,  # type: ignore[arg-type]
+        model=model,  # type: ignore[arg-type]
+        objective=lambda rows, batch: rows.sum(),
+        sampler=None,  # type: ignore[arg-type]
+        loader=None,  # type: ignore[arg-type]
+    )
     backend = CpuBackend(Cpu(), parts)
     synchronizer = Synchronizer(model, backend, group, own_collective=own_collective)
     # Counts that no float32 holds, and whose sum a single one would round.
