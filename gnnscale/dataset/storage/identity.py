@@ -31,7 +31,13 @@ __all__ = [
 
 _CHUNK_BYTES = 1 << 20
 _UNFINISHED_META = ".meta.json.tmp"
-_STORE_FILES = {"meta.json", _UNFINISHED_META, *(f"{name}.npy" for name in (*ARRAYS, DEGREES))}
+_STORE_FILES = {
+    "meta.json",
+    _UNFINISHED_META,
+    "ids.npy",
+    "ids.parquet",
+    *(f"{name}.npy" for name in (*ARRAYS, DEGREES)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
