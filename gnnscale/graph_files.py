@@ -27,6 +27,8 @@ __all__ = [
     "MAX_FEATURES",
     "METRICS",
     "PART_FORMAT_VERSION",
+    "WEIGHTED_FORMAT_VERSION",
+    "WEIGHTS",
     "ArrayEntry",
     "GraphError",
     "PartEntry",
@@ -40,6 +42,8 @@ __all__ = [
 FORMAT_VERSION = 2
 #: Of stores that hold one part of a graph: who does not know them must not take them for the whole.
 PART_FORMAT_VERSION = 3
+#: Of stores whose edges have weights, parts too: who does not know them must not leave them out.
+WEIGHTED_FORMAT_VERSION = 4
 #: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
 FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -52,6 +56,8 @@ SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
 #: What the store of a part has beside them.
 DEGREES = "degrees"
+#: What the store of a graph has beside them whose edges have weights.
+WEIGHTS = "edge_weights"
 #: More classes than that no model here can tell apart; longer rows fit no layer.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
@@ -116,7 +122,8 @@ class StoreMeta:
         feature_dtype: one of ``FEATURE_DTYPES``.
         metric: one of ``METRICS``.
         part: which part of a graph it is, None for a whole graph.
-        arrays: an entry for each of ``ARRAYS``, and for ``DEGREES`` of a part.
+        arrays: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, and for ``WEIGHTS``
+            where edges have them.
         attainable_accuracy: what the generator of the graph allows, None where not known.
         entries: all of ``meta.json``, what is not listed here unchecked.
     """
@@ -160,6 +167,7 @@ def read_meta(path: Path) -> StoreMeta:
         raise _refused(file, "arrays", arrays, "an object with an entry for each array")
     part = _part_entry(entries, file)
     names = ARRAYS if part is None else (*ARRAYS, DEGREES)
+    names = (*names, WEIGHTS) if WEIGHTS in arrays else names
     return StoreMeta(
         name=name,
         num_vertices=_whole(entries, "num_vertices", file, 1, _MAX_VERTICES),
@@ -256,7 +264,10 @@ def _share(entries: Mapping[str, Any], key: str, file: Path) -> float | None:
 
 def _check_version(entries: Mapping[str, Any], file: Path) -> None:
     """Refuse a format that this release does not read."""
+    arrays = entries.get("arrays")
     expected = PART_FORMAT_VERSION if "part" in entries else FORMAT_VERSION
+    if isinstance(arrays, dict) and WEIGHTS in arrays:
+        expected = WEIGHTED_FORMAT_VERSION
     found = entries.get("format_version")
     if type(found) is int and found == expected:
         return
@@ -304,7 +315,7 @@ def _array_entry(arrays: Mapping[str, Any], name: str, file: Path) -> ArrayEntry
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
-    """Map all arrays of a store read-only, and check everything but ``indices`` and ``features``.
+    """Map all arrays of a store read-only, and check all but ``indices``, features and weights.
 
     Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` are
     checked by whoever reads them; ``gnnscale doctor`` looks at everything.
@@ -358,6 +369,8 @@ def _expected(
         return np.dtype(np.int64), (meta.num_vertices + 1,)
     if name == "indices":
         return ids, (meta.num_edges,)
+    if name == WEIGHTS:
+        return np.dtype(np.float32), (meta.num_edges,)
     if name == "features":
         return FEATURE_DTYPES[meta.feature_dtype], (meta.num_vertices, meta.num_features)
     if name == "labels" and array.ndim == 2:

@@ -98,6 +98,29 @@ def test_attainable_accuracy(store):
     assert Graph.open(store).attainable_accuracy == 0.75
 
 
+WEIGHTS = np.array([0.5, 1, 2], np.float32)
+
+
+def test_weights_of_edges(store):
+    assert Graph.open(store).edge_weights is None
+    content = Graph.open(store).content
+    put(store, "edge_weights", WEIGHTS)
+    assert "format version 2, this release reads 4" in refused(store)
+    change_meta(store, format_version=4)
+    graph = Graph.open(store)
+    assert graph.edge_weights.tolist() == [0.5, 1, 2]
+    assert graph.content != content
+    put(store, "edge_weights", WEIGHTS[:2])
+    assert "the sizes in meta.json ask for float32[3]" in refused(store)
+    put(store, "edge_weights", WEIGHTS.astype(np.float64))
+    assert "the sizes in meta.json ask for float32[3]" in refused(store)
+
+
+def test_a_weighted_format_without_weights(store):
+    change_meta(store, format_version=4)
+    assert "format version 4, this release reads 2" in refused(store)
+
+
 def test_content_tells_stores_apart(store, tmp_path):
     content = Graph.open(store).content
     shutil.copytree(store, tmp_path / "copy")

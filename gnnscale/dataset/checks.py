@@ -19,6 +19,7 @@ __all__ = [
     "check_num_vertices",
     "check_split",
     "checked_labels",
+    "checked_weights",
     "class_labels",
     "count_classes",
     "quoted",
@@ -113,6 +114,29 @@ def check_features(rows: NDArray[Any], first: int, source: object) -> None:
             f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
             "features must be finite"
         )
+
+
+def checked_weights(weights: NDArray[Any], num_edges: int, source: object) -> NDArray[np.float32]:
+    """Return weights of edges as a Graph holds them, float32.
+
+    Args:
+        weights: ``[num_edges]`` numbers, finite in float32 and not negative.
+        num_edges: how many edges there are.
+        source: named in errors.
+    """
+    check_array(weights, axes=1, kinds="iuf", source=source)
+    if len(weights) != num_edges:
+        raise GraphError(f"{source}: {len(weights)} weights for {num_edges} edges")
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        converted = np.ascontiguousarray(weights, np.float32)
+    # NaN compares false with everything, hence the test for what is good.
+    good = (converted >= 0) & np.isfinite(converted)
+    if not good.all():
+        edge = int(good.argmin())
+        raise GraphError(
+            f"{source}: weight {weights[edge]} of edge {edge}, allowed are finite numbers from 0 on"
+        )
+    return converted
 
 
 def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
-from gnnscale.graph_files import ARRAYS, DEGREES, StoreMeta, read_entries
+from gnnscale.graph_files import ARRAYS, DEGREES, WEIGHTS, StoreMeta, read_entries
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
@@ -36,7 +36,7 @@ _STORE_FILES = {
     _UNFINISHED_META,
     "ids.npy",
     "ids.parquet",
-    *(f"{name}.npy" for name in (*ARRAYS, DEGREES)),
+    *(f"{name}.npy" for name in (*ARRAYS, DEGREES, WEIGHTS)),
 }
 
 
