@@ -12,7 +12,7 @@
 namespace gnnscale {
 namespace {
 
-// Items of a chunk of parallel work, and those of it whose slots are fetched at once.
+// Items of a chunk of parallel work, and how many of them have their slots on the way from memory.
 constexpr int64_t kGrain = 1 << 14;
 constexpr int64_t kAtOnce = 32;
 // Largest range of ids, per id, of which a table takes no more than the slots of a hash table.
@@ -130,21 +130,26 @@ template <typename Vertex>
 int64_t IntegerIds::find(const int64_t* wanted, int64_t num_wanted, Vertex* out,
                          int num_threads) const {
   FirstUnknown unknown;
+  const auto set = [&](int64_t item, int64_t place) {
+    out[item] = static_cast<Vertex>(place);
+    if (place < 0) unknown.add(item);
+  };
   parallel_for(num_wanted, kGrain, num_threads, [&](int64_t begin, int64_t end) {
-    std::array<uint64_t, kAtOnce> slots{};
-    for (int64_t first = begin; first < end; first += kAtOnce) {
-      const int64_t count = std::min(kAtOnce, end - first);
-      for (int64_t i = 0; i < count && range_ == 0; ++i) {
-        slots[i] = slots_->first(static_cast<uint64_t>(wanted[first + i]));
-        slots_->prefetch(slots[i]);
-      }
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t id = wanted[first + i];
-        const int64_t place =
-            range_ > 0 ? place_of(id) : place_in_slots(slots[i], static_cast<uint64_t>(id));
-        out[first + i] = static_cast<Vertex>(place);
-        if (place < 0) unknown.add(first + i);
-      }
+    if (range_ > 0) {
+      for (int64_t item = begin; item < end; ++item) set(item, place_of(wanted[item]));
+      return;
+    }
+    std::array<uint64_t, kAtOnce> slots{};  // of the items ahead, on their way from memory
+    const auto fetch = [&](int64_t item) {
+      uint64_t& slot = slots[item % kAtOnce];
+      slot = slots_->first(static_cast<uint64_t>(wanted[item]));
+      slots_->prefetch(slot);
+    };
+    for (int64_t item = begin; item < std::min(begin + kAtOnce, end); ++item) fetch(item);
+    for (int64_t item = begin; item < end; ++item) {
+      const uint64_t slot = slots[item % kAtOnce];
+      if (item + kAtOnce < end) fetch(item + kAtOnce);
+      set(item, place_in_slots(slot, static_cast<uint64_t>(wanted[item])));
     }
   });
   return unknown.value();

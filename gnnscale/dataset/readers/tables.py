@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.dataset.tables.arrays import floats, refuse_nulls
+from gnnscale.dataset.tables.batch import Batch
 from gnnscale.dataset.tables.features import FeatureColumns
 from gnnscale.dataset.tables.files import table_files
 from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type
@@ -28,10 +30,13 @@ from gnnscale.prefetch import Pipeline
 __all__ = ["Tables"]
 
 _LOG = logging.getLogger(__name__)
+#: Name of the column of weights that may be missing.
+_WEIGHT = "weight"
 #: Bytes a vertex, beside its id: label, part of the split, in-degree, where its list begins.
 _VERTEX_BYTES = 48
 #: Batches of edges that are decoded, mapped and stored at a time.
 _AHEAD = 3
+_Mapped: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[np.float32] | None]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,8 @@ class Tables(Dataset):
             named otherwise.
         source: column of the ids that edges come from.
         target: column of the ids that edges go to.
+        weight: column of the weights of edges, read where there is one of the default's name; None
+            where every edge counts the same.
         delimiter: one character between the values of CSV.
     """
 
@@ -67,6 +74,7 @@ class Tables(Dataset):
     features: list[str] | None = None
     source: str = "source"
     target: str = "target"
+    weight: str | None = _WEIGHT
     delimiter: str = ","
 
     def __post_init__(self) -> None:
@@ -101,13 +109,12 @@ class Tables(Dataset):
     def read(self, writer: StoreWriter) -> None:
         """Push the vertices, then the edges."""
         vertices, edges = self._table("vertices", self.vertices), self._table("edges", self.edges)
-        for option, column in (("source", self.source), ("target", self.target)):
-            edges.require(option, column)
         columns = self._feature_columns(vertices)
+        edge_columns = self._edge_columns(edges)
         ids = self._read_vertices(vertices, writer)
         self._say_memory(vertices, ids, writer)
-        for src, dst in _mapped(self, edges, ids):
-            writer.add_edges(src, dst, source=edges.path)
+        for src, dst, weights in self._mapped(edges, edge_columns, ids):
+            writer.add_edges(src, dst, weights=weights, source=edges.path)
         del ids
         writer.write_features(
             columns.rows(),
@@ -115,6 +122,36 @@ class Tables(Dataset):
             dtype=columns.dtype,
             source=vertices.path,
         )
+
+    def _edge_columns(self, table: Table) -> list[str]:
+        """Return the columns of the edges: source, target and perhaps weight."""
+        columns = [table.require("source", self.source), table.require("target", self.target)]
+        if self.weight is not None and (self.weight != _WEIGHT or _WEIGHT in table.names):
+            columns.append(table.require("weight", self.weight))
+        return columns
+
+    def _mapped(self, table: Table, columns: list[str], ids: IdMap) -> Iterator[_Mapped]:
+        """Yield sources and targets as vertices, and weights; files are decoded ahead, in threads.
+
+        Raises:
+            GraphError: an id is none of a vertex, or a weight not allowed; names the row.
+        """
+        import pyarrow  # takes a while, and a run whose store exists needs none
+
+        source, target, *weight = columns
+        types = {column: csv_id_type(self.id_type, ids.type) for column in (source, target)}
+        types |= {column: pyarrow.float64() for column in weight}
+
+        def map_ends(edges: _Edges) -> None:
+            batch, edges.batch = edges.batch, None
+            assert batch is not None
+            weights = _weights(batch, weight[0]) if weight else None
+            edges.mapped = ids.find(batch, source), ids.find(batch, target), weights
+
+        decoded = map(_Edges, table.batches(columns, types, 32))
+        with Pipeline(decoded, [[map_ends]], limit=_AHEAD, adaptive=False) as mapped:
+            for edges in mapped:
+                yield edges.mapped
 
     def _feature_columns(self, table: Table) -> FeatureColumns:
         named = (self.id, self.label, self.split_column)
@@ -181,28 +218,25 @@ class Tables(Dataset):
 
 
 class _Edges:
-    """A batch of edges on its way."""
+    """A batch of edges on its way: as it is decoded, then sources, targets and weights."""
 
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
-        self.ends: tuple[NDArray[Any], NDArray[Any]] = (np.empty(0), np.empty(0))
+    def __init__(self, batch: Batch) -> None:
+        self.batch: Batch | None = batch
+        self.mapped: _Mapped = (np.empty(0), np.empty(0), None)
 
 
-def _mapped(
-    dataset: Tables, edges: Table, ids: IdMap
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield the vertices that edges come from and go to; files are decoded ahead, in threads."""
-    ends = (dataset.source, dataset.target)
-    types = {column: csv_id_type(dataset.id_type, ids.type) for column in ends}
-
-    def decode_and_map(edge: _Edges) -> None:
-        batch, edge.batch = edge.batch, None
-        edge.ends = ids.find(batch, ends[0]), ids.find(batch, ends[1])
-
-    batches = map(_Edges, edges.batches(ends, types, 32))
-    with Pipeline(batches, [[decode_and_map]], limit=_AHEAD, adaptive=False) as mapped:
-        for edge in mapped:
-            yield edge.ends
+def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
+    """Return weights of edges, finite and not negative."""
+    refuse_nulls(batch, column)
+    values = floats(batch, column, np.float32)
+    good = (values >= 0) & np.isfinite(values)
+    if not good.all():
+        index = int(good.argmin())
+        raise GraphError(
+            f"{batch.place(index)}: {shown(column)} is {batch.columns[column][index]}, allowed are "
+            "finite numbers from 0 on"
+        )
+    return values
 
 
 def _csv_label_type(guessed: Any) -> Any:
