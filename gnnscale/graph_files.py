@@ -33,6 +33,7 @@ __all__ = [
     "GraphError",
     "PartEntry",
     "StoreMeta",
+    "has_label",
     "map_arrays",
     "read_entries",
     "read_meta",
@@ -51,7 +52,7 @@ FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(np.uint16),
     "uint8": np.dtype(np.uint8),
 }
-METRICS = ("accuracy", "micro_f1", "roc_auc")
+METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
 #: What the store of a part has beside them.
@@ -75,6 +76,21 @@ class GraphError(UserError):
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
     """Return int32 where it can hold every vertex id, else int64."""
     return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
+
+
+def has_label(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return ``[n]``, whether each row of ``labels`` says what its vertex is.
+
+    Args:
+        labels: as a Graph holds them: classes, -1 where unknown; or targets of regression, NaN
+            where one is unknown; or zeros and ones, which always do.
+    """
+    if labels.dtype.kind == "f":
+        known: NDArray[np.bool_] = ~np.isnan(labels)
+        return known if labels.ndim == 1 else np.asarray(known.all(axis=1))
+    if labels.ndim == 2:
+        return np.ones(len(labels), np.bool_)
+    return np.asarray(labels >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +134,7 @@ class StoreMeta:
         num_vertices: number of vertices.
         num_edges: number of directed edges.
         num_features: length of a feature row.
-        num_classes: number of classes.
+        num_classes: number of classes, or of targets of regression; 0 where nothing is labelled.
         feature_dtype: one of ``FEATURE_DTYPES``.
         metric: one of ``METRICS``.
         part: which part of a graph it is, None for a whole graph.
@@ -173,7 +189,7 @@ def read_meta(path: Path) -> StoreMeta:
         num_vertices=_whole(entries, "num_vertices", file, 1, _MAX_VERTICES),
         num_edges=_whole(entries, "num_edges", file, 0, 1 << 47),
         num_features=_whole(entries, "num_features", file, 1, MAX_FEATURES),
-        num_classes=_whole(entries, "num_classes", file, 1, MAX_CLASSES),
+        num_classes=_whole(entries, "num_classes", file, 0, MAX_CLASSES),
         feature_dtype=_choice(entries, "feature_dtype", file, tuple(FEATURE_DTYPES)),
         metric=_choice(entries, "metric", file, METRICS),
         part=part,
@@ -325,7 +341,10 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
     """
     arrays = {name: _map_array(path, name, meta) for name in meta.arrays}
     _check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
-    _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
+    if arrays["labels"].dtype.kind == "f":
+        _check_targets(path / "labels.npy", arrays["labels"])
+    else:
+        _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
     _check_splits(path, arrays, meta.num_vertices)
     if DEGREES in arrays:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
@@ -373,7 +392,11 @@ def _expected(
         return np.dtype(np.float32), (meta.num_edges,)
     if name == "features":
         return FEATURE_DTYPES[meta.feature_dtype], (meta.num_vertices, meta.num_features)
-    if name == "labels" and array.ndim == 2:
+    if name == "labels" and meta.metric == "rmse" and meta.num_classes:
+        column = array.ndim == 1 and meta.num_classes == 1
+        rows = (meta.num_vertices,)
+        return np.dtype(np.float32), rows if column else (*rows, meta.num_classes)
+    if name == "labels" and array.ndim == 2 and meta.num_classes:
         return np.dtype(np.uint8), (meta.num_vertices, meta.num_classes)
     if name == "labels":
         return np.dtype(np.int64), (meta.num_vertices,)
@@ -429,11 +452,25 @@ def _check_labels(file: Path, labels: NDArray[np.integer], num_classes: int) -> 
             )
 
 
+def _check_targets(file: Path, labels: NDArray[np.floating]) -> None:
+    for first, part in _slices(labels):
+        if np.isinf(part).any():
+            place = tuple(np.argwhere(np.isinf(part))[0])
+            raise GraphError(
+                f"{file}: label {part[place]} of vertex {first + place[0]}, allowed are finite "
+                "numbers, and NaN where unknown"
+            )
+
+
 def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: int) -> None:
     """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex.
 
+    All three may be empty: the graph has no split then.
+
     Memory is bounded, whatever the number of vertices: every worker does this.
     """
+    if not any(len(arrays[name]) for name in SPLIT_ARRAYS):
+        return
     for name in SPLIT_ARRAYS:
         file, ids = path / f"{name}.npy", arrays[name]
         if not len(ids):
@@ -445,7 +482,7 @@ def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: 
             raise GraphError(
                 f"{file}: vertex id {bad} is out of range, the graph has {num_vertices} vertices"
             )
-        if name != "test_idx" and arrays["labels"].ndim == 1:
+        if name != "test_idx":
             _check_labelled(file, ids, arrays["labels"])
     for first in range(0, num_vertices, _SLICE_ENTRIES):
         _check_disjoint(path, arrays, first, min(first + _SLICE_ENTRIES, num_vertices))
@@ -453,7 +490,7 @@ def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: 
 
 def _check_labelled(file: Path, ids: NDArray[Any], labels: NDArray[Any]) -> None:
     for _, part in _slices(ids):
-        missing = labels[part] < 0
+        missing = ~has_label(labels[part])
         if missing.any():
             raise GraphError(f"{file}: vertex {part[missing.argmax()]} has no label")
 

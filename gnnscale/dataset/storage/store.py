@@ -17,6 +17,7 @@ from gnnscale.dataset.checks import (
     check_num_features,
     check_split,
     checked_labels,
+    checked_targets,
     checked_weights,
     count_classes,
 )
@@ -200,11 +201,26 @@ class StoreWriter:
         num_classes: int | None = None,
         metric: str = "accuracy",
     ) -> None:
-        """Set labels, ``[num_vertices]`` with -1 for unknown or multi-label ``[num_vertices, C]``.
+        """Set labels, of one of three kinds.
 
-        ``num_classes`` defaults to the largest class present.
+        Args:
+            labels: ``[num_vertices]`` classes, -1 for unknown; or multi-label
+                ``[num_vertices, C]`` zeros and ones; or with the metric ``rmse`` the targets of
+                regression, ``[num_vertices]`` or ``[num_vertices, k]`` numbers, NaN for unknown.
+            source: named in errors.
+            num_classes: None for the largest class present; not given with ``rmse``.
+            metric: one of ``METRICS``.
+
+        Raises:
+            GraphError: a label is not allowed, or no vertex has one.
         """
         assert metric in METRICS
+        if metric == "rmse":
+            assert num_classes is None
+            targets = checked_targets(labels, num_vertices=self.num_vertices, source=source)
+            num_targets = 1 if targets.ndim == 1 else targets.shape[1]
+            self._labels, self._num_classes, self._metric = targets, num_targets, metric
+            return
         if num_classes is None:
             num_classes = count_classes(labels, source)
         if num_classes < 1:
@@ -216,6 +232,17 @@ class StoreWriter:
         )
         self._num_classes = num_classes
         self._metric = metric
+
+    def set_unlabelled(self) -> None:
+        """Say that no vertex has a label, and that there is no split: a graph for its edges."""
+        self._labels, self._num_classes = np.full(self.num_vertices, -1), 0
+        none = np.empty(0, np.int64)
+        self._split = (dict.fromkeys(SPLITS, none), self.path)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether vertices have labels."""
+        return self._num_classes > 0
 
     def set_split(
         self, train: NDArray[Any], valid: NDArray[Any], test: NDArray[Any], *, source: object
@@ -242,7 +269,8 @@ class StoreWriter:
             raise GraphError(f"{source}: the graph has no {missing}")
         self.build_topology()
         split, origin = self._split
-        check_split(split, self.labels, self.num_vertices, origin)
+        if self.labelled:
+            check_split(split, self.labels, self.num_vertices, origin)
         self._write("labels", self.labels)
         for part, ids in split.items():
             self._write(f"{part}_idx", np.sort(ids).astype(vertex_dtype(self.num_vertices)))

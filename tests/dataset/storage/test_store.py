@@ -33,7 +33,12 @@ def write(path, *, options=None, edges=((0, 1), (2, 1)), num_vertices=3, **parts
             [features], num_features=2, dtype=parts.get("dtype", "float32"), source="raw"
         )
         labels = parts.get("labels", np.arange(num_vertices) % 2)
-        writer.set_labels(labels, num_classes=parts.get("num_classes"), source="raw")
+        writer.set_labels(
+            labels,
+            num_classes=parts.get("num_classes"),
+            metric=parts.get("metric", "accuracy"),
+            source="raw",
+        )
         writer.set_split(*parts.get("split", SPLIT), source="raw")
         writer.finish(name="tiny", source="raw", options={})
     return Graph.open(path)
@@ -388,6 +393,52 @@ def test_normalized_features(tmp_path):
     )
     assert graph.feature_dtype == "float32"
     assert graph.features.tolist() == [[0.25, 0.75], [0, 0], [1, 0]]
+
+
+def test_regression(tmp_path):
+    graph = write(tmp_path / "one", labels=np.array([0.5, np.nan, -3]), metric="rmse")
+    assert graph.regression
+    assert not graph.multilabel
+    assert graph.labels.dtype == np.float32
+    assert np.array_equal(graph.labels, np.float32([0.5, np.nan, -3]), equal_nan=True)
+    assert (graph.num_classes, graph.metric) == (1, "rmse")
+    targets = np.array([[1, 2], [np.nan, 3], [5, 6]], np.float16)
+    graph = write(tmp_path / "two", labels=targets, metric="rmse")
+    assert graph.num_classes == 2
+    assert graph.labels.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.5, np.inf, 1], "raw: label inf of vertex 1, allowed are numbers that float32 holds"),
+        ([0.5, 1e300, 1], "raw: label 1e+300 of vertex 1, allowed"),
+        ([np.nan] * 3, "raw: no vertex has a label"),
+        ([0.5, 1], "raw: 2 labels for 3 vertices"),
+        ([np.nan, 1, 1], "raw: vertex 0 of the valid split has no label"),
+        ([[np.nan, 1], [1, 1], [1, 1]], "raw: vertex 0 of the valid split has no label"),
+        ([[]] * 3, "raw: 0 targets, allowed are 1 to"),
+    ],
+)
+def test_targets_that_are_refused(tmp_path, labels, message):
+    with pytest.raises(GraphError) as error:
+        write(tmp_path / "store", labels=np.array(labels, np.float64), metric="rmse")
+    assert str(error.value).startswith(message)
+
+
+def test_a_graph_without_labels(tmp_path):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        writer.add_edges(np.array([0]), np.array([1]), source="raw")
+        rows = np.ones((3, 2), np.float32)
+        writer.write_features([rows], num_features=2, dtype="float32", source="raw")
+        writer.set_unlabelled()
+        assert not writer.labelled
+        writer.finish(name="tiny", source="raw", options={})
+    graph = Graph.open(tmp_path)
+    assert graph.labels.tolist() == [-1, -1, -1]
+    assert graph.num_classes == 0
+    assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [0, 0, 0]
 
 
 def test_multilabel(tmp_path):
