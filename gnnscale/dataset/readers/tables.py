@@ -51,7 +51,8 @@ class Tables(Dataset):
         edges: likewise.
         id: column of the vertices' ids, which are whole numbers or texts.
         id_type: one of ``ID_TYPES``; ``string`` reads whole numbers as texts too.
-        label: column of the labels; null is unknown.
+        label: column of the labels, where null is unknown; None for a graph without labels, which
+            has no split either.
         label_kind: one of ``LABEL_KINDS``. By itself, a column of texts or whole numbers is one of
             classes, and any other of values.
         split_column: column of words that say which part a vertex is in.
@@ -68,7 +69,7 @@ class Tables(Dataset):
     edges: str | None = None
     id: str = "id"
     id_type: str = "auto"
-    label: str = "label"
+    label: str | None = "label"
     label_kind: str = "auto"
     split_column: str = "split"
     features: list[str] | None = None
@@ -86,6 +87,8 @@ class Tables(Dataset):
                 f"dataset.delimiter={shown(repr(self.delimiter))}: one character of ASCII, and "
                 "neither a quote nor a line end"
             )
+        if self.label is None and self.split == "random":
+            raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
         taken = (self.id, self.label, self.split_column)
         for column in self.features or ():
             if column in taken or (self.features or []).count(column) > 1:
@@ -159,50 +162,40 @@ class Tables(Dataset):
         for name in names:
             table.require("features", name)
         if not names:
-            raise GraphError(
-                f"{table.path}: has no column of features beside {', '.join(map(shown, named))}"
-            )
-        return FeatureColumns(table, names)
+            columns = ", ".join(map(shown, table.names))
+            raise GraphError(f"{table.path}: has no column of features, only {columns}")
+        return FeatureColumns(table, names, named=self.features is not None)
 
     def _read_vertices(self, table: Table, writer: StoreWriter) -> IdMap:
         """Set number, labels and split of the vertices; keep their ids in the store."""
         import pyarrow
 
         ids = IdColumn(table.require("id", self.id), self.id_type)
-        labels = LabelColumn(table.require("label", self.label), self.label_kind)
-        split = None
-        columns = [self.id, self.label]
         types = {self.id: csv_id_type(self.id_type, table.types[self.id])}
-        types[self.label] = _csv_label_type(table.types[self.label])
-        if self.split == "published":
-            self._require_split(table)
+        labels = split = None
+        if self.label is not None:
+            _require_or(table, "label", self.label, "dataset.label=null")
+            labels = LabelColumn(self.label, self.label_kind)
+            types[self.label] = _csv_label_type(table.types[self.label])
+        if self.label is not None and self.split == "published":
+            _require_or(table, "split_column", self.split_column, "dataset.split=random")
             split = SplitColumn(self.split_column)
-            columns.append(self.split_column)
             types[self.split_column] = pyarrow.string()
-        for batch in table.batches(columns, types, 64):
-            ids.add(batch)
-            labels.add(batch)
-            if split is not None:
-                split.add(batch)
+        for batch in table.batches(list(types), types, 64):
+            for column in (ids, labels, split):
+                if column is not None:
+                    column.add(batch)
         writer.set_num_vertices(ids.num_vertices, source=table.path)
-        values, names = labels.finish(ids)
-        num_classes = None if names is None else len(names)
-        writer.set_labels(values, num_classes=num_classes, source=table.path)
-        if names is not None:
-            writer.notes["classes"] = names
-        if split is not None:
+        values = None if labels is None else _set_labels(writer, labels, ids, table.path)
+        if values is None:
+            writer.set_unlabelled()
+        elif split is not None:
             writer.set_split(*split.finish(values, ids), source=table.path)
         found = ids.map()
         if found.array is not None:
             writer.notes["ids"] = write_ids(writer.path, found.array)
             found.array = None
         return found
-
-    def _require_split(self, table: Table) -> None:
-        try:
-            table.require("split_column", self.split_column)
-        except GraphError as error:
-            raise GraphError(f"{error}; or set dataset.split=random") from None
 
     def _say_memory(self, vertices: Table, ids: IdMap, writer: StoreWriter) -> None:
         each = _VERTEX_BYTES * writer.num_vertices
@@ -237,6 +230,29 @@ def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
             "finite numbers from 0 on"
         )
     return values
+
+
+def _set_labels(
+    writer: StoreWriter, column: LabelColumn, ids: IdColumn, source: Path
+) -> NDArray[Any]:
+    """Give the writer classes and their names, or values to regress on; return them."""
+    labels, names = column.finish(ids)
+    if labels.dtype.kind == "f":
+        writer.set_labels(labels, metric="rmse", source=source)
+        return labels
+    num_classes = None if names is None else len(names)
+    writer.set_labels(labels, num_classes=num_classes, source=source)
+    if names is not None:
+        writer.notes["classes"] = names
+    return labels
+
+
+def _require_or(table: Table, option: str, column: str, other: str) -> None:
+    """Refuse a table without ``column``, and say what may be set where there is none."""
+    try:
+        table.require(option, column)
+    except GraphError as error:
+        raise GraphError(f"{error}; where there is none, set {other}") from None
 
 
 def _csv_label_type(guessed: Any) -> Any:

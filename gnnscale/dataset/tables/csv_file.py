@@ -132,6 +132,6 @@ class CsvFile:
 
 
 def _reason(error: Exception) -> str:
-    # Arrow puts the row of the block before what is wrong: 'Row #2: CSV conversion error to ...'.
+    # Arrow puts places of the block first: 'In CSV column #1: Row #2: CSV conversion error to ...'.
     text = str(error)
-    return one_line(text[text.find("CSV ") :] if "CSV " in text else text, 200)
+    return one_line(text[max(text.rfind("CSV conversion"), text.rfind("CSV parse"), 0) :], 200)

@@ -23,18 +23,19 @@ class FeatureColumns:
     Args:
         table: that has them.
         columns: their names, in order.
+        named: whether the user named them, who is then told which cell of CSV is no number.
 
     Raises:
         GraphError: a column holds neither numbers nor lists of numbers.
     """
 
-    def __init__(self, table: Table, columns: Sequence[str]) -> None:
+    def __init__(self, table: Table, columns: Sequence[str], *, named: bool) -> None:
         self._table = table
         self._columns = columns
         kinds = [table.types[column] for column in columns]
         self._lists = [_is_list(kind) for kind in kinds]
         for column, kind in zip(columns, kinds, strict=True):
-            if not _holds_numbers(kind):
+            if not _holds_numbers(kind) and not (named and table.is_csv):
                 raise GraphError(
                     f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
                     "numbers or lists of numbers; name their columns by dataset.features=[...], or "

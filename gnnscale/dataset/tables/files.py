@@ -32,9 +32,10 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
         candidates = [folder / table, *(folder / f"{table}{ending}" for ending in ENDINGS)]
         found = [path for path in candidates if path.exists()]
         if len(found) != 1:
-            what = " and ".join(path.name for path in found) or f"no {table}, {_named(table)}"
-            which = "both: remove one, or name" if found else "name"
-            raise GraphError(f"{folder}: has {what}; {which} the table by dataset.{table}=FILE")
+            endings = ", ".join(ENDINGS)
+            what = " and ".join(path.name for path in found) or f"no {table} with {endings}"
+            which = "remove all but one, or name" if found else "name"
+            raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
         (path,) = found
     files = _in_folder(path) if path.is_dir() else [path]
     for file in files:
@@ -46,10 +47,6 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
 def is_parquet(file: Path) -> bool:
     """Whether the file is Parquet; all others are CSV, whatever the end of their names."""
     return file.name.endswith(".parquet")
-
-
-def _named(table: str) -> str:
-    return " or ".join(f"{table}{ending}" for ending in ENDINGS)
 
 
 def _in_folder(path: Path) -> list[Path]:

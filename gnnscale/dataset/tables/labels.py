@@ -13,6 +13,7 @@ from gnnscale.dataset.tables.batch import Batch
 from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.errors import shown
 from gnnscale.graph import MAX_CLASSES, GraphError
+from gnnscale.graph_files import has_label
 
 __all__ = ["LABEL_KINDS", "MAX_CLASS_NAMES", "LabelColumn", "SplitColumn"]
 
@@ -186,8 +187,7 @@ class SplitColumn:
         """
         parts = np.concatenate(self._parts)
         self._parts = []
-        unknown = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
-        wrong = unknown & ((parts == 1) | (parts == 2))
+        wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))
         if wrong.any():
             raise GraphError(
                 f"{ids.place(int(wrong.argmax()))}: is in the split to train or validate, and has "
