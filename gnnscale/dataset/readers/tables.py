@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.ids import write_ids
+from gnnscale.dataset.storage.remote import copy_remote, is_remote
 from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.tables.arrays import floats, refuse_nulls
 from gnnscale.dataset.tables.batch import Batch
 from gnnscale.dataset.tables.features import FeatureColumns
-from gnnscale.dataset.tables.files import table_files
+from gnnscale.dataset.tables.files import table_files, usual_names
 from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type
 from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.table import Table
@@ -99,6 +100,14 @@ class Tables(Dataset):
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, and those of the edges."""
         return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
+
+    def raw_path(self) -> Path:
+        """Return the folder with the tables, copied first where it is remote."""
+        if self.raw is None or not is_remote(self.raw):
+            return super().raw_path()
+        names = (("vertices", self.vertices), ("edges", self.edges))
+        wanted = [[name] if name else usual_names(table) for table, name in names]
+        return copy_remote(self.raw, [*wanted[0], *wanted[1]])
 
     def _files(self, table: str, name: str | None) -> list[Path]:
         folder = self.raw_path()

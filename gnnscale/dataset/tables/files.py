@@ -8,7 +8,7 @@ from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 
-__all__ = ["ENDINGS", "is_parquet", "table_files"]
+__all__ = ["ENDINGS", "is_parquet", "table_files", "usual_names"]
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 
@@ -29,8 +29,7 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
         if not path.exists():
             raise GraphError(f"dataset.{table}={shown(name)}: {path} is missing")
     else:
-        candidates = [folder / table, *(folder / f"{table}{ending}" for ending in ENDINGS)]
-        found = [path for path in candidates if path.exists()]
+        found = [folder / name for name in usual_names(table) if (folder / name).exists()]
         if len(found) != 1:
             endings = ", ".join(ENDINGS)
             what = " and ".join(path.name for path in found) or f"no {table} with {endings}"
@@ -42,6 +41,11 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
         if not file_bytes(file):
             raise GraphError(f"{file}: empty")
     return files
+
+
+def usual_names(table: str) -> list[str]:
+    """Return the names that a table may have where no option names it: a folder, or a file."""
+    return [table, *(f"{table}{ending}" for ending in ENDINGS)]
 
 
 def is_parquet(file: Path) -> bool:
