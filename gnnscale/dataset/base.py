@@ -26,6 +26,7 @@ from gnnscale.dataset.storage.identity import (
     raw_records,
     store_place,
 )
+from gnnscale.dataset.storage.remote import is_remote
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.errors import shown
@@ -179,7 +180,8 @@ class Dataset(StoreOptions, ABC):
             return store_place(self.store)
         identity = {"format": FORMAT_VERSION, **self._identity()}
         if self.raw is not None:
-            identity["raw"] = str(_expanded(self.raw).absolute())
+            remote = is_remote(self.raw)
+            identity["raw"] = self.raw if remote else str(_expanded(self.raw).absolute())
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=4)
         return home() / "graphs" / f"{self.name}-{digest.hexdigest()}"
 
