@@ -24,6 +24,7 @@ from gnnscale.ops.edge_cut import (
     write_metis,
 )
 from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_out
+from gnnscale.ops.links import draw_negatives, draw_of_pairs
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
@@ -87,6 +88,8 @@ __all__ = [
     "csc_fill",
     "csc_scatter",
     "csc_sort",
+    "draw_negatives",
+    "draw_of_pairs",
     "edge_dot",
     "edge_softmax",
     "edge_softmax_backward",
