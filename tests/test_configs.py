@@ -32,6 +32,7 @@ from gnnscale.runtime.settings import (
 from gnnscale.runtime.telemetry.records import StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
+from gnnscale.task import TaskConfig
 
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {
@@ -45,6 +46,7 @@ GROUPS: dict[str, type[Any]] = {
     "platform": PlatformConfig,
     "runtime": RuntimeConfig,
     "sampler": SamplerConfig,
+    "task": TaskConfig,
 }
 #: Where the test data has an experiment's graph.
 DATA = {

@@ -57,6 +57,11 @@ ELSEWHERE = {
     "report/page/balance.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/bars.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/sections.py": ("report/files/test_outcome.py", "parts of the page"),
+    "runtime/evaluation/examine.py": (
+        "runtime/evaluation/test_validator.py",
+        "what it measures by",
+    ),
+    "runtime/evaluation/links.py": ("runtime/test_links.py", "ranks, as runs are measured by them"),
     "runtime/drm/damping.py": ("runtime/drm/test_rebalance.py", "memory between decisions"),
     "runtime/drm/move.py": ("runtime/drm/test_rebalance.py", "what a decision does"),
     "runtime/planning/workloads.py": ("runtime/planning/test_search.py", "what is planned for"),
@@ -81,6 +86,9 @@ ELSEWHERE = {
     "runtime/sync/synchronizer.py": ("runtime/sync/test_group.py", "needs several processes"),
     "runtime/telemetry/memory.py": ("runtime/processes/test_launch.py", "memory that is shared"),
     "runtime/telemetry/recorder.py": ("runtime/test_train.py", "records of steps and epochs"),
+    "task/base.py": ("runtime/test_links.py", "a protocol"),
+    "task/links/task.py": ("runtime/test_links.py", "what a run makes of edges"),
+    "task/vertices.py": ("runtime/test_order.py", "what a run makes of vertices"),
 }
 
 #: Tests of no single module.
@@ -102,6 +110,7 @@ WHOLE = {
     "runtime/test_fpga.py": "training on simulated FPGA cards",
     "runtime/test_partitions.py": "training over parts",
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
+    "runtime/test_links.py": "link prediction, from edges to ranks",
     "runtime/test_own_device.py": "a kind of accelerator from outside the package",
     "runtime/test_own_layer.py": "layers from outside the package",
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",

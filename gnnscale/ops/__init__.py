@@ -25,6 +25,7 @@ from gnnscale.ops.edge_cut import (
 )
 from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_out
 from gnnscale.ops.id_table import IntegerIds, TextIds
+from gnnscale.ops.links import draw_negatives, draw_of_pairs
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
@@ -90,6 +91,8 @@ __all__ = [
     "csc_fill",
     "csc_scatter",
     "csc_sort",
+    "draw_negatives",
+    "draw_of_pairs",
     "edge_dot",
     "edge_softmax",
     "edge_softmax_backward",

@@ -19,7 +19,6 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
-from gnnscale.model.loss import vertex_objective
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
@@ -37,6 +36,7 @@ from gnnscale.runtime.checkpoint.artefacts import (
     open_cache_plan,
     open_graph,
     open_partition,
+    open_task,
 )
 from gnnscale.runtime.checkpoint.file import LAST
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
@@ -60,6 +60,8 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun
 from gnnscale.runtime.sync.synchronizer import Synchronizer
 from gnnscale.runtime.telemetry.records import best_epoch
+from gnnscale.sampler import SeedOrder
+from gnnscale.task.base import Task
 
 __all__ = ["open_run"]
 
@@ -142,6 +144,7 @@ def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
             state.group,
             state.order,
             known or None,
+            sampling=state.task.sampling(state.config.trained_sampler, state.order),
             devices=state.devices,
             effects=cache_effects(
                 len(state.devices), None if state.cache_plan is None else state.cache_plan.plan
@@ -282,9 +285,11 @@ def _open(
     partition, cache_plan = open_partition(made, graph), open_cache_plan(made, graph)
     plan = None if cache_plan is None else cache_plan.plan
     devices = devices_with_caches(config.device_plan.parsed(), plan)
-    order = checked_order(config, graph, None if partition is None else partition.parts)
+    task = open_task(config, made, graph)
+    graph = task.graph
+    order = checked_order(config, task.seeds, None if partition is None else partition.parts)
     torch.manual_seed(config.seed)
-    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    model = task.build(config.model)
     columns = None if partition is None or group.size == 1 else partition.parts.columns
     split = None if columns is None else SplitRun(model, columns, group)
     trained = model if split is None else split.model
@@ -300,7 +305,7 @@ def _open(
         aggregates=device.takes_aggregated,
         compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
-    backend = open_backend(device, _host_parts(config, graph, trained, loader, cache))
+    backend = open_backend(device, _host_parts(config, task, order, trained, loader, cache))
     exchange = _open_exchange(config, split, loader, graph, group)
     collective = shared_collective(devices)
     synchronizer = Synchronizer(trained, backend, group, own_collective=collective is not None)
@@ -309,6 +314,7 @@ def _open(
         config=config,
         group=group,
         graph=graph,
+        task=task,
         store=host,
         order=order,
         devices=devices,
@@ -345,19 +351,20 @@ def _open(
 
 def _host_parts(
     config: TrainConfig,
-    graph: Graph,
+    task: Task,
+    order: SeedOrder,
     model: GNN,
     loader: FeatureLoader,
     cache: OpenedCache | None,
 ) -> HostParts:
     """Return what the device is opened with."""
-    sampler = config.trained_sampler.sampler(
-        graph, seed=config.seed, num_threads=config.num_threads
+    sampler = task.sampling(config.trained_sampler, order).sampler(
+        task.graph, seed=config.seed, num_threads=config.num_threads
     )
     parts = HostParts(
-        graph=graph,
+        graph=task.graph,
         model=model,
-        objective=vertex_objective(graph),
+        objective=task.objective,
         sampler=sampler,
         loader=loader,
     )

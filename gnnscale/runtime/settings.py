@@ -21,6 +21,7 @@ from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
+from gnnscale.task import TaskConfig, VertexPrediction
 
 __all__ = [
     "COMPUTE_DTYPES",
@@ -145,7 +146,7 @@ class BatchesConfig:
     Attributes:
         seed: fixes the initial weights, the order of seeds, the samples and the dropout.
         epochs: passes over the training vertices.
-        batch_size: seeds of a mini-batch, over all devices together.
+        batch_size: seeds of a mini-batch, over all devices together: vertices, or edges.
         num_threads: threads that compute on the host, over all workers of a machine.
         seed_order: which vertices are trained in which step.
         partitioner: how the graph is divided among the devices.
@@ -207,6 +208,7 @@ class TrainConfig(BatchesConfig):
         exchange: what devices trade before they propagate; None for nothing.
         cache_plan: a plan that ``gnnscale plan-cache`` made, which is used as it is; None for what
             ``cache_planner`` plans.
+        task: what is predicted.
     """
 
     optimizer: OptimizerConfig
@@ -214,9 +216,12 @@ class TrainConfig(BatchesConfig):
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
     cache_plan: Path | None = None
+    task: TaskConfig = field(default_factory=VertexPrediction)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.task.divides_edges:
+            _check_links(self)
         if self.cache_plan is not None:
             if self.cache_planner.caches:
                 raise ConfigError(
@@ -255,7 +260,7 @@ class TrainConfig(BatchesConfig):
     @property
     def needs_more_than_graph(self) -> bool:
         """Whether something is to be made of the graph before a run: parts, caches, or rows."""
-        divides = self.partitioner.divides != "nothing"
+        divides = self.partitioner.divides != "nothing" or self.task.divides_edges
         return divides or self.has_caches or self.features.preaggregates
 
     @property
@@ -277,6 +282,27 @@ def _check_caches(option: str, config: BatchesConfig) -> None:
             f"{option}: does not go with partitioner={config.partitioner.algorithm}, whose devices "
             "have all rows of their columns aggregated by the host"
         )
+
+
+def _check_links(config: TrainConfig) -> None:
+    """Refuse what trains labels of vertices alone."""
+    option = "task=links"
+    if config.partitioner.divides != "nothing":
+        raise ConfigError(
+            f"{option}: does not go with partitioner={config.partitioner.algorithm}, which divides "
+            "training vertices; partitioner=none does"
+        )
+    if config.asks_for_caches:
+        raise ConfigError(
+            f"{option}: does not go with caches, which are planned for training vertices; "
+            "cache_planner=none and cache_plan=null do"
+        )
+    for device in config.device_plan.parsed():
+        if not device.trains_host_weights:
+            raise ConfigError(
+                f"{option}: {device.label} computes the loss of vertices' labels by itself; "
+                "devices of kind cpu and emulated can take part"
+            )
 
 
 def _check_preaggregates(config: TrainConfig) -> None:

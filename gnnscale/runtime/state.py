@@ -35,6 +35,7 @@ from gnnscale.runtime.sync.p3.weights import SplitWeights
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited
 from gnnscale.sampler import SeedOrder
+from gnnscale.task.base import Task
 
 __all__ = ["TrainState"]
 
@@ -49,6 +50,7 @@ class TrainState:
         config: its options.
         group: the workers of the run.
         graph: the graph that is trained on.
+        task: what is predicted of it.
         store: the features at the host, behind any cache.
         order: the seeds of every step.
         devices: the devices, in the order of ranks.
@@ -78,6 +80,7 @@ class TrainState:
     config: TrainConfig
     group: Group
     graph: Graph
+    task: Task
     store: FeatureStore
     order: SeedOrder
     devices: tuple[Device, ...]

@@ -56,7 +56,7 @@ def train(
         recorder = StepRecorder(
             group, steps_per_epoch=state.order.steps_per_epoch, start=time.perf_counter()
         )
-        validator = Validator(config, state.graph, state.model, state.store)
+        validator = Validator(config, state.task, state.model, state.store)
         if group.is_rank0:
             validator.prepare()
             observer.started(state.result())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "MiniBatch", "Reach"]
+__all__ = ["Block", "Links", "MiniBatch", "Reach"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,24 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Links:
+    """The edges that a mini-batch predicts, each with the vertices that it is told apart from.
+
+    Attributes:
+        sources: ``[n]`` int32 places of the edges' sources among the seeds.
+        destinations: ``[n, 1 + k]`` int32 places of their destinations, and of k others each.
+    """
+
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its arrays."""
+        return self.sources.nbytes + self.destinations.nbytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class MiniBatch:
     """A sampled computation graph of one step: one block per layer, inputs first.
 
@@ -61,9 +79,10 @@ class MiniBatch:
     Attributes:
         step: the global step that, with the run's seed, fixed every random choice.
         seed: the run's seed.
-        num_seeds: how many vertices the batch predicts.
+        num_seeds: how many vertices the model has output rows of.
         input_vertices: ``[blocks[0].num_src]`` global vertex ids.
         blocks: from the input layer to the output layer.
+        links: the edges between seeds that are predicted; None where the seeds themselves are.
     """
 
     seed: int
@@ -71,6 +90,7 @@ class MiniBatch:
     num_seeds: int
     input_vertices: NDArray[np.integer]
     blocks: tuple[Block, ...]
+    links: Links | None = None
 
     @property
     def seeds(self) -> NDArray[np.integer]:
@@ -80,7 +100,8 @@ class MiniBatch:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        return self.input_vertices.nbytes + sum(block.num_bytes for block in self.blocks)
+        links = 0 if self.links is None else self.links.num_bytes
+        return self.input_vertices.nbytes + links + sum(block.num_bytes for block in self.blocks)
 
     @property
     def num_edges(self) -> int:

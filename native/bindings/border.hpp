@@ -154,6 +154,7 @@ void bind_rows(py::module_& m);
 void bind_read_ahead(py::module_& m);
 void bind_elementwise(py::module_& m);
 void bind_generators(py::module_& m);
+void bind_links(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_edge_cut(py::module_& m);
 void bind_replacement(py::module_& m);

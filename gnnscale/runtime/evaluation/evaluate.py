@@ -32,11 +32,20 @@ from gnnscale.runtime.checkpoint.file import (
 )
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.saved_run import check_weights
+from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.task.base import Task
 
-__all__ = ["Evaluation", "Predictor", "ceiling", "evaluate", "load_best", "load_run"]
+__all__ = [
+    "Evaluation",
+    "Predictor",
+    "ceiling",
+    "evaluate",
+    "load_best",
+    "load_run",
+    "open_run_task",
+]
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -154,8 +163,18 @@ def load_run(run: Path) -> TrainConfig:
     return config
 
 
+def open_run_task(run: TrainConfig) -> Task:
+    """Open what a run predicts; what it needs of its graph is made where it is gone.
+
+    Raises:
+        GraphError: the run's graph store is not usable.
+    """
+    graph = run.dataset.open()
+    return run.task.open(graph, run.task.make(graph))
+
+
 def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
-    """Return a run's graph, its model with the best weights, and the epoch that these are of.
+    """Return the graph that a run samples, its model with the best weights, and their epoch.
 
     Args:
         directory: of the run.
@@ -168,8 +187,8 @@ def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
     file = directory / BEST
     if not has_checkpoint(file):
         raise ConfigError(f"{file}: no such checkpoint")
-    graph = run.dataset.open()
-    model = run.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    task = open_run_task(run)
+    graph, model = task.graph, task.build(run.model)
     best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
@@ -198,10 +217,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     )
     torch.set_num_threads(config.num_threads)
     graph, model, epoch = load_best(config.run, run)
-    splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
-    predictor = Predictor(model, graph, run)
-    predictor.prepare(np.concatenate(splits))
-    train, valid, test = predictor.measure(splits)
+    splits = ("train", "valid", "test")
+    examiner = open_examiner(open_run_task(run), model, Predictor(model, graph, run))
+    for split in splits:
+        examiner.prepare(split)
+    train, valid, test = examiner.measure(splits)
     return Evaluation(
         dataset=graph.name,
         model=run.model.name,
