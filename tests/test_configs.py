@@ -15,6 +15,7 @@ from gnnscale.config import typed
 from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.hardware import usable_cores
+from gnnscale.loss import LossConfig
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import PartitionerConfig
@@ -39,6 +40,7 @@ GROUPS: dict[str, type[Any]] = {
     "dataset": Dataset,
     "device_plan": DevicePlanConfig,
     "features": FeatureStoreConfig,
+    "loss": LossConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
     "partitioner": PartitionerConfig,

@@ -357,7 +357,7 @@ def _host_parts(
     parts = HostParts(
         graph=graph,
         model=model,
-        objective=vertex_objective(graph),
+        objective=vertex_objective(graph, config.loss),
         sampler=sampler,
         loader=loader,
     )

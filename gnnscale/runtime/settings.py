@@ -15,6 +15,7 @@ from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.hardware import usable_cores
+from gnnscale.loss import AutoLoss, LossConfig
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
@@ -202,6 +203,8 @@ class TrainConfig(BatchesConfig):
     """A training run.
 
     Attributes:
+        optimizer: how weights are updated.
+        loss: what is minimised.
         resume: run directory to continue; None starts a new one.
         features: where workers read features from.
         exchange: what devices trade before they propagate; None for nothing.
@@ -210,6 +213,7 @@ class TrainConfig(BatchesConfig):
     """
 
     optimizer: OptimizerConfig
+    loss: LossConfig = field(default_factory=AutoLoss)
     resume: Path | None = None
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
@@ -217,6 +221,7 @@ class TrainConfig(BatchesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_loss(self)
         if self.cache_plan is not None:
             if self.cache_planner.caches:
                 raise ConfigError(
@@ -268,6 +273,18 @@ class TrainConfig(BatchesConfig):
     def asks_for_caches(self) -> bool:
         """Whether caches are asked for, whatever the devices."""
         return self.cache_planner.caches or self.cache_plan is not None
+
+
+def _check_loss(config: TrainConfig) -> None:
+    """Refuse a loss where a device computes one of its own."""
+    if isinstance(config.loss, AutoLoss):
+        return
+    for device in config.device_plan.parsed():
+        if not device.takes_loss:
+            raise ConfigError(
+                f"loss: {device.label} computes the loss by itself, and knows those of loss=auto "
+                "for classes alone"
+            )
 
 
 def _check_caches(option: str, config: BatchesConfig) -> None:

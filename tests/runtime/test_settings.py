@@ -57,6 +57,11 @@ def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
         (["device_plan.devices=[gpu]"], "device_plan.devices.0.kind=gpu"),
         (["device_plan.devices=[]"], "device_plan.devices=[]: at least one device"),
         (["+optimizer.momentun=0.9"], "optimizer.momentun: unknown option"),
+        (
+            ["loss=cross_entropy", "device_plan=fpga_csim"],
+            "loss: fpga:0 computes the loss by itself, and knows those of loss=auto for classes",
+        ),
+        (["loss=cross_entropy", "loss.class_weights=[1,a]"], "loss.class_weights: a is no number"),
         (["optimizer=sgd", "optimizer.momentum=1"], r"optimizer.momentum=1.0"),
         (["dataset._target_=os.system"], "not a class of gnnscale"),
         (["batch_size=2147483648"], "batch_size=2147483648: must be at least 1 and at most"),

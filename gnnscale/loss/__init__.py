@@ -1,0 +1,16 @@
+"""Group ``loss``: what training minimises."""
+
+from gnnscale.loss.auto import AutoLoss
+from gnnscale.loss.base import Loss, LossConfig, label_kind
+from gnnscale.loss.classification import BinaryCrossEntropy, CrossEntropy
+from gnnscale.loss.regression import MeanSquaredError
+
+__all__ = [
+    "AutoLoss",
+    "BinaryCrossEntropy",
+    "CrossEntropy",
+    "Loss",
+    "LossConfig",
+    "MeanSquaredError",
+    "label_kind",
+]
