@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.metrics import better
 
 if TYPE_CHECKING:
     import torch
@@ -71,20 +72,24 @@ class OptimizerConfig(ABC):
         """Whether ``learning_rate`` looks at ``metrics``, which all workers need then."""
         return self.schedule == "plateau"
 
-    def learning_rate(self, epoch: int, *, epochs: int, metrics: Sequence[float]) -> float:
+    def learning_rate(
+        self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
+    ) -> float:
         """Return the learning rate of ``epoch``.
 
         Args:
             epoch: from 0.
             epochs: how many the run has in all.
-            metrics: validation metrics so far, higher is better.
+            metrics: validation metrics so far.
+            metric: which, one of ``gnnscale.metrics.QUALITY``.
         """
         if self.schedule == "cosine":
             return self.lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
         if self.schedule == "step":
             return self.lr * float(self.schedule_factor ** (epoch // self.schedule_epochs))
         if self.schedule == "plateau":
-            return self.lr * float(self.schedule_factor ** _plateaus(metrics, self.schedule_epochs))
+            plateaus = _plateaus(metrics, metric, self.schedule_epochs)
+            return self.lr * float(self.schedule_factor**plateaus)
         return self.lr
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
@@ -114,12 +119,12 @@ def _first_layer(model: nn.Module) -> nn.Module:
     )
 
 
-def _plateaus(metrics: Sequence[float], patience: int) -> int:
+def _plateaus(metrics: Sequence[float], metric: str, patience: int) -> int:
     """How often ``patience`` metrics in a row were no better than the best before them."""
-    best, waited, plateaus = -math.inf, 0, 0
-    for metric in metrics:
-        if metric > best:
-            best, waited = metric, 0
+    best, waited, plateaus = None, 0, 0
+    for value in metrics:
+        if best is None or better(metric, value, best):
+            best, waited = value, 0
         else:
             waited += 1
             if waited == patience:

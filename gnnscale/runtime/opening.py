@@ -43,6 +43,7 @@ from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun, foreign
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.evaluation.measures import chosen_metrics
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.pipeline.look_ahead import look_ahead
 from gnnscale.runtime.pipeline.repeatable import repeatable_operations
@@ -122,7 +123,7 @@ def _resume(state: TrainState) -> SavedRun | None:
         state.best_weights, state.steps_done = saved.best_model, saved.step
         if state.group.is_rank0:
             state.history, state.unvalidated = state.checkpoint.history_of(saved)
-            if best_epoch(state.history) == saved.epoch:
+            if best_epoch(state.history, state.measures[0]) == saved.epoch:
                 state.best_weights = saved.model
         metrics = [each.valid_metric for each in state.history]
         state.metrics = state.group.broadcast_json(metrics)
@@ -278,6 +279,7 @@ def _open(
     torch.set_num_threads(config.host_threads)
     keep_freed_memory()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
+    measures = chosen_metrics(config.metrics, graph)
     made = artefacts or _make_of_graph(config, graph, group)
     partition, cache_plan = open_partition(made, graph), open_cache_plan(made, graph)
     plan = None if cache_plan is None else cache_plan.plan
@@ -309,6 +311,7 @@ def _open(
         config=config,
         group=group,
         graph=graph,
+        measures=measures,
         store=host,
         order=order,
         devices=devices,

@@ -16,6 +16,7 @@ from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.hardware import usable_cores
 from gnnscale.loss import AutoLoss, LossConfig
+from gnnscale.metrics import QUALITY
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
@@ -205,6 +206,8 @@ class TrainConfig(BatchesConfig):
     Attributes:
         optimizer: how weights are updated.
         loss: what is minimised.
+        metrics: what validation and test measure; the first decides which epoch is the best, and
+            with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
         resume: run directory to continue; None starts a new one.
         features: where workers read features from.
         exchange: what devices trade before they propagate; None for nothing.
@@ -214,6 +217,7 @@ class TrainConfig(BatchesConfig):
 
     optimizer: OptimizerConfig
     loss: LossConfig = field(default_factory=AutoLoss)
+    metrics: list[str] = field(default_factory=list)
     resume: Path | None = None
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
@@ -222,6 +226,10 @@ class TrainConfig(BatchesConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_loss(self)
+        for number, metric in enumerate(self.metrics):
+            check_choice("metrics", metric, QUALITY)
+            if metric in self.metrics[:number]:
+                raise ConfigError(f"metrics=[{', '.join(self.metrics)}]: {metric} is given twice")
         if self.cache_plan is not None:
             if self.cache_planner.caches:
                 raise ConfigError(

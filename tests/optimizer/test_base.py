@@ -14,9 +14,11 @@ class TwoLayers(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 1)])
 
 
-def rates(optimizer: OptimizerConfig, epochs: int, metrics: list[float]) -> list[float]:
+def rates(
+    optimizer: OptimizerConfig, epochs: int, metrics: list[float], metric: str = "accuracy"
+) -> list[float]:
     return [
-        optimizer.learning_rate(epoch, epochs=epochs, metrics=metrics[:epoch])
+        optimizer.learning_rate(epoch, epochs=epochs, metrics=metrics[:epoch], metric=metric)
         for epoch in range(epochs)
     ]
 
@@ -28,6 +30,8 @@ def test_schedules_by_hand() -> None:
     assert rates(step, 5, metrics) == pytest.approx([1, 1, 0.1, 0.1, 0.01])
     plateau = Adam(lr=1.0, schedule="plateau", schedule_epochs=2, schedule_factor=0.5)
     assert rates(plateau, 7, metrics) == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+    errors = [-each for each in metrics]
+    assert rates(plateau, 7, errors, "mae") == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
     cosine = rates(Adam(lr=2.0, schedule="cosine"), 4, metrics)
     assert cosine == pytest.approx([2.0, 1.7071, 1.0, 0.2929], abs=1e-4)
 

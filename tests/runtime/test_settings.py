@@ -62,6 +62,8 @@ def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
             "loss: fpga:0 computes the loss by itself, and knows those of loss=auto for classes",
         ),
         (["loss=cross_entropy", "loss.class_weights=[1,a]"], "loss.class_weights: a is no number"),
+        (["metrics=[accurracy]"], "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
+        (["metrics=[mae,mae]"], "metrics=[mae, mae]: mae is given twice"),
         (["optimizer=sgd", "optimizer.momentum=1"], r"optimizer.momentum=1.0"),
         (["dataset._target_=os.system"], "not a class of gnnscale"),
         (["batch_size=2147483648"], "batch_size=2147483648: must be at least 1 and at most"),

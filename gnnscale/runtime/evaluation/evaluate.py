@@ -1,4 +1,4 @@
-"""How good a model is: predictions for given vertices, and the graph's metric of them."""
+"""How good a model is: predictions for given vertices, and metrics of them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ from gnnscale.runtime.checkpoint.file import (
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.saved_run import check_weights
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.evaluation.measures import ceiling, chosen_metrics
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["Evaluation", "Predictor", "ceiling", "evaluate", "load_best", "load_run"]
+__all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run"]
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -45,7 +46,11 @@ EVALUATION_STEP = 1 << 40
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The metric of a trained model on each split; None where the metric is not defined."""
+    """Metrics of a trained model on each split; None where a metric is not defined.
+
+    ``metric`` is the first of the run's metrics, of which ``train_metric``, ``valid_metric`` and
+    ``test_metric`` are the values; ``metrics`` has all of them, by split and name.
+    """
 
     dataset: str
     model: str
@@ -56,6 +61,7 @@ class Evaluation:
     valid_metric: float | None
     test_metric: float | None
     ceiling: float | None
+    metrics: dict[str, dict[str, float | None]]
 
 
 class Predictor:
@@ -73,6 +79,7 @@ class Predictor:
         self._graph = graph
         self._config = config
         self._store = store
+        self._measures = chosen_metrics(config.metrics, graph)
         self._exact = (
             LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
             if config.runtime.inference == "exact"
@@ -94,19 +101,22 @@ class Predictor:
             return self._exact.logits(vertices).numpy()
         return self._sampled(vertices)
 
-    def measure(self, splits: Sequence[NDArray[np.integer[Any]]]) -> list[float | None]:
-        """Return the graph's metric on each of ``splits``; None where it is not defined."""
+    def measure(self, splits: Sequence[NDArray[np.integer[Any]]]) -> list[dict[str, float | None]]:
+        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
         if self._exact is not None:
             # One pass: the layers below the last are mostly the same vertices for every split.
             together = self.logits(np.concatenate(splits))
             logits = np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
         else:
             logits = [self.logits(vertices) for vertices in splits]
-        values = [
-            score(self._graph.metric, rows, self._graph.labels[vertices])
+        return [
+            self._scores(rows, self._graph.labels[vertices])
             for rows, vertices in zip(logits, splits, strict=True)
         ]
-        return [value if math.isfinite(value) else None for value in values]
+
+    def _scores(self, rows: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, float | None]:
+        values = {name: score(name, rows, labels) for name in self._measures}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
     @torch.no_grad()
     def _sampled(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
@@ -130,11 +140,6 @@ class Predictor:
                 parts.append(self._model(batch, loader.load(batch)))
                 advance(batch.num_seeds)
         return torch.cat(parts).numpy()
-
-
-def ceiling(graph: Graph) -> float | None:
-    """Return the best test metric that the graph's generator allows, None where not known."""
-    return graph.attainable_accuracy
 
 
 def load_run(run: Path) -> TrainConfig:
@@ -201,15 +206,18 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
     predictor = Predictor(model, graph, run)
     predictor.prepare(np.concatenate(splits))
-    train, valid, test = predictor.measure(splits)
+    names = ("train", "valid", "test")
+    metrics = dict(zip(names, predictor.measure(splits), strict=True))
+    metric = chosen_metrics(run.metrics, graph)[0]
     return Evaluation(
         dataset=graph.name,
         model=run.model.name,
-        metric=graph.metric,
+        metric=metric,
         inference=run.runtime.inference,
         epoch=epoch,
-        train_metric=train,
-        valid_metric=valid,
-        test_metric=test,
-        ceiling=ceiling(graph),
+        train_metric=metrics["train"][metric],
+        valid_metric=metrics["valid"][metric],
+        test_metric=metrics["test"][metric],
+        ceiling=ceiling(graph, metric),
+        metrics=metrics,
     )

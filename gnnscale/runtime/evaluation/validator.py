@@ -52,15 +52,15 @@ class Validator:
             self._predictor.prepare(labelled_vertices(self._graph, split))
 
     @running("validate")
-    def validate(self) -> tuple[float | None, float]:
-        """Return the validation metric, None where it is not defined, and the seconds it took."""
+    def validate(self) -> tuple[dict[str, float | None], float]:
+        """Return the validation metrics, None for one not defined, and the seconds they took."""
         start = time.perf_counter()
         with self._all_threads():
-            (metric,) = self._predictor.measure([self._valid_idx])
-        return metric, time.perf_counter() - start
+            (metrics,) = self._predictor.measure([self._valid_idx])
+        return metrics, time.perf_counter() - start
 
-    def test(self) -> float | None:
-        """Return the test metric, None where it is not defined."""
+    def test(self) -> dict[str, float | None]:
+        """Return the test metrics, None for one that is not defined."""
         vertices = labelled_vertices(self._graph, "test")
         with self._all_threads():
             return self._predictor.measure([vertices])[0]
