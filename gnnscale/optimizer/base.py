@@ -29,7 +29,8 @@ class OptimizerConfig(ABC):
 
     Attributes:
         lr: learning rate of the first epoch.
-        weight_decay: coefficient of the L2 penalty, added to the gradient.
+        weight_decay: coefficient of the L2 penalty, added to the gradient; AdamW takes it off the
+            weights instead, apart from the gradient.
         decay_first_layer_only: leave the weights behind the first layer undecayed, as Kipf and
             Welling do for GCN (section 5.2).
         schedule: ``constant``; ``cosine``, down to 0 over ``epochs``; ``step``, times
@@ -37,6 +38,8 @@ class OptimizerConfig(ABC):
             whenever ``schedule_epochs`` validations in a row bring nothing better.
         schedule_epochs: see ``schedule``.
         schedule_factor: see ``schedule``; above 0, below 1.
+        warmup_epochs: epochs over which the rate grows, step by step and in a straight line, up to
+            ``lr``; ``schedule`` begins behind them.
     """
 
     lr: float
@@ -45,6 +48,7 @@ class OptimizerConfig(ABC):
     schedule: str = "constant"
     schedule_epochs: int = 10
     schedule_factor: float = 0.5
+    warmup_epochs: int = 0
 
     def __post_init__(self) -> None:
         if not (self.lr > 0 and math.isfinite(self.lr)):
@@ -53,6 +57,7 @@ class OptimizerConfig(ABC):
             raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must be at least 0")
         check_choice("optimizer.schedule", self.schedule, SCHEDULES)
         check_range("optimizer.schedule_epochs", self.schedule_epochs, 1)
+        check_range("optimizer.warmup_epochs", self.warmup_epochs, 0)
         if not 0 < self.schedule_factor < 1:
             raise ConfigError(
                 f"optimizer.schedule_factor={self.schedule_factor}: must be above 0 and below 1"
@@ -75,7 +80,7 @@ class OptimizerConfig(ABC):
     def learning_rate(
         self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
     ) -> float:
-        """Return the learning rate of ``epoch``.
+        """Return the learning rate of ``epoch``, but for ``warm_up``.
 
         Args:
             epoch: from 0.
@@ -83,6 +88,8 @@ class OptimizerConfig(ABC):
             metrics: validation metrics so far.
             metric: which, one of ``gnnscale.metrics.QUALITY``.
         """
+        # The schedule begins behind the warm-up.
+        epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
         if self.schedule == "cosine":
             return self.lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
         if self.schedule == "step":
@@ -91,6 +98,11 @@ class OptimizerConfig(ABC):
             plateaus = _plateaus(metrics, metric, self.schedule_epochs)
             return self.lr * float(self.schedule_factor**plateaus)
         return self.lr
+
+    def warm_up(self, step: int, *, steps_per_epoch: int) -> float:
+        """Return the part of the learning rate that ``step``, from 0, is taken with."""
+        steps = self.warmup_epochs * steps_per_epoch
+        return 1.0 if step >= steps else (step + 1) / steps
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameter groups: those with weight decay, then those without."""

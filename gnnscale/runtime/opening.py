@@ -335,6 +335,8 @@ def _open(
             optimizer,
             clip_norm=config.runtime.clip_norm,
             work=counted_work(config, graph, model, devices, plan, rank=group.rank),
+            accumulate=config.runtime.accumulate,
+            steps_per_epoch=order.steps_per_epoch,
         ),
         checkpoint=RunCheckpoint(
             directory=directory,

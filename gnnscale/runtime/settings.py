@@ -92,7 +92,9 @@ class PartitionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """How a run is carried out; nothing here but ``compute_dtype`` changes what it learns.
+    """How a run is carried out.
+
+    Nothing here but ``compute_dtype``, ``clip_norm`` and ``accumulate`` changes what it learns.
 
     Attributes:
         compute_dtype: one of ``COMPUTE_DTYPES``.
@@ -100,6 +102,8 @@ class RuntimeConfig:
         eval_every: validate after every so many epochs, and after the last.
         patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
+        accumulate: mini-batches whose gradients make one update of the weights: the gradient is of
+            the mean over all their seeds. The last update of an epoch may have fewer.
         checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included;
             and with it ``best.safetensors`` where there are better weights.
         checkpoint_interval_s: seconds between two checkpoints at least, or ten times as long as
@@ -117,6 +121,7 @@ class RuntimeConfig:
     eval_every: int = 1
     patience: int | None = None
     clip_norm: float | None = None
+    accumulate: int = 1
     checkpoint: bool = True
     checkpoint_interval_s: float = 1.0
     prefetch: str = "auto"
@@ -128,6 +133,7 @@ class RuntimeConfig:
         check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
         check_choice("runtime.inference", self.inference, INFERENCE)
         check_range("runtime.eval_every", self.eval_every, 1)
+        check_range("runtime.accumulate", self.accumulate, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
         if self.checkpoint_interval_s < 0:
@@ -226,10 +232,12 @@ class TrainConfig(BatchesConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_loss(self)
-        for number, metric in enumerate(self.metrics):
-            check_choice("metrics", metric, QUALITY)
-            if metric in self.metrics[:number]:
-                raise ConfigError(f"metrics=[{', '.join(self.metrics)}]: {metric} is given twice")
+        _check_metrics(self)
+        if self.optimizer.warmup_epochs >= self.epochs:
+            raise ConfigError(
+                f"optimizer.warmup_epochs={self.optimizer.warmup_epochs}: must be below "
+                f"epochs={self.epochs}"
+            )
         if self.cache_plan is not None:
             if self.cache_planner.caches:
                 raise ConfigError(
@@ -281,6 +289,14 @@ class TrainConfig(BatchesConfig):
     def asks_for_caches(self) -> bool:
         """Whether caches are asked for, whatever the devices."""
         return self.cache_planner.caches or self.cache_plan is not None
+
+
+def _check_metrics(config: TrainConfig) -> None:
+    """Refuse metrics that nobody knows, or that are given twice."""
+    for number, metric in enumerate(config.metrics):
+        check_choice("metrics", metric, QUALITY)
+        if metric in config.metrics[:number]:
+            raise ConfigError(f"metrics=[{', '.join(config.metrics)}]: {metric} is given twice")
 
 
 def _check_loss(config: TrainConfig) -> None:

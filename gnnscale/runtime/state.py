@@ -139,18 +139,27 @@ class TrainState:
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the epoch to come."""
+        """Learning rate of the epoch to come, behind its warm-up."""
         metrics = [each for each in self.metrics if each is not None]
         return self.config.optimizer.learning_rate(
             self.epoch, epochs=self.config.epochs, metrics=metrics, metric=self.measures[0]
         )
 
+    @property
+    def last_rate(self) -> float:
+        """Learning rate of the step that was done last."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
     def begin_epoch(self) -> Iterator[BatchSlice]:
-        """Set the epoch's learning rate, and return its slices: sampled, loaded, transferred."""
+        """Yield the epoch's slices: sampled, loaded, transferred; and set each step's rate."""
         self.trained.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
-        return (next(self.pipeline) for _ in range(self.schedule.steps_per_epoch))
+        rate, num_steps = self.learning_rate, self.schedule.steps_per_epoch
+        for _ in range(num_steps):
+            batch = next(self.pipeline)
+            part = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * part
+            yield batch
 
     def paused(self) -> AbstractContextManager[None]:
         """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.

@@ -112,7 +112,7 @@ def _write_and_validate(
     if state.group.is_rank0:
         observer.traced(recorder.spans)
         observer.trained()
-        record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.learning_rate)
+        record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.last_rate)
         state.unvalidated = record
         # Whatever becomes of the validation, the epoch need not be trained again.
         if last or state.checkpoint.is_due:

@@ -53,6 +53,20 @@ def test_schedules_agree_with_torch(schedule: str) -> None:
     assert rates(ours, 10, []) == pytest.approx(expected)
 
 
+def test_a_warm_up_goes_before_every_schedule() -> None:
+    """Two epochs of two steps: a quarter more with each; then the schedule from its beginning."""
+    warm = Adam(lr=1.0, warmup_epochs=2)
+    assert [warm.warm_up(step, steps_per_epoch=2) for step in range(6)] == [
+        *(0.25, 0.5, 0.75, 1.0),
+        *(1.0, 1.0),
+    ]
+    assert Adam(lr=1.0).warm_up(0, steps_per_epoch=2) == 1.0
+    for schedule in ("cosine", "step", "constant"):
+        plain = Adam(lr=1.0, schedule=schedule, schedule_epochs=2)
+        later = Adam(lr=1.0, schedule=schedule, schedule_epochs=2, warmup_epochs=2)
+        assert rates(later, 8, []) == [1.0, 1.0, *rates(plain, 6, [])]
+
+
 def test_weight_decay_of_the_first_layer_only() -> None:
     model = TwoLayers()
     groups = Adam(lr=0.1, weight_decay=0.5, decay_first_layer_only=True).build(model).param_groups
@@ -76,6 +90,7 @@ def test_weight_decay_of_the_first_layer_only() -> None:
         ({"lr": 1.0, "schedule": "cos"}, "optimizer.schedule=cos: allowed are constant, cosine"),
         ({"lr": 1.0, "schedule_epochs": 0}, "optimizer.schedule_epochs=0"),
         ({"lr": 1.0, "schedule_factor": 1.0}, "optimizer.schedule_factor=1.0"),
+        ({"lr": 1.0, "warmup_epochs": -1}, "optimizer.warmup_epochs=-1: must be at least 0"),
         ({"lr": 1.0, "momentum": 1.0}, r"optimizer.momentum=1.0: must be in \[0, 1\)"),
     ],
 )

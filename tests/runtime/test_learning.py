@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
+from losses import Losses
+from omegaconf import DictConfig, OmegaConf
 
+from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset
 from gnnscale.graph import Graph
+from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
@@ -29,6 +35,10 @@ class Opened(Dataset):
 
     def open(self) -> Graph:
         return self.graph
+
+
+def plain(directory: Path) -> dict[str, torch.Tensor]:
+    return dict(load_checkpoint(directory / LAST)["model"])
 
 
 def numbers(graph: Graph) -> Graph:
@@ -68,3 +78,46 @@ def test_patience_waits_for_a_lower_error(
     errors = [each.valid_metric for each in result.history]
     assert len(errors) > 2
     assert errors[0] > errors[1]
+
+
+def test_accumulated_mini_batches_are_as_good_as_one(
+    settings: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    """With all neighbours and no dropout nothing is drawn: two halves make the same update."""
+    exact = ("sampler.fanouts=[-1,-1]", "model.dropout=0", "optimizer=sgd", "epochs=2")
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(settings(*exact, "batch_size=64"), one, Losses(), options={})
+    seen = Losses()
+    halves = settings(*exact, "batch_size=32", "runtime.accumulate=2")
+    train(halves, two, seen, options={})
+    expected, found = plain(one), plain(two)
+    # 360 training vertices: 11 mini-batches of 32 and one of 8.
+    assert len(seen.steps) == 2 * 12
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulation_and_warm_up_go_on_where_a_run_stopped(
+    options: Callable[..., DictConfig], observer: Any, tmp_path: Path
+) -> None:
+    how = (
+        *("runtime.accumulate=4", "optimizer=adamw", "optimizer.warmup_epochs=3"),
+        *("runtime.deterministic=true", "runtime.checkpoint_interval_s=0"),
+    )
+
+    def run(directory: Path, *overrides: str) -> Any:
+        node = options(*how, *overrides)
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        return train(
+            typed(node, TrainConfig), directory, observer, options=values | {"resume": None}
+        )
+
+    whole = run(tmp_path / "whole", "epochs=5")
+    run(tmp_path / "parts", "epochs=4")
+    run(tmp_path / "parts", "epochs=5", f"resume={tmp_path / 'parts'}")
+    expected, found = plain(tmp_path / "whole"), plain(tmp_path / "parts")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    rates = [each.lr for each in whole.history]
+    assert rates == pytest.approx([0.001, 0.002, 0.003, 0.003, 0.003])
+    with pytest.raises(ConfigError, match=r"resume: runtime\.accumulate is 2, but"):
+        run(tmp_path / "parts", "epochs=6", "runtime.accumulate=2", f"resume={tmp_path / 'parts'}")

@@ -63,6 +63,8 @@ def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
         ),
         (["loss=cross_entropy", "loss.class_weights=[1,a]"], "loss.class_weights: a is no number"),
         (["metrics=[accurracy]"], "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
+        (["runtime.accumulate=0"], "runtime.accumulate=0: must be at least 1"),
+        (["optimizer.warmup_epochs=3"], "optimizer.warmup_epochs=3: must be below epochs=3"),
         (["metrics=[mae,mae]"], "metrics=[mae, mae]: mae is given twice"),
         (["optimizer=sgd", "optimizer.momentum=1"], r"optimizer.momentum=1.0"),
         (["dataset._target_=os.system"], "not a class of gnnscale"),
