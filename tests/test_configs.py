@@ -79,7 +79,7 @@ def test_every_option_is_instantiated(group: str, name: str) -> None:
     command = {"platform": "simulate", "partitioner": "partition"}.get(group, "train")
     node = compose(command, [f"{group}={name}"])[group]
     for key in OmegaConf.missing_keys(node):
-        OmegaConf.update(node, key, "some/path")
+        OmegaConf.update(node, key.removeprefix(f"{group}."), "some:name")
     built = typed(node, GROUPS[group], group=group)
     assert isinstance(built, GROUPS[group])
     # A file lists every field of its class, so that each can be overridden without a plus sign.

@@ -165,6 +165,7 @@ LEARNT = {
     "accumulated": [
         *("runtime.accumulate=4", "runtime.clip_norm=0.5", "optimizer.warmup_epochs=1"),
     ],
+    "own": ["loss=custom", "loss.function=own_losses:hinge"],
     "weighted": ["loss=cross_entropy", "loss.class_weights=balanced", "loss.label_smoothing=0.1"],
 }
 

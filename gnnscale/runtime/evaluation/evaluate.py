@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.errors import shown
 from gnnscale.feature import FeatureStore
+from gnnscale.foreign import check_named_again, foreign_names
 from gnnscale.graph import Graph
 from gnnscale.metrics import score
 from gnnscale.model import GNN
@@ -142,15 +144,42 @@ class Predictor:
         return torch.cat(parts).numpy()
 
 
-def load_run(run: Path) -> TrainConfig:
+def load_run(
+    run: Path, code: Mapping[str, Any] | None = None, *, command: str = "evaluate"
+) -> TrainConfig:
     """Read the options that the run in directory ``run`` was started with.
 
+    Args:
+        run: its directory.
+        code: what the user gave for options that name code, by their dotted names.
+        command: of ``gnnscale``, by which the user gave ``run``, for errors.
+
     Raises:
-        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid.
+        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
+            or names code that ``code`` does not name again.
     """
     file = run / CONFIG_FILE
     known = {field.name for field in fields(TrainConfig)}
     options = OmegaConf.create(read_run(run, known, option="run"))
+    values: Any = OmegaConf.to_container(options)
+    try:
+        # Losses and observers are of training alone, and stay what they are: names.
+        found = {
+            option: name
+            for option, name in foreign_names(values, TrainConfig).items()
+            if option.startswith("model.")
+        }
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    check_named_again(
+        found,
+        code or {},
+        source=str(file),
+        command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
+    )
+    for option, name in (code or {}).items():
+        if name is not None:
+            OmegaConf.update(options, option, name)
     try:
         config = typed(options, TrainConfig)
     except ConfigError as error:
