@@ -26,6 +26,7 @@ __all__ = [
     "check_range",
     "differences",
     "nearest",
+    "options_class",
     "printable",
     "typed",
     "unknown_option",
@@ -125,6 +126,20 @@ def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
         if inspect.isabstract(base):
             raise ConfigError(f"{group}._target_: required, the class of gnnscale that is meant")
         return base
+    return options_class(target, base, group=group)
+
+
+def options_class(target: object, base: type[T], *, group: str) -> type[T]:
+    """Return the class of options that a ``_target_`` names, imported already; nothing else is.
+
+    Args:
+        target: its dotted name.
+        base: the class of which it must be.
+        group: where it stands, named in errors.
+
+    Raises:
+        ConfigError: it is no such class of gnnscale.
+    """
     option = f"{group}._target_={shown(target)}"
     module, _, name = str(target).rpartition(".")
     if not module.startswith("gnnscale."):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "QUALITY",
+    "Metric",
     "accuracy",
+    "average_precision",
+    "better",
+    "macro_f1",
+    "mae",
     "micro_f1",
     "mteps",
     "nvtps",
@@ -100,27 +108,123 @@ def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return (rank_sum - smallest) / (num_positive * num_negative)
 
 
-def rmse(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Root of the mean squared error of all targets; lower is better.
+def macro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """F1 of each class, 2 TP / (2 TP + FP + FN), and their mean, every class alike.
 
     Args:
-        scores: ``[n, num_targets]`` predictions.
-        labels: ``[n, num_targets]`` targets, or ``[n]`` where there is one, all of them known.
+        scores: ``[n, num_classes]`` logits, chosen by as for ``micro_f1``.
+        labels: ``[n]`` classes, of which those count that a vertex has or is given; or
+            ``[n, num_classes]`` of 0 and 1, where all count, with 0 for one that none has.
     """
-    errors = scores.astype(np.float64) - labels.reshape(scores.shape)
-    return float(np.sqrt(np.mean(errors**2)))
+    if labels.ndim == 1:
+        classes = np.arange(scores.shape[1])
+        chosen = scores.argmax(axis=1)
+        right = np.bincount(labels[chosen == labels], minlength=len(classes))
+        decisions = np.bincount(chosen, minlength=len(classes))
+        decisions = decisions + np.bincount(labels, minlength=len(classes))
+        counts = decisions > 0
+        return float(np.mean(2 * right[counts] / decisions[counts]))
+    chosen, wanted = scores > 0, labels > 0
+    right = np.count_nonzero(chosen & wanted, axis=0)
+    decisions = np.count_nonzero(chosen, axis=0) + np.count_nonzero(wanted, axis=0)
+    return float(np.mean(2 * right / np.maximum(decisions, 1)))
 
 
-_SCORES = {"accuracy": accuracy, "micro_f1": micro_f1, "roc_auc": roc_auc, "rmse": rmse}
+def average_precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Sum of precisions at each threshold, by how much the recall grows there.
+
+    Args:
+        scores: as for ``roc_auc``.
+        labels: as for ``roc_auc``. Of several labels, classes that some vertex has count.
+
+    Returns:
+        It, or NaN where no vertex has a label.
+    """
+    if labels.ndim == 2:
+        found = [_precision(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
+        known = [each for each in found if not np.isnan(each)]
+        return float(np.mean(known)) if known else float("nan")
+    if scores.ndim == 2:
+        scores = scores[:, 1].astype(np.float64) - scores[:, 0]
+    return _precision(scores, labels)
+
+
+def _precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Average precision of one class; equal scores are one threshold."""
+    order = np.argsort(-scores, kind="stable")
+    right = np.cumsum(labels[order] > 0)
+    if not len(right) or not right[-1]:
+        return float("nan")
+    last = np.append(np.diff(scores[order]) != 0, True)
+    right, chosen = right[last], np.flatnonzero(last) + 1
+    return float(np.sum(np.diff(right, prepend=0) * right / chosen) / right[-1])
+
+
+def rmse(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Root of the mean squared error of each column, and their mean.
+
+    Args:
+        scores: ``[n, width]`` predicted numbers.
+        labels: ``[n]`` or ``[n, width]`` numbers, NaN where one is not known, which does not count.
+
+    Returns:
+        It, or NaN where no label is known.
+    """
+    return _of_columns(lambda errors: float(np.sqrt(np.mean(errors**2))), scores, labels)
+
+
+def mae(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Mean absolute error of each column, and their mean; arguments and result as of ``rmse``."""
+    return _of_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
+
+
+def _of_columns(
+    measure: Callable[[NDArray[np.float64]], float], scores: NDArray[Any], labels: NDArray[Any]
+) -> float:
+    """Measure the errors of each column whose labels are known, and return the mean."""
+    labels = labels.reshape(len(labels), -1)
+    errors = scores.reshape(labels.shape).astype(np.float64) - labels
+    known = [column[~np.isnan(column)] for column in errors.T]
+    found = [measure(column) for column in known if len(column)]
+    return float(np.mean(found)) if found else float("nan")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How good predictions are.
+
+    Attributes:
+        function: from ``[n, width]`` float32 outputs and labels.
+        labels: the labels that it is of: ``classes``, ``several`` of a vertex, ``numbers``.
+        lower_is_better: an error, and no score.
+        two_classes: with one label a vertex, whether it is of two classes alone.
+    """
+
+    function: Callable[[NDArray[Any], NDArray[Any]], float]
+    labels: tuple[str, ...]
+    lower_is_better: bool = False
+    two_classes: bool = False
+
+
+_CLASSES = ("classes", "several")
+#: By the name that options, stores and reports have for it.
+QUALITY = {
+    "accuracy": Metric(accuracy, _CLASSES),
+    "macro_f1": Metric(macro_f1, _CLASSES),
+    "micro_f1": Metric(micro_f1, _CLASSES),
+    "roc_auc": Metric(roc_auc, _CLASSES, two_classes=True),
+    "average_precision": Metric(average_precision, _CLASSES, two_classes=True),
+    "rmse": Metric(rmse, ("numbers",), lower_is_better=True),
+    "mae": Metric(mae, ("numbers",), lower_is_better=True),
+}
 
 
 def score(metric: str, scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Compute a graph's metric.
+    """Compute ``metric``, one of ``QUALITY``; NaN where it is not defined."""
+    return QUALITY[metric].function(scores, labels)
 
-    Args:
-        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``, of which higher is better; or ``rmse``,
-            of which lower is better.
-        scores: as the metric takes them.
-        labels: likewise.
-    """
-    return _SCORES[metric](scores, labels)
+
+def better(metric: str, value: float, than: float) -> bool:
+    """Whether ``value`` of ``metric`` is better than another: of ``QUALITY``, or of ranks."""
+    known = QUALITY.get(metric)
+    return value < than if known is not None and known.lower_is_better else value > than

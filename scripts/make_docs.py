@@ -48,7 +48,7 @@ COMMANDS: dict[str, type[Any]] = {
 }
 GROUPS = (
     *("dataset", "partitioner", "cache_planner", "features", "sampler", "model", "optimizer"),
-    *("task", "runtime", "device_plan", "platform", "experiment", "algorithm"),
+    *("loss", "task", "runtime", "device_plan", "platform", "experiment", "algorithm"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 #: Groups whose choices are of one class, which tells nothing about them.

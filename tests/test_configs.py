@@ -15,6 +15,7 @@ from gnnscale.config import typed
 from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.hardware import usable_cores
+from gnnscale.loss import LossConfig
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import PartitionerConfig
@@ -40,6 +41,7 @@ GROUPS: dict[str, type[Any]] = {
     "dataset": Dataset,
     "device_plan": DevicePlanConfig,
     "features": FeatureStoreConfig,
+    "loss": LossConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
     "partitioner": PartitionerConfig,
@@ -79,7 +81,7 @@ def test_every_option_is_instantiated(group: str, name: str) -> None:
     command = {"platform": "simulate", "partitioner": "partition"}.get(group, "train")
     node = compose(command, [f"{group}={name}"])[group]
     for key in OmegaConf.missing_keys(node):
-        OmegaConf.update(node, key, "some/path")
+        OmegaConf.update(node, key.removeprefix(f"{group}."), "some:name")
     built = typed(node, GROUPS[group], group=group)
     assert isinstance(built, GROUPS[group])
     # A file lists every field of its class, so that each can be overridden without a plus sign.

@@ -7,7 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.metrics import accuracy, micro_f1, mteps, nvtps, peak_rss_bytes, rmse, roc_auc, score
+from gnnscale.metrics import (
+    QUALITY,
+    accuracy,
+    average_precision,
+    better,
+    macro_f1,
+    mae,
+    micro_f1,
+    mteps,
+    nvtps,
+    peak_rss_bytes,
+    rmse,
+    roc_auc,
+    score,
+)
 
 
 def test_accuracy_by_hand() -> None:
@@ -27,6 +41,56 @@ def test_micro_f1_by_hand() -> None:
     assert micro_f1(scores, labels) == pytest.approx(2 / 3)
     assert micro_f1(-np.ones((2, 3)), np.zeros((2, 3))) == 0.0
     assert micro_f1(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1, 1])) == 0.5
+
+
+def test_macro_f1_by_hand() -> None:
+    """Classes that nobody has and nobody is given do not count, as in scikit-learn."""
+    scores = np.eye(4)[[0, 2, 1, 0, 0, 1]]
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    # Class 0: TP 2, FP 1, so 4/5; classes 1 and 2: no TP.
+    assert macro_f1(scores, labels) == pytest.approx(0.8 / 3)
+    several = np.array([[1.0, -1.0, -1.0], [1.0, 1.0, -1.0]])
+    wanted = np.array([[1, 0, 0], [0, 1, 0]], np.uint8)
+    assert macro_f1(several, wanted) == pytest.approx((2 / 3 + 1 + 0) / 3)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "expected"),
+    [
+        # The first is the example of scikit-learn's documentation.
+        ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 1 / 2 * 1 + 1 / 2 * 2 / 3),
+        ([4, 3, 2, 1], [1, 1, 0, 0], 1.0),
+        ([1, 1, 1, 1], [0, 1, 0, 1], 0.5),
+        ([3, 2, 2, 1], [0, 1, 0, 1], 1 / 2 * 1 / 3 + 1 / 2 * 2 / 4),
+    ],
+)
+def test_average_precision_by_hand(scores: list[float], labels: list[int], expected: float) -> None:
+    assert average_precision(np.array(scores), np.array(labels)) == pytest.approx(expected)
+    logits = np.stack([np.zeros(len(scores)), np.array(scores)], axis=1)
+    assert average_precision(logits, np.array(labels)) == pytest.approx(expected)
+    twice = np.stack([scores, scores, scores], axis=1)
+    of_all = np.stack([labels, np.zeros(len(labels)), np.ones(len(labels))], axis=1)
+    assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
+
+
+def test_average_precision_without_a_label_is_not_defined() -> None:
+    assert math.isnan(average_precision(np.array([1.0, 2.0]), np.array([0, 0])))
+    assert math.isnan(average_precision(np.zeros((0, 2)), np.zeros(0, np.int64)))
+
+
+def test_errors_by_hand() -> None:
+    """Of two columns, the mean of both: scikit-learn's uniform average."""
+    scores = np.array([[1.0, 0.0], [3.0, 2.0], [9.0, 9.0]], np.float32)
+    labels = np.array([[2.0, 4.0], [3.0, np.nan], [np.nan, np.nan]], np.float32)
+    assert rmse(scores, labels) == pytest.approx((0.5**0.5 + 4) / 2)
+    assert mae(scores, labels) == pytest.approx((0.5 + 4) / 2)
+    assert rmse(scores[:, :1], labels[:, 0]) == pytest.approx(0.5**0.5)
+    assert math.isnan(mae(scores, np.full((3, 2), np.nan)))
+
+
+def test_errors_are_better_the_lower_they_are() -> None:
+    assert {name for name in QUALITY if better(name, 0.1, 0.2)} == {"rmse", "mae"}
+    assert not any(better(name, 0.1, 0.1) for name in QUALITY)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +137,7 @@ def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
     generator = np.random.default_rng(seed)
     scores, labels = generator.standard_normal((30, 2)), np.arange(30) % 2
     order = generator.permutation(30)
-    for metric in ("accuracy", "micro_f1", "roc_auc"):
+    for metric in ("accuracy", "macro_f1", "micro_f1", "roc_auc", "average_precision"):
         assert score(metric, scores, labels) == pytest.approx(
             score(metric, scores[order], labels[order])
         )
@@ -89,11 +153,3 @@ def test_peak_memory_grows_with_what_is_held() -> None:
     held = np.ones(before // 8 + 8_000_000)
     assert peak_rss_bytes() >= before + 30_000_000
     del held
-
-
-def test_rmse_by_hand() -> None:
-    labels = np.array([1, 2, 3, 4], np.float32)
-    scores = np.array([[1], [2], [3], [0]], np.float32)
-    assert rmse(scores, labels) == 2
-    assert score("rmse", scores, labels[:, None]) == 2
-    assert rmse(np.zeros((1, 2)), np.array([[3.0, 4.0]])) == pytest.approx(12.5**0.5)

@@ -108,6 +108,7 @@ WHOLE = {
     "runtime/test_deterministic.py": "equal options give equal weights, whatever the clock says",
     "runtime/test_equivalence.py": "every plan learns what one process does",
     "runtime/test_fpga.py": "training on simulated FPGA cards",
+    "runtime/test_learning.py": "losses, metrics and updates of one's choice",
     "runtime/test_partitions.py": "training over parts",
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
     "runtime/test_links.py": "link prediction, from edges to ranks",

@@ -140,7 +140,7 @@ class Backend(Protocol):
         ...
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of the shared parameters since the last update of the weights.
+        """Copy the gradients of the shared parameters since this was called last.
 
         Waits for the device. The gradients of a step without seeds are zeros. A backend with a
         copy of the model forgets its own here; those of the host's model are the optimizer's.

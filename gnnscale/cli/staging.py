@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -22,6 +23,7 @@ from gnnscale.cli.arguments import (
 )
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import shown
+from gnnscale.foreign import check_named_again, foreign_names
 from gnnscale.options_file import check_known, check_references, read_yaml, write_yaml
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 
@@ -174,6 +176,7 @@ def _resume(directory: Path, arguments: Sequence[str], staging: Path) -> list[st
         dataset = values.get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
         check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
+    _check_code(directory, values, arguments)
     write_yaml(staging / CONFIG_FILE, values)
     path = str(directory.resolve())
     if "${" in path or "\\" in path:
@@ -189,6 +192,21 @@ def _resume(directory: Path, arguments: Sequence[str], staging: Path) -> list[st
         f"hydra.run.dir={quoted}",
         f"resume={quoted}",
     ]
+
+
+def _check_code(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Refuse to resume a run that names code, unless the command line names it again."""
+    # Not for commands that resume nothing: they are to be quick.
+    from gnnscale.runtime.settings import TrainConfig
+
+    found = foreign_names(values, TrainConfig)
+    typed = dict(each.lstrip("+").split("=", 1) for each in arguments if "=" in each)
+    check_named_again(
+        found,
+        {option: typed.get(option) for option in found},
+        source=str(directory / CONFIG_FILE),
+        command=f"gnnscale train {shlex.quote(f'resume={directory}')}",
+    )
 
 
 def _resumes(argument: str) -> bool:

@@ -255,12 +255,21 @@ def _verdict(result: TrainResult) -> str:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
     return (
-        f"test {result.metric} {result.test_metric:.4f}{attainable}, "
+        f"test {result.metric} {result.test_metric:.4f}{attainable}, {_others(result)}"
         f"with the weights of epoch {result.best_epoch} of {len(result.history)}"
     )
 
 
+def _others(result: TrainResult) -> str:
+    """The test metrics behind the first."""
+    rest = {name: each for name, each in result.test_metrics.items() if name != result.metric}
+    return "".join(f"{name} {_shown(value)}, " for name, value in rest.items())
+
+
 def _figure(evaluation: Evaluation, split: str) -> str:
-    value = getattr(evaluation, f"{split}_metric")
-    shown = "not defined" if value is None else f"{value:.4f}"
-    return f"{split} {evaluation.metric} {shown}"
+    found = (f"{name} {_shown(value)}" for name, value in evaluation.metrics[split].items())
+    return f"{split} {', '.join(found)}"
+
+
+def _shown(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.4f}"

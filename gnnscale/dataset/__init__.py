@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.dataset.base import Dataset, random_split
-from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.metrics import better
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +29,8 @@ class OptimizerConfig(ABC):
 
     Attributes:
         lr: learning rate of the first epoch.
-        weight_decay: coefficient of the L2 penalty, added to the gradient.
+        weight_decay: coefficient of the L2 penalty, added to the gradient; AdamW takes it off the
+            weights instead, apart from the gradient.
         decay_first_layer_only: leave the weights behind the first layer undecayed, as Kipf and
             Welling do for GCN (section 5.2).
         schedule: ``constant``; ``cosine``, down to 0 over ``epochs``; ``step``, times
@@ -36,6 +38,8 @@ class OptimizerConfig(ABC):
             whenever ``schedule_epochs`` validations in a row bring nothing better.
         schedule_epochs: see ``schedule``.
         schedule_factor: see ``schedule``; above 0, below 1.
+        warmup_epochs: epochs over which the rate grows, step by step and in a straight line, up to
+            ``lr``; ``schedule`` begins behind them.
     """
 
     lr: float
@@ -44,6 +48,7 @@ class OptimizerConfig(ABC):
     schedule: str = "constant"
     schedule_epochs: int = 10
     schedule_factor: float = 0.5
+    warmup_epochs: int = 0
 
     def __post_init__(self) -> None:
         if not (self.lr > 0 and math.isfinite(self.lr)):
@@ -52,6 +57,7 @@ class OptimizerConfig(ABC):
             raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must be at least 0")
         check_choice("optimizer.schedule", self.schedule, SCHEDULES)
         check_range("optimizer.schedule_epochs", self.schedule_epochs, 1)
+        check_range("optimizer.warmup_epochs", self.warmup_epochs, 0)
         if not 0 < self.schedule_factor < 1:
             raise ConfigError(
                 f"optimizer.schedule_factor={self.schedule_factor}: must be above 0 and below 1"
@@ -71,21 +77,32 @@ class OptimizerConfig(ABC):
         """Whether ``learning_rate`` looks at ``metrics``, which all workers need then."""
         return self.schedule == "plateau"
 
-    def learning_rate(self, epoch: int, *, epochs: int, metrics: Sequence[float]) -> float:
-        """Return the learning rate of ``epoch``.
+    def learning_rate(
+        self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
+    ) -> float:
+        """Return the learning rate of ``epoch``, but for ``warm_up``.
 
         Args:
             epoch: from 0.
             epochs: how many the run has in all.
-            metrics: validation metrics so far, higher is better.
+            metrics: validation metrics so far.
+            metric: which, one of ``gnnscale.metrics.QUALITY``.
         """
+        # The schedule begins behind the warm-up.
+        epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
         if self.schedule == "cosine":
             return self.lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
         if self.schedule == "step":
             return self.lr * float(self.schedule_factor ** (epoch // self.schedule_epochs))
         if self.schedule == "plateau":
-            return self.lr * float(self.schedule_factor ** _plateaus(metrics, self.schedule_epochs))
+            plateaus = _plateaus(metrics, metric, self.schedule_epochs)
+            return self.lr * float(self.schedule_factor**plateaus)
         return self.lr
+
+    def warm_up(self, step: int, *, steps_per_epoch: int) -> float:
+        """Return the part of the learning rate that ``step``, from 0, is taken with."""
+        steps = self.warmup_epochs * steps_per_epoch
+        return 1.0 if step >= steps else (step + 1) / steps
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameter groups: those with weight decay, then those without."""
@@ -114,12 +131,12 @@ def _first_layer(model: nn.Module) -> nn.Module:
     )
 
 
-def _plateaus(metrics: Sequence[float], patience: int) -> int:
+def _plateaus(metrics: Sequence[float], metric: str, patience: int) -> int:
     """How often ``patience`` metrics in a row were no better than the best before them."""
-    best, waited, plateaus = -math.inf, 0, 0
-    for metric in metrics:
-        if metric > best:
-            best, waited = metric, 0
+    best, waited, plateaus = None, 0, 0
+    for value in metrics:
+        if best is None or better(metric, value, best):
+            best, waited = value, 0
         else:
             waited += 1
             if waited == patience:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["PlainAdam", "PlainSgd"]
+__all__ = ["PlainAdam", "PlainAdamW", "PlainSgd"]
 
 
 class _Plain(torch.optim.Optimizer):
@@ -42,6 +42,15 @@ class PlainAdam(_Plain, torch.optim.Adam):
     def step(self, closure: Any = None) -> Any:
         """As torch's."""
         return inspect.unwrap(torch.optim.Adam.step)(self, closure)
+
+
+class PlainAdamW(_Plain, torch.optim.AdamW):
+    """``torch.optim.AdamW``."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """As torch's."""
+        return inspect.unwrap(torch.optim.AdamW.step)(self, closure)
 
 
 class PlainSgd(_Plain, torch.optim.SGD):

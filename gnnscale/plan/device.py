@@ -61,6 +61,8 @@ class Device:
     simulated: ClassVar[bool] = False
     #: Whether it trains the host's own copy of the weights, and not one of the device's.
     trains_host_weights: ClassVar[bool] = False
+    #: Whether it minimises the loss that it is given, and not one of its own.
+    takes_loss: ClassVar[bool] = True
     #: What torch.distributed sums its gradients with where all devices of a run have the same, as
     #: in ``cuda:nccl``; None where gradients are summed in host memory.
     collective: ClassVar[str | None] = None
@@ -234,6 +236,7 @@ class Fpga(Accelerator):
     """
 
     kind: ClassVar[str] = "fpga"
+    takes_loss: ClassVar[bool] = False
 
     bitstream: str | None = None
     index: int = 0

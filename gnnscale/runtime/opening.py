@@ -124,7 +124,7 @@ def _resume(state: TrainState) -> SavedRun | None:
         state.best_weights, state.steps_done = saved.best_model, saved.step
         if state.group.is_rank0:
             state.history, state.unvalidated = state.checkpoint.history_of(saved)
-            if best_epoch(state.history) == saved.epoch:
+            if best_epoch(state.history, state.measures[0]) == saved.epoch:
                 state.best_weights = saved.model
         metrics = [each.valid_metric for each in state.history]
         state.metrics = state.group.broadcast_json(metrics)
@@ -315,6 +315,7 @@ def _open(
         group=group,
         graph=graph,
         task=task,
+        measures=task.measures,
         store=host,
         order=order,
         devices=devices,
@@ -338,6 +339,8 @@ def _open(
             optimizer,
             clip_norm=config.runtime.clip_norm,
             work=counted_work(config, graph, model, devices, plan, rank=group.rank),
+            accumulate=config.runtime.accumulate,
+            steps_per_epoch=order.steps_per_epoch,
         ),
         checkpoint=RunCheckpoint(
             directory=directory,

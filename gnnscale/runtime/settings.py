@@ -15,6 +15,8 @@ from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import Dataset
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.hardware import usable_cores
+from gnnscale.loss import AutoLoss, LossConfig
+from gnnscale.metrics import QUALITY
 from gnnscale.model import ModelConfig
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
@@ -91,7 +93,9 @@ class PartitionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """How a run is carried out; nothing here but ``compute_dtype`` changes what it learns.
+    """How a run is carried out.
+
+    Nothing here but ``compute_dtype``, ``clip_norm`` and ``accumulate`` changes what it learns.
 
     Attributes:
         compute_dtype: one of ``COMPUTE_DTYPES``.
@@ -99,6 +103,8 @@ class RuntimeConfig:
         eval_every: validate after every so many epochs, and after the last.
         patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
+        accumulate: mini-batches whose gradients make one update of the weights: the gradient is of
+            the mean over all their seeds. The last update of an epoch may have fewer.
         checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included;
             and with it ``best.safetensors`` where there are better weights.
         checkpoint_interval_s: seconds between two checkpoints at least, or ten times as long as
@@ -116,6 +122,7 @@ class RuntimeConfig:
     eval_every: int = 1
     patience: int | None = None
     clip_norm: float | None = None
+    accumulate: int = 1
     checkpoint: bool = True
     checkpoint_interval_s: float = 1.0
     prefetch: str = "auto"
@@ -127,6 +134,7 @@ class RuntimeConfig:
         check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
         check_choice("runtime.inference", self.inference, INFERENCE)
         check_range("runtime.eval_every", self.eval_every, 1)
+        check_range("runtime.accumulate", self.accumulate, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
         if self.checkpoint_interval_s < 0:
@@ -203,6 +211,10 @@ class TrainConfig(BatchesConfig):
     """A training run.
 
     Attributes:
+        optimizer: how weights are updated.
+        loss: what is minimised.
+        metrics: what validation and test measure; the first decides which epoch is the best, and
+            with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
         resume: run directory to continue; None starts a new one.
         features: where workers read features from.
         exchange: what devices trade before they propagate; None for nothing.
@@ -212,6 +224,8 @@ class TrainConfig(BatchesConfig):
     """
 
     optimizer: OptimizerConfig
+    loss: LossConfig = field(default_factory=AutoLoss)
+    metrics: list[str] = field(default_factory=list)
     resume: Path | None = None
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
@@ -222,6 +236,13 @@ class TrainConfig(BatchesConfig):
         super().__post_init__()
         if self.task.divides_edges:
             _check_links(self)
+        _check_loss(self)
+        _check_metrics(self)
+        if self.optimizer.warmup_epochs >= self.epochs:
+            raise ConfigError(
+                f"optimizer.warmup_epochs={self.optimizer.warmup_epochs}: must be below "
+                f"epochs={self.epochs}"
+            )
         if self.cache_plan is not None:
             if self.cache_planner.caches:
                 raise ConfigError(
@@ -275,6 +296,26 @@ class TrainConfig(BatchesConfig):
         return self.cache_planner.caches or self.cache_plan is not None
 
 
+def _check_metrics(config: TrainConfig) -> None:
+    """Refuse metrics that nobody knows, or that are given twice."""
+    for number, metric in enumerate(config.metrics):
+        check_choice("metrics", metric, QUALITY)
+        if metric in config.metrics[:number]:
+            raise ConfigError(f"metrics=[{', '.join(config.metrics)}]: {metric} is given twice")
+
+
+def _check_loss(config: TrainConfig) -> None:
+    """Refuse a loss where a device computes one of its own."""
+    if isinstance(config.loss, AutoLoss):
+        return
+    for device in config.device_plan.parsed():
+        if not device.takes_loss:
+            raise ConfigError(
+                f"loss: {device.label} computes the loss by itself, and knows those of loss=auto "
+                "for classes alone"
+            )
+
+
 def _check_caches(option: str, config: BatchesConfig) -> None:
     """Refuse caches where the features are divided by columns."""
     if config.partitioner.divides == "columns":
@@ -287,6 +328,10 @@ def _check_caches(option: str, config: BatchesConfig) -> None:
 def _check_links(config: TrainConfig) -> None:
     """Refuse what trains labels of vertices alone."""
     option = "task=links"
+    if config.metrics:
+        raise ConfigError(f"{option}: is measured by ranks, metrics=[] alone goes with it")
+    if not isinstance(config.loss, AutoLoss):
+        raise ConfigError(f"{option}: has a loss of its own, loss=auto alone goes with it")
     if config.partitioner.divides != "nothing":
         raise ConfigError(
             f"{option}: does not go with partitioner={config.partitioner.algorithm}, which divides "

@@ -26,6 +26,7 @@ from gnnscale.runtime.caching.open import OpenedCache
 from gnnscale.runtime.caching.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
+from gnnscale.task.measures import ceiling
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep
@@ -67,7 +68,8 @@ class TrainState:
         checkpoint: where the run is saved.
         history: records of the epochs done, on rank 0.
         unvalidated: the record of an epoch that is trained and not done, on rank 0; else None.
-        metrics: the validation metric of every epoch done, None for one without.
+        measures: what validation and test measure; the first decides.
+        metrics: its value of every epoch done, None for one without.
         best_weights: the model's state after the best epoch, on rank 0.
         split: joins ``model`` where devices train parts of it; None where they do not.
         steps_done: over all epochs; with the seed it fixes samples and dropout.
@@ -81,6 +83,7 @@ class TrainState:
     group: Group
     graph: Graph
     task: Task
+    measures: tuple[str, ...]
     store: FeatureStore
     order: SeedOrder
     devices: tuple[Device, ...]
@@ -129,7 +132,7 @@ class TrainState:
     def out_of_patience(self) -> bool:
         """Whether ``runtime.patience`` validations in a row brought nothing better."""
         patience = self.config.runtime.patience
-        return patience is not None and waited(self.metrics) >= patience
+        return patience is not None and waited(self.metrics, self.measures[0]) >= patience
 
     @property
     def follows_metrics(self) -> bool:
@@ -139,18 +142,27 @@ class TrainState:
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the epoch to come."""
+        """Learning rate of the epoch to come, behind its warm-up."""
         metrics = [each for each in self.metrics if each is not None]
         return self.config.optimizer.learning_rate(
-            self.epoch, epochs=self.config.epochs, metrics=metrics
+            self.epoch, epochs=self.config.epochs, metrics=metrics, metric=self.measures[0]
         )
 
+    @property
+    def last_rate(self) -> float:
+        """Learning rate of the step that was done last."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
     def begin_epoch(self) -> Iterator[BatchSlice]:
-        """Set the epoch's learning rate, and return its slices: sampled, loaded, transferred."""
+        """Yield the epoch's slices: sampled, loaded, transferred; and set each step's rate."""
         self.trained.train()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
-        return (next(self.pipeline) for _ in range(self.schedule.steps_per_epoch))
+        rate, num_steps = self.learning_rate, self.schedule.steps_per_epoch
+        for _ in range(num_steps):
+            batch = next(self.pipeline)
+            part = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * part
+            yield batch
 
     def paused(self) -> AbstractContextManager[None]:
         """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.
@@ -188,19 +200,21 @@ class TrainState:
             None if self.rebalancer is None else self.rebalancer.state(self.steps_done).to_values()
         )
 
-    def result(self, test_metric: float | None = None) -> TrainResult:
+    def result(self, test_metrics: dict[str, float | None] | None = None) -> TrainResult:
         """Describe the run so far."""
+        metric = self.measures[0]
         return TrainResult(
             dataset=self.graph.name,
             model=self.config.model.name,
             seed=self.config.seed,
-            metric=self.graph.metric,
-            ceiling=self.graph.attainable_accuracy,
+            metric=metric,
+            ceiling=ceiling(self.graph, metric),
             history=tuple(self.history),
             plan=self.first_plan,
             predicted=self.predicted,
             planning_s=self.planning_s,
-            test_metric=test_metric,
+            test_metric=(test_metrics or {}).get(metric),
+            test_metrics=test_metrics or {},
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
             steps_per_epoch=self.order.steps_per_epoch,
             partition=self.partition,

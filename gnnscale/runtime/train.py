@@ -112,7 +112,7 @@ def _write_and_validate(
     if state.group.is_rank0:
         observer.traced(recorder.spans)
         observer.trained()
-        record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.learning_rate)
+        record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.last_rate)
         state.unvalidated = record
         # Whatever becomes of the validation, the epoch need not be trained again.
         if last or state.checkpoint.is_due:
@@ -125,8 +125,9 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
     metric, trained = None, state.unvalidated
     if trained is not None:
         due = validator.is_due(trained.epoch)
-        metric, seconds = validator.validate() if due else (None, None)
-        record = replace(trained, valid_metric=metric, eval_time_s=seconds)
+        metrics, seconds = validator.validate() if due else ({}, None)
+        metric = metrics.get(state.measures[0])
+        record = replace(trained, valid_metric=metric, valid_metrics=metrics, eval_time_s=seconds)
         state.history.append(record)
         state.metrics.append(metric)
         state.unvalidated = None
@@ -140,7 +141,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 
 def _keep(state: TrainState, trained: EpochRecord) -> None:
     """Keep the best weights, and write them along with the checkpoint of the epoch."""
-    best = best_epoch(state.history)
+    best = best_epoch(state.history, state.measures[0])
     assert best is not None
     if best == state.epoch:
         weights = state.model.state_dict()
@@ -170,4 +171,4 @@ def _test(state: TrainState, validator: Validator) -> TrainResult:
     if not state.group.is_rank0:
         return state.result()
     state.model.load_state_dict(state.best_weights)
-    return state.result(test_metric=validator.test())
+    return state.result(validator.test())

@@ -28,6 +28,11 @@ class Task(Protocol):
         ...
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """What a run is measured by; the first one decides."""
+        ...
+
+    @property
     def objective(self) -> Objective:
         """The loss of a mini-batch."""
         ...

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.graph import Graph
+from gnnscale.loss import LossConfig
 
 if TYPE_CHECKING:
     from gnnscale.task.base import Task
@@ -38,8 +40,16 @@ class TaskConfig(ABC):
         return None
 
     @abstractmethod
-    def open(self, graph: Graph, made: Path | None) -> Task:
-        """Open the task over ``graph``, with what ``make`` has made of it.
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
+        """Open the task over ``graph``.
+
+        Args:
+            graph: of the run's dataset.
+            made: what ``make`` has made of it.
+            loss: what a run minimises, where the task has no loss of its own.
+            metrics: what a run measures, where the task does not say; none for the graph's own.
 
         Raises:
             GraphError: that is damaged.
@@ -50,11 +60,13 @@ class TaskConfig(ABC):
 class VertexPrediction(TaskConfig):
     """Labels of vertices are predicted, by the graph's own split."""
 
-    def open(self, graph: Graph, made: Path | None) -> Task:
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
         """Return the task."""
         from gnnscale.task.vertices import VertexTask
 
-        return VertexTask(graph=graph)
+        return VertexTask(graph=graph, loss=loss, metrics=metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +125,9 @@ class LinkPrediction(TaskConfig):
         )
         return make_split(graph, identity)
 
-    def open(self, graph: Graph, made: Path | None) -> Task:
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
         """Open the divided edges."""
         from gnnscale.task.links.split import open_split
         from gnnscale.task.links.task import LinkTask

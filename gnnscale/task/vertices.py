@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
+from gnnscale.loss import AutoLoss, LossConfig
 from gnnscale.model import GNN, ModelConfig
 from gnnscale.model.loss import Objective, vertex_objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.task.measures import chosen_metrics
 
 __all__ = ["VertexTask"]
 
@@ -22,9 +25,13 @@ class VertexTask:
 
     Attributes:
         graph: with labels and split.
+        loss: what is minimised.
+        metrics: what is measured; none for the graph's own metric.
     """
 
     graph: Graph
+    loss: LossConfig = field(default_factory=AutoLoss)
+    metrics: Sequence[str] = ()
 
     @property
     def seeds(self) -> NDArray[Any]:
@@ -34,7 +41,12 @@ class VertexTask:
     @property
     def objective(self) -> Objective:
         """The loss of the seeds' labels."""
-        return vertex_objective(self.graph)
+        return vertex_objective(self.graph, self.loss)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The metrics that were asked for, or the graph's own."""
+        return chosen_metrics(self.metrics, self.graph)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the run's sampler."""

@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from gnnscale.cli.staging import translate
+from gnnscale.config import ConfigError
+from gnnscale.model import ModelConfig
+from gnnscale.runtime.evaluation.evaluate import load_run
+
 TINY = {
     "seed": 0,
     "epochs": 1,
@@ -163,3 +168,39 @@ def test_a_store_outside_is_not_made(run_lines: Callable[..., list[Any]], tmp_pa
     first, second = run_lines(lines)
     assert f"dataset.store={store}: no such graph store" in first.line
     assert "no such graph store" not in second.stderr
+
+
+def test_a_run_that_names_code_must_be_named_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if a norm were code.
+    monkeypatch.setattr(ModelConfig, "foreign", ("norm",), raising=False)
+    run = tmp_path / "my run"
+    run.mkdir()
+    model = {"_target_": "gnnscale.model.options.GCN", "norm": "mine:Norm"}
+    (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "model": model}))
+    with pytest.raises(ConfigError) as error:
+        translate("train", [f"resume={run}"], tmp_path)
+    assert str(error.value) == (
+        f"{run}/config.yaml: model.norm: names code, and nothing is imported because a file that "
+        f"was found says so; if you trust it: gnnscale train 'resume={run}' model.norm=mine:Norm"
+    )
+    with pytest.raises(ConfigError, match=rf"gnnscale evaluate 'run={run}' model.norm=mine:Norm$"):
+        load_run(run)
+    again = ["model.norm=mine:Norm", f"resume={run}"]
+    assert again[0] in translate("train", again, tmp_path)
+    # It is what is taken, and what is refused next.
+    with pytest.raises(ConfigError, match=r"yaml: model\.norm=other:Norm: allowed are none"):
+        load_run(run, {"model.norm": "other:Norm"})
+
+
+def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
+    """To go on, it is named again; to evaluate, nobody needs it."""
+    loss = {"_target_": "gnnscale.loss.custom.CustomLoss", "function": "mine:loss"}
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "loss": loss}))
+    line = f"gnnscale train resume={tmp_path} loss.function=mine:loss$"
+    with pytest.raises(ConfigError, match=rf"config\.yaml: loss\.function: names code, .*{line}"):
+        translate("train", [f"resume={tmp_path}"], tmp_path)
+    translate("train", [f"resume={tmp_path}", "loss.function=mine:loss"], tmp_path)
+    with pytest.raises(ConfigError, match=r"config\.yaml: dataset: required, and not given"):
+        load_run(tmp_path)

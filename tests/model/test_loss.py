@@ -1,13 +1,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from gnnscale.graph import Graph
-from gnnscale.model.loss import seed_loss
+from gnnscale.loss import CrossEntropy
+from gnnscale.model.loss import seed_loss, vertex_objective
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The part of a mini-batch that an objective looks at."""
+
+    seeds: Any
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self.seeds)
 
 
 def graph(labels: np.ndarray, num_classes: int) -> Graph:
@@ -37,3 +51,23 @@ def test_binary_cross_entropy_by_hand() -> None:
     labels = np.array([[0, 0], [1, 0]], np.uint8)
     loss = seed_loss(graph(labels, 2), logits, np.array([1]))
     assert loss.item() == pytest.approx((-math.log(3 / 4) - math.log(1 / 2)) / 2)
+
+
+def test_a_loss_of_ones_choice_gets_the_labels_of_the_seeds() -> None:
+    """Class 1 counts three times as much, and a mini-batch without seeds nothing."""
+    labels = graph(np.array([0, 1]), 2)
+    labels = replace(labels, train_idx=np.array([0, 1], np.int32))
+    objective = vertex_objective(labels, CrossEntropy(class_weights=[1, 3]))
+    logits = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
+    found = objective(logits, Seeds(np.array([1, 0], np.int32)))  # type: ignore[arg-type]
+    assert found.item() == pytest.approx((1.5 * -math.log(3 / 4) + 0.5 * math.log(2)) / 2)
+    none = torch.zeros(0, 2, requires_grad=True)
+    assert objective(none, Seeds(np.zeros(0, np.int32))).item() == 0  # type: ignore[arg-type]
+
+
+def test_numbers_for_labels() -> None:
+    """One number a vertex is compared with one output."""
+    labels = graph(np.array([0.5, -1.0, np.nan], np.float32), 1)
+    outputs = torch.tensor([[1.0], [1.5]])
+    found = seed_loss(labels, outputs, np.array([1, 0]))
+    assert found.item() == pytest.approx((2.0**2 + 1.0**2) / 2)

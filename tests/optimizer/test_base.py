@@ -14,9 +14,11 @@ class TwoLayers(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 1)])
 
 
-def rates(optimizer: OptimizerConfig, epochs: int, metrics: list[float]) -> list[float]:
+def rates(
+    optimizer: OptimizerConfig, epochs: int, metrics: list[float], metric: str = "accuracy"
+) -> list[float]:
     return [
-        optimizer.learning_rate(epoch, epochs=epochs, metrics=metrics[:epoch])
+        optimizer.learning_rate(epoch, epochs=epochs, metrics=metrics[:epoch], metric=metric)
         for epoch in range(epochs)
     ]
 
@@ -28,6 +30,8 @@ def test_schedules_by_hand() -> None:
     assert rates(step, 5, metrics) == pytest.approx([1, 1, 0.1, 0.1, 0.01])
     plateau = Adam(lr=1.0, schedule="plateau", schedule_epochs=2, schedule_factor=0.5)
     assert rates(plateau, 7, metrics) == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+    errors = [-each for each in metrics]
+    assert rates(plateau, 7, errors, "mae") == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
     cosine = rates(Adam(lr=2.0, schedule="cosine"), 4, metrics)
     assert cosine == pytest.approx([2.0, 1.7071, 1.0, 0.2929], abs=1e-4)
 
@@ -47,6 +51,20 @@ def test_schedules_agree_with_torch(schedule: str) -> None:
         scheduler.step()
     ours = Sgd(lr=0.3, schedule=schedule, schedule_epochs=3, schedule_factor=0.5)
     assert rates(ours, 10, []) == pytest.approx(expected)
+
+
+def test_a_warm_up_goes_before_every_schedule() -> None:
+    """Two epochs of two steps: a quarter more with each; then the schedule from its beginning."""
+    warm = Adam(lr=1.0, warmup_epochs=2)
+    assert [warm.warm_up(step, steps_per_epoch=2) for step in range(6)] == [
+        *(0.25, 0.5, 0.75, 1.0),
+        *(1.0, 1.0),
+    ]
+    assert Adam(lr=1.0).warm_up(0, steps_per_epoch=2) == 1.0
+    for schedule in ("cosine", "step", "constant"):
+        plain = Adam(lr=1.0, schedule=schedule, schedule_epochs=2)
+        later = Adam(lr=1.0, schedule=schedule, schedule_epochs=2, warmup_epochs=2)
+        assert rates(later, 8, []) == [1.0, 1.0, *rates(plain, 6, [])]
 
 
 def test_weight_decay_of_the_first_layer_only() -> None:
@@ -72,6 +90,7 @@ def test_weight_decay_of_the_first_layer_only() -> None:
         ({"lr": 1.0, "schedule": "cos"}, "optimizer.schedule=cos: allowed are constant, cosine"),
         ({"lr": 1.0, "schedule_epochs": 0}, "optimizer.schedule_epochs=0"),
         ({"lr": 1.0, "schedule_factor": 1.0}, "optimizer.schedule_factor=1.0"),
+        ({"lr": 1.0, "warmup_epochs": -1}, "optimizer.warmup_epochs=-1: must be at least 0"),
         ({"lr": 1.0, "momentum": 1.0}, r"optimizer.momentum=1.0: must be in \[0, 1\)"),
     ],
 )

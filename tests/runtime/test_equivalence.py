@@ -160,6 +160,25 @@ def test_plans_learn_cora_as_one_process_does(
     compare({"cora": (base, plans)}, together, tmp_path, size)
 
 
+#: What is learnt from mini-batches in another way than by default.
+LEARNT = {
+    "accumulated": [
+        *("runtime.accumulate=4", "runtime.clip_norm=0.5", "optimizer.warmup_epochs=1"),
+    ],
+    "own": ["loss=custom", "loss.function=own_losses:hinge"],
+    "weighted": ["loss=cross_entropy", "loss.class_weights=balanced", "loss.label_smoothing=0.1"],
+}
+
+
+def test_every_way_of_learning_does_not_depend_on_the_split(
+    options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path
+) -> None:
+    plans = {name: TWO[name] for name in ("cpu_x2", "cpu_x2_uneven", "copying_x2")}
+    plans["p3_x2"] = P3_TWO["p3_x2"]
+    bases = {name: ([*planted("sage"), *how], plans) for name, how in LEARNT.items()}
+    compare(bases, together, tmp_path, 2)
+
+
 #: W¹, of which each device has its columns where the first layer is split.
 FIRST = "layers.0.linear.weight"
 

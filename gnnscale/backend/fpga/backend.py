@@ -31,6 +31,7 @@ from gnnscale.backend.fpga.weights import WeightLayout
 from gnnscale.backend.memory import DeviceMemory
 from gnnscale.config import ConfigError
 from gnnscale.hardware import find_memory
+from gnnscale.loss import label_kind
 from gnnscale.model import Inputs
 from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
@@ -291,6 +292,11 @@ def _check(device: Fpga, host: HostParts) -> None:
     """Refuse what the kernels do not know."""
     if host.loader.dtype != torch.float32:
         raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
+    if label_kind(host.graph.labels) == "numbers":
+        raise ConfigError(
+            f"device_plan: {device.label} is an fpga, whose loss is of classes, and the labels of "
+            f"{host.graph.name} are numbers"
+        )
     if host.cache_bytes:
         raise ConfigError(
             f"cache_planner: {device.label} is an fpga, which has no cache of rows; "

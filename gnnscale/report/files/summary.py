@@ -75,6 +75,8 @@ def summarise(
         "valid_metric": run.valid_metric,
         "test_metric": run.test_metric,
         "metric": run.metric,
+        "valid_metrics": run.valid_metrics,
+        "test_metrics": run.test_metrics,
         "ceiling": run.ceiling,
         "planning_s": run.planning_s,
         "first_step_s": first_step_s,

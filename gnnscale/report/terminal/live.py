@@ -189,7 +189,10 @@ class RunReport:
 
 def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
     """Return an epoch's figures as one line."""
-    valid = "" if record.valid_metric is None else f"  valid {metric} {record.valid_metric:.4f}"
+    measured = record.valid_metrics or {metric: record.valid_metric}
+    valid = "".join(
+        f"  valid {name} {value:.4f}" for name, value in measured.items() if value is not None
+    )
     return (
         f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}{valid}"
         f"  {record.epoch_time_s:.2f} s"

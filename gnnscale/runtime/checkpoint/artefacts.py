@@ -93,7 +93,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     made = [] if config.partitioner.divides == "nothing" else [divide(config, graph)]
     links = config.task.make(graph)
     if links is not None:
-        graph = config.task.open(graph, links).graph
+        graph = _opened(config, graph, links).graph
         assert graph.content is not None
         made.append(Artefact(name=LINKS, path=links, content=graph.content))
     if config.has_caches:
@@ -159,10 +159,14 @@ def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) 
         GraphError: what was made for it is damaged, or another one than when the run was launched.
     """
     found = _named(artefacts, LINKS)
-    task = config.task.open(graph, None if found is None else found.path)
+    task = _opened(config, graph, None if found is None else found.path)
     if found is not None and task.graph.content != found.content:
         raise GraphError(f"{found.path}: holds other edges than when the run was launched")
     return task
+
+
+def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
+    return config.task.open(graph, made, loss=config.loss, metrics=config.metrics)
 
 
 def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:

@@ -75,7 +75,7 @@ def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
 
 def is_validation_of(trained: EpochRecord, record: EpochRecord) -> bool:
     """Whether ``record`` is ``trained`` and what its validation has found."""
-    return replace(record, valid_metric=None, eval_time_s=None) == trained
+    return replace(record, valid_metric=None, valid_metrics={}, eval_time_s=None) == trained
 
 
 def check_record(record: EpochRecord, number: int) -> None:

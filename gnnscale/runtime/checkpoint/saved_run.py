@@ -135,7 +135,8 @@ class SavedRun:
         last = [EpochRecord.from_dict(each) for each in records]
         for number, record in enumerate(last, start=epoch - len(last) + 1):
             check_record(record, number)
-        if last[-1].valid_metric is not None or last[-1].eval_time_s is not None:
+        trained = last[-1]
+        if trained.valid_metric is not None or trained.valid_metrics or trained.eval_time_s:
             raise ValueError(f"record of epoch {epoch}")
         step, rng = saved.get("step"), saved.get("torch_rng")
         if type(step) is not int or not 0 < step < 2**63:

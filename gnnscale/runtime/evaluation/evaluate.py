@@ -1,9 +1,9 @@
-"""How good a model is: predictions for given vertices, and the graph's metric of them."""
+"""How good a model is: predictions for given vertices, and metrics of them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.errors import shown
 from gnnscale.feature import FeatureStore
+from gnnscale.foreign import check_named_again, foreign_names
 from gnnscale.graph import Graph
-from gnnscale.metrics import score
 from gnnscale.model import GNN
 from gnnscale.progress import track
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
@@ -36,16 +36,9 @@ from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.task.base import Task
+from gnnscale.task.measures import ceiling
 
-__all__ = [
-    "Evaluation",
-    "Predictor",
-    "ceiling",
-    "evaluate",
-    "load_best",
-    "load_run",
-    "open_run_task",
-]
+__all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run", "open_run_task"]
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -54,7 +47,11 @@ EVALUATION_STEP = 1 << 40
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The metric of a trained model on each split; None where the metric is not defined."""
+    """Metrics of a trained model on each split; None where a metric is not defined.
+
+    ``metric`` is the first of the run's metrics, of which ``train_metric``, ``valid_metric`` and
+    ``test_metric`` are the values; ``metrics`` has all of them, by split and name.
+    """
 
     dataset: str
     model: str
@@ -65,6 +62,7 @@ class Evaluation:
     valid_metric: float | None
     test_metric: float | None
     ceiling: float | None
+    metrics: dict[str, dict[str, float | None]]
 
 
 class Predictor:
@@ -103,19 +101,15 @@ class Predictor:
             return self._exact.logits(vertices).numpy()
         return self._sampled(vertices)
 
-    def measure(self, splits: Sequence[NDArray[np.integer[Any]]]) -> list[float | None]:
-        """Return the graph's metric on each of ``splits``; None where it is not defined."""
-        if self._exact is not None:
-            # One pass: the layers below the last are mostly the same vertices for every split.
-            together = self.logits(np.concatenate(splits))
-            logits = np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
-        else:
-            logits = [self.logits(vertices) for vertices in splits]
-        values = [
-            score(self._graph.metric, rows, self._graph.labels[vertices])
-            for rows, vertices in zip(logits, splits, strict=True)
-        ]
-        return [value if math.isfinite(value) else None for value in values]
+    def logits_of_each(
+        self, splits: Sequence[NDArray[np.integer[Any]]]
+    ) -> list[NDArray[np.float32]]:
+        """Return the logits of the vertices of each of ``splits``."""
+        if self._exact is None:
+            return [self.logits(vertices) for vertices in splits]
+        # One pass: the layers below the last are mostly the same vertices for every split.
+        together = self.logits(np.concatenate(splits))
+        return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
     def _sampled(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
@@ -141,20 +135,42 @@ class Predictor:
         return torch.cat(parts).numpy()
 
 
-def ceiling(graph: Graph) -> float | None:
-    """Return the best test metric that the graph's generator allows, None where not known."""
-    return graph.attainable_accuracy
-
-
-def load_run(run: Path) -> TrainConfig:
+def load_run(
+    run: Path, code: Mapping[str, Any] | None = None, *, command: str = "evaluate"
+) -> TrainConfig:
     """Read the options that the run in directory ``run`` was started with.
 
+    Args:
+        run: its directory.
+        code: what the user gave for options that name code, by their dotted names.
+        command: of ``gnnscale``, by which the user gave ``run``, for errors.
+
     Raises:
-        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid.
+        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
+            or names code that ``code`` does not name again.
     """
     file = run / CONFIG_FILE
     known = {field.name for field in fields(TrainConfig)}
     options = OmegaConf.create(read_run(run, known, option="run"))
+    values: Any = OmegaConf.to_container(options)
+    try:
+        # Losses and observers are of training alone, and stay what they are: names.
+        found = {
+            option: name
+            for option, name in foreign_names(values, TrainConfig).items()
+            if option.startswith("model.")
+        }
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    check_named_again(
+        found,
+        code or {},
+        source=str(file),
+        command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
+    )
+    for option, name in (code or {}).items():
+        if name is not None:
+            OmegaConf.update(options, option, name)
     try:
         config = typed(options, TrainConfig)
     except ConfigError as error:
@@ -170,7 +186,7 @@ def open_run_task(run: TrainConfig) -> Task:
         GraphError: the run's graph store is not usable.
     """
     graph = run.dataset.open()
-    return run.task.open(graph, run.task.make(graph))
+    return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
 
 
 def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
@@ -218,18 +234,21 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     torch.set_num_threads(config.num_threads)
     graph, model, epoch = load_best(config.run, run)
     splits = ("train", "valid", "test")
-    examiner = open_examiner(open_run_task(run), model, Predictor(model, graph, run))
+    task = open_run_task(run)
+    examiner = open_examiner(task, model, Predictor(model, graph, run))
     for split in splits:
         examiner.prepare(split)
-    train, valid, test = examiner.measure(splits)
+    metrics = dict(zip(splits, examiner.measure(splits), strict=True))
+    metric = task.measures[0]
     return Evaluation(
         dataset=graph.name,
         model=run.model.name,
-        metric=graph.metric,
+        metric=metric,
         inference=run.runtime.inference,
         epoch=epoch,
-        train_metric=train,
-        valid_metric=valid,
-        test_metric=test,
-        ceiling=ceiling(graph),
+        train_metric=metrics["train"][metric],
+        valid_metric=metrics["valid"][metric],
+        test_metric=metrics["test"][metric],
+        ceiling=ceiling(graph, metric),
+        metrics=metrics,
     )

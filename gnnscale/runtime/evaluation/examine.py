@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gnnscale.graph import Graph
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.metrics import score
 from gnnscale.model import GNN
 from gnnscale.model.links import LinkGNN
 from gnnscale.runtime.evaluation.links import LinkExaminer
@@ -26,18 +30,19 @@ class Examiner(Protocol):
         """Say what measuring ``split`` takes, and refuse it where there is no room."""
         ...
 
-    def measure(self, splits: Sequence[str]) -> list[float | None]:
-        """Return the metric on each of ``splits``; None where it is not defined."""
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return the task's measures on each of ``splits``; None for one that is not defined."""
         ...
 
 
 class VertexExaminer:
     """Measures predicted labels of vertices."""
 
-    def __init__(self, graph: Graph, predictor: Predictor) -> None:
-        """Measure what ``predictor`` says of ``graph``."""
+    def __init__(self, task: Task, predictor: Predictor) -> None:
+        """Measure what ``predictor`` says of the graph of ``task``."""
         self._predictor = predictor
-        self._graph = graph
+        self._graph = task.graph
+        self._measures = task.measures
 
     def prepare(self, split: str) -> None:
         """Say what measuring ``split`` takes.
@@ -47,9 +52,18 @@ class VertexExaminer:
         """
         self._predictor.prepare(labelled_vertices(self._graph, split))
 
-    def measure(self, splits: Sequence[str]) -> list[float | None]:
-        """Return the graph's metric on each of ``splits``."""
-        return self._predictor.measure([labelled_vertices(self._graph, each) for each in splits])
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
+        vertices = [labelled_vertices(self._graph, split) for split in splits]
+        rows = self._predictor.logits_of_each(vertices)
+        return [
+            self._scores(found, self._graph.labels[each])
+            for found, each in zip(rows, vertices, strict=True)
+        ]
+
+    def _scores(self, rows: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, float | None]:
+        values = {name: score(name, rows, labels) for name in self._measures}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def open_examiner(task: Task, model: GNN, predictor: Predictor) -> Examiner:
@@ -57,4 +71,4 @@ def open_examiner(task: Task, model: GNN, predictor: Predictor) -> Examiner:
     if isinstance(task, LinkTask):
         assert isinstance(model, LinkGNN)
         return LinkExaminer(task, model, predictor)
-    return VertexExaminer(task.graph, predictor)
+    return VertexExaminer(task, predictor)

@@ -47,15 +47,12 @@ class LinkExaminer:
         """
         self._predictor.prepare(self._vertices(split))
 
-    def measure(self, splits: Sequence[str]) -> list[float | None]:
-        """Return the mean reciprocal rank of each of ``splits``."""
-        return [mean_reciprocal_rank(self._ranks(split)) for split in splits]
-
-    def figures(self, split: str) -> dict[str, float]:
-        """Return MRR and Hits@k of a part of the split."""
-        found = self._ranks(split)
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return MRR and Hits@k of each of ``splits``."""
+        found = [self._ranks(split) for split in splits]
+        mrr, hits = self._task.measures
         k = self._task.config.hits
-        return {"mrr": mean_reciprocal_rank(found), f"hits@{k}": hits_at(found, k)}
+        return [{mrr: mean_reciprocal_rank(each), hits: hits_at(each, k)} for each in found]
 
     @torch.no_grad()
     def _ranks(self, split: str) -> NDArray[np.float64]:

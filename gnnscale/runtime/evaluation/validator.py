@@ -51,15 +51,15 @@ class Validator:
             self._examiner.prepare(split)
 
     @running("validate")
-    def validate(self) -> tuple[float | None, float]:
-        """Return the validation metric, None where it is not defined, and the seconds it took."""
+    def validate(self) -> tuple[dict[str, float | None], float]:
+        """Return the validation metrics, None for one not defined, and the seconds they took."""
         start = time.perf_counter()
         with self._all_threads():
-            (metric,) = self._examiner.measure(["valid"])
-        return metric, time.perf_counter() - start
+            (metrics,) = self._examiner.measure(["valid"])
+        return metrics, time.perf_counter() - start
 
-    def test(self) -> float | None:
-        """Return the test metric, None where it is not defined."""
+    def test(self) -> dict[str, float | None]:
+        """Return the test metrics, None for one that is not defined."""
         with self._all_threads():
             return self._examiner.measure(["test"])[0]
 

@@ -11,6 +11,7 @@ import torch
 from gnnscale.backend import Backend
 from gnnscale.model import GNN
 from gnnscale.plan.perf.counted import CountedWork
+from gnnscale.runtime.pipeline.accumulated import Accumulated
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
@@ -31,6 +32,8 @@ class TrainStep:
         *,
         clip_norm: float | None = None,
         work: CountedWork | None = None,
+        accumulate: int = 1,
+        steps_per_epoch: int = 1,
     ) -> None:
         """Train ``model`` on ``backend``.
 
@@ -42,6 +45,8 @@ class TrainStep:
             clip_norm: scale gradients down to this global L2 norm; None leaves them.
             work: what this device's work takes by count; None where resource management looks at
                 the clock.
+            accumulate: mini-batches of an update; the last update of an epoch may have fewer.
+            steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
         self._backend = backend
@@ -49,6 +54,7 @@ class TrainStep:
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._work = work
+        self._accumulated = Accumulated(model, accumulate, steps_per_epoch)
         self._last_sync_s = 0.0
         #: Rows that each layer wrote.
         self._rows: Counter[int] = Counter()
@@ -76,13 +82,16 @@ class TrainStep:
             return self._synchronizer.synchronize(batch.outcome, stages, counted)
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Apply the gradients to the weights."""
+        """Apply the gradients to the weights, where their mini-batch is the last of an update."""
         with measured(batch, "sync"):
-            if self._clip_norm is not None:
-                self._synchronizer.clip_gradients(self._clip_norm)
-            self._optimizer.step()
+            complete = self._accumulated.complete(batch)
+            if complete:
+                if self._clip_norm is not None:
+                    self._synchronizer.clip_gradients(self._clip_norm)
+                self._optimizer.step()
             self._optimizer.zero_grad()
-            self._backend.update_weights()
+            if complete:
+                self._backend.update_weights()
         self._last_sync_s = batch.stages.sync
 
     def combine_statistics(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache import CacheFigures
+from gnnscale.metrics import better
 from gnnscale.partition import PartitionFigures
 from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
@@ -116,7 +117,9 @@ class EpochRecord:
         epoch: counted from 1.
         train_loss: mean over the training vertices, each under the weights of its own step.
         valid_metric: None where the epoch was not validated, or the metric is not defined.
-        lr: learning rate.
+        valid_metrics: all that the run measures, by name, that of ``valid_metric`` first; None for
+            one that is not defined. Empty where the epoch was not validated.
+        lr: learning rate, that of the last step.
         epoch_time_s: seconds of training, without checkpoint and validation.
         eval_time_s: seconds of validation, None where there was none.
         num_edges: edges traversed, over all layers and mini-batches.
@@ -138,6 +141,7 @@ class EpochRecord:
     stage_times_s: dict[str, float | None]
     peak_rss_bytes: int
     devices: tuple[DeviceEpoch, ...] = ()
+    valid_metrics: dict[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EpochRecord:
@@ -161,13 +165,14 @@ class TrainResult:
         dataset: name of the graph.
         model: name of the model's options class.
         seed: the run's seed.
-        metric: what ``valid_metric`` and ``test_metric`` measure.
+        metric: what ``valid_metric`` and ``test_metric`` measure, and what is best is best by.
         ceiling: the best test accuracy that the graph's generator allows, None where not known.
         history: the epochs, those before a resumption included.
         plan: the device plan that the run began with.
         predicted: what the performance model predicts for ``plan``, None where not asked.
         planning_s: seconds that finding ``plan`` took, rehearsals included.
         test_metric: under the weights of ``best_epoch``; None where the run did not get there.
+        test_metrics: all that the run measures, by name, that of ``test_metric`` first.
         stopped_early: whether patience ran out before the last epoch.
         steps_per_epoch: steps of an epoch; None before a run has begun.
         partition: what is known of the parts that the devices have; None where the graph is whole.
@@ -191,17 +196,24 @@ class TrainResult:
     partition: PartitionFigures | None = None
     step_bytes: StepBytes | None = None
     cache: CacheFigures | None = None
+    test_metrics: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def best_epoch(self) -> int | None:
         """The epoch with the best validation metric, from 1; None before the first."""
-        return best_epoch(self.history)
+        return best_epoch(self.history, self.metric)
 
     @property
     def valid_metric(self) -> float | None:
         """Validation metric of the best epoch."""
         best = self.best_epoch
         return None if best is None else self.history[best - 1].valid_metric
+
+    @property
+    def valid_metrics(self) -> dict[str, float | None]:
+        """All validation metrics of the best epoch, by name."""
+        best = self.best_epoch
+        return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
         """Return what a device of the plan did in each epoch.
@@ -214,29 +226,39 @@ class TrainResult:
         return {epoch: found for epoch, found in places if (found.name, found.kind) == mine}
 
 
-def best_epoch(history: Sequence[EpochRecord]) -> int | None:
-    """Return the first epoch, from 1, with the highest validation metric.
+def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
+    """Return the first epoch, from 1, with the best validation metric.
 
     Where no epoch has one, the last epoch is the best; where there is no epoch, None.
+
+    Args:
+        history: all epochs.
+        metric: what their ``valid_metric`` measures.
     """
-    best: EpochRecord | None = None
-    for record in history:
-        if record.valid_metric is None:
-            continue
-        if best is None or best.valid_metric is None or record.valid_metric > best.valid_metric:
-            best = record
-    best = best or (history[-1] if history else None)
-    return None if best is None else best.epoch
+    best = _best([each.valid_metric for each in history], metric)
+    if best is not None:
+        return history[best].epoch
+    return history[-1].epoch if history else None
 
 
-def waited(metrics: Sequence[float | None]) -> int:
+def waited(metrics: Sequence[float | None], metric: str) -> int:
     """Return how many validations in a row, up to now, brought nothing better.
 
     Args:
         metrics: the validation metric of every epoch, None where there is none.
+        metric: what it measures.
     """
-    known = [each for each in metrics if each is not None]
-    return len(known) - 1 - known.index(max(known)) if known else 0
+    best = _best(metrics, metric)
+    return 0 if best is None else sum(each is not None for each in metrics[best + 1 :])
+
+
+def _best(metrics: Sequence[float | None], metric: str) -> int | None:
+    """Return where the first of the best metrics is, None where there is none."""
+    best: tuple[int, float] | None = None
+    for place, value in enumerate(metrics):
+        if value is not None and (best is None or better(metric, value, best[1])):
+            best = place, value
+    return None if best is None else best[0]
 
 
 class Observer(Protocol):

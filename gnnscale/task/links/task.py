@@ -43,6 +43,11 @@ class LinkTask:
         return np.arange(len(self.split.train))
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """Mean reciprocal rank, and Hits@k."""
+        return "mrr", f"hits@{self.config.hits}"
+
+    @property
     def objective(self) -> Objective:
         """Binary cross-entropy of edges and negatives."""
         return link_objective

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.config import ConfigError, typed
 from gnnscale.runtime.checkpoint.file import BEST, load_checkpoint, save_checkpoint
-from gnnscale.runtime.evaluation.evaluate import Predictor, ceiling, evaluate, load_run
+from gnnscale.runtime.evaluation.evaluate import Predictor, evaluate, load_run
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
@@ -39,6 +39,21 @@ def test_evaluation_equals_the_runs_own_test(
     assert evaluation.ceiling == result.ceiling
 
 
+def test_all_metrics_of_the_run_are_measured(
+    options: Compose, observer: Any, tmp_path: Path
+) -> None:
+    result = finished(options, tmp_path, observer, "metrics=[macro_f1,accuracy]")
+    assert result.metric == "macro_f1"
+    assert result.valid_metric == result.valid_metrics["macro_f1"]
+    best = max(each.valid_metrics["macro_f1"] for each in result.history)
+    assert result.valid_metric == best
+    evaluation = evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
+    assert evaluation.metrics["test"] == result.test_metrics
+    assert evaluation.metrics["valid"] == result.valid_metrics
+    assert list(evaluation.metrics["train"]) == ["macro_f1", "accuracy"]
+    assert evaluation.test_metric == result.test_metric == result.test_metrics["macro_f1"]
+
+
 def test_inference_may_be_chosen(options: Compose, observer: Any, tmp_path: Path) -> None:
     finished(options, tmp_path, observer, "sampler.fanouts=[1,1]")
     exact = evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
@@ -60,12 +75,6 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
     exact = settings("sampler.fanouts=[-1,-1]")
     left, right = (Predictor(model, graph, each).logits(graph.test_idx) for each in (full, exact))
     assert left == pytest.approx(right, abs=1e-4)
-
-
-def test_the_ceiling_is_the_generators(settings: Any) -> None:
-    value = ceiling(settings().dataset.open())
-    assert value is not None
-    assert 0.25 < value <= 1
 
 
 def test_what_is_no_run(options: Compose, observer: Any, tmp_path: Path) -> None:

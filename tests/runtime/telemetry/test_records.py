@@ -50,8 +50,12 @@ def record(epoch: int, metric: float | None, **changes: Any) -> EpochRecord:
     ],
 )
 def test_best_epoch_by_hand(metrics: tuple[float | None, ...], best: int, waiting: int) -> None:
-    assert best_epoch(history(*metrics)) == best
-    assert waited(metrics) == waiting
+    assert best_epoch(history(*metrics), "accuracy") == best
+    assert waited(metrics, "accuracy") == waiting
+    # An error is the better the lower it is.
+    negative = [None if each is None else -each for each in metrics]
+    assert best_epoch(history(*negative), "rmse") == best
+    assert waited(negative, "rmse") == waiting
 
 
 def test_result_reads_the_best_epoch() -> None:

@@ -1,0 +1,160 @@
+"""Losses of classes: cross-entropy where a vertex has one, binary where it may have several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.config import ConfigError
+from gnnscale.errors import shown
+from gnnscale.loss.base import Loss, LossConfig, check_labels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gnnscale.graph import Graph
+
+__all__ = ["BinaryCrossEntropy", "CrossEntropy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(LossConfig):
+    """Cross-entropy over the classes, where a vertex has one label.
+
+    Weights are scaled so that their mean over the training vertices is 1, and the loss is
+    ``sum_i w_i l_i / n`` over ``n`` vertices. PyTorch divides by the weights of the vertices at
+    hand instead, so that what a vertex counts would follow from how a mini-batch is split.
+
+    Attributes:
+        class_weights: what vertices of each class count, a list of a number per class; or
+            ``balanced``, the inverse of the class's part of the training vertices; None for all
+            alike.
+        label_smoothing: part of the target that goes to all classes alike; below 1.
+    """
+
+    class_weights: Any | None = None
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.class_weights not in (None, "balanced"):
+            _check_weights("loss.class_weights", self.class_weights, or_else="balanced or null")
+            if not any(self.class_weights):
+                raise ConfigError(
+                    f"loss.class_weights={list(self.class_weights)}: one must be above 0"
+                )
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(
+                f"loss.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
+            )
+
+    def build(self, graph: Graph) -> Loss:
+        """Return the loss.
+
+        Raises:
+            ConfigError: the graph has other labels, or another number of classes than weights; or
+                no training vertex has a class with a weight above 0.
+        """
+        import torch
+        from torch.nn import functional
+
+        check_labels("loss=cross_entropy", graph, "classes")
+        smoothing = self.label_smoothing
+        if self.class_weights is None:
+
+            def plain(outputs: Tensor, targets: Tensor) -> Tensor:
+                return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
+
+            return plain
+        weights = torch.from_numpy(self._weights(graph))
+
+        def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+            total = functional.cross_entropy(
+                outputs, targets, weights, reduction="sum", label_smoothing=smoothing
+            )
+            return total / len(targets)
+
+        return weighted
+
+    def _weights(self, graph: Graph) -> NDArray[np.float32]:
+        """Return ``[num_classes]`` weights whose mean over the training vertices is 1."""
+        labels = graph.labels[graph.train_idx]
+        counts = np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)
+        if self.class_weights == "balanced":
+            weights = np.divide(1.0, counts, where=counts > 0, out=np.zeros_like(counts))
+        else:
+            weights = np.array(self.class_weights, np.float64)
+            _check_length("loss.class_weights", weights, graph)
+        mean = float(weights @ counts) / max(float(counts.sum()), 1.0)
+        if not mean > 0:
+            raise ConfigError(
+                f"loss.class_weights={self.class_weights}: no training vertex of {graph.name} "
+                "has a class with a weight above 0"
+            )
+        scaled: NDArray[np.float32] = (weights / mean).astype(np.float32)
+        return scaled
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryCrossEntropy(LossConfig):
+    """Binary cross-entropy of each class, where a vertex may have several labels.
+
+    Attributes:
+        pos_weight: what a label that is there counts, beside one that is not: a number, or a list
+            of a number per class; None for 1.
+    """
+
+    pos_weight: Any | None = None
+
+    def __post_init__(self) -> None:
+        weight = self.pos_weight
+        if weight is not None:
+            listed = [weight] if _is_number(weight) else weight
+            _check_weights("loss.pos_weight", listed, or_else="a number or null")
+
+    def build(self, graph: Graph) -> Loss:
+        """Return the loss.
+
+        Raises:
+            ConfigError: the graph has other labels, or another number of classes than weights.
+        """
+        import torch
+        from torch.nn import functional
+
+        check_labels("loss=binary_cross_entropy", graph, "several")
+        weights = None
+        if self.pos_weight is not None:
+            found = np.array(self.pos_weight, np.float32)
+            if found.ndim:
+                _check_length("loss.pos_weight", found, graph)
+            weights = torch.from_numpy(found.reshape(-1)).expand(graph.num_classes)
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights)
+
+        return loss
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
+    """Refuse what is no list of finite numbers of at least 0."""
+    if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
+        raise ConfigError(f"{option}={shown(weights)}: must be a list of numbers, {or_else}")
+    for each in weights:
+        if not (_is_number(each) and math.isfinite(each) and each >= 0):
+            raise ConfigError(f"{option}: {shown(each)} is no number of at least 0")
+
+
+def _check_length(option: str, weights: NDArray[Any], graph: Graph) -> None:
+    if len(weights) != graph.num_classes:
+        raise ConfigError(
+            f"{option}: has {len(weights)} numbers, and {graph.name} has "
+            f"{graph.num_classes} classes"
+        )

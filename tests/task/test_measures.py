@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gnnscale.task.measures import ceiling, chosen_metrics
+
+from gnnscale.config import ConfigError
+
+
+def test_the_graph_has_a_metric_of_its_own(settings: Any) -> None:
+    graph = settings().dataset.open()
+    assert chosen_metrics([], graph) == (graph.metric,)
+    assert chosen_metrics(["macro_f1", "accuracy"], graph) == ("macro_f1", "accuracy")
+
+
+def test_metrics_of_other_labels_are_refused(settings: Any) -> None:
+    graph = settings().dataset.open()
+    assert graph.num_classes == 4
+    several = np.eye(4, dtype=np.uint8)[graph.labels]
+    two = replace(graph, labels=graph.labels % 2, num_classes=2)
+    numbers = replace(graph, labels=graph.labels.astype(np.float32), num_classes=1)
+    for metric, good, bad in (
+        ("roc_auc", two, graph),
+        ("average_precision", replace(graph, labels=several), graph),
+        ("accuracy", graph, numbers),
+        ("rmse", numbers, graph),
+        ("mae", numbers, two),
+    ):
+        assert chosen_metrics([metric], good) == (metric,)
+        with pytest.raises(ConfigError, match=f"metrics: {metric} is not defined for") as error:
+            chosen_metrics([metric], bad)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"allowed are accuracy, macro_f1, micro_f1$"):
+        chosen_metrics(["mae"], graph)
+
+
+def test_the_ceiling_is_the_generators(settings: Any) -> None:
+    graph = settings().dataset.open()
+    value = ceiling(graph, "accuracy")
+    assert value is not None
+    assert 0.25 < value <= 1
+    assert ceiling(graph, "macro_f1") is None
