@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.dataset.base import Dataset, random_split
 from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 
 __all__ = [
+    "Arrays",
     "Csr",
     "Dataset",
     "GnnBenchmark",
