@@ -23,16 +23,8 @@ _LOG = logging.getLogger(__name__)
 _RECORD = "remote.json"
 _CHUNK_BYTES = 4 << 20
 #: What file systems call the tag or the time that tells versions of a file apart.
-_STAMPS = (
-    "ETag",
-    "etag",
-    "md5Hash",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "mtime",
-    "created",
-)
+_TAGS = ("ETag", "etag", "md5Hash")
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 
 
 def is_remote(place: str) -> bool:
