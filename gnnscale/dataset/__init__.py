@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.dataset.base import Dataset, random_split
+from gnnscale.dataset.base import Dataset, GraphSource, random_split
+from gnnscale.dataset.existing import ExistingStore
 from gnnscale.dataset.ids import read_classes, read_ids
 from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
@@ -32,8 +33,10 @@ __all__ = [
     "Arrays",
     "Csr",
     "Dataset",
+    "ExistingStore",
     "GnnBenchmark",
     "GraphSaint",
+    "GraphSource",
     "Heterophilous",
     "Mag240m",
     "Musae",
