@@ -27,6 +27,7 @@ from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_ou
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
+    SampledHop,
     count_in_degrees,
     csc_fill,
     csc_scatter,
@@ -72,6 +73,7 @@ __all__ = [
     "Replacing",
     "Rows",
     "Sampled",
+    "SampledHop",
     "Shared",
     "UndirectedLists",
     "add_rows",
