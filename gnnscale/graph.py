@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,27 @@ __all__ = [
     "METRICS",
     "Graph",
     "GraphError",
+    "list_sums",
     "vertex_dtype",
 ]
+
+
+#: Lists whose weights are added up in one go.
+_LISTS = 1 << 18
+
+
+def list_sums(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sum of each list's values, ``[num_lists]`` float32, added up in float64.
+
+    Args:
+        indptr: ``[num_lists + 1]`` where each list begins in ``values``, and the end of the last.
+        values: ``[indptr[-1]]`` float32.
+    """
+    sums = np.zeros(len(indptr) - 1, np.float32)
+    filled = np.diff(indptr) > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, indptr[:-1][filled], dtype=np.float64)
+    return sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +129,30 @@ class Graph:
     def regression(self) -> bool:
         """Whether labels are numbers to be met, not classes."""
         return self.labels.dtype.kind == "f"
+
+    @cached_property
+    def weight_sums(self) -> NDArray[np.float32] | None:
+        """``[num_vertices]`` the sum of the weights of each vertex's in-edges, or None.
+
+        They are added up when they are first asked for: the weights are read once, and four bytes
+        a vertex are kept.
+
+        Raises:
+            GraphError: this is one part of a graph, whose lists are not all there.
+        """
+        if self.edge_weights is None:
+            return None
+        if self.degrees is not None:
+            raise GraphError(
+                f"{self.path or self.name}: weights of edges do not go with stores of parts; "
+                "train from the store of the whole graph"
+            )
+        sums = np.empty(self.num_vertices, np.float32)
+        for first in range(0, self.num_vertices, _LISTS):
+            ends = np.asarray(self.indptr[first : first + _LISTS + 1])
+            weights = np.asarray(self.edge_weights[ends[0] : ends[-1]])
+            sums[first : first + _LISTS] = list_sums(ends - ends[0], weights)
+        return sums
 
     @property
     def topology_bytes(self) -> int:

@@ -5,6 +5,7 @@ import os
 import shutil
 import tracemalloc
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -438,3 +439,24 @@ def test_store_replaced_while_it_is_opened(store, monkeypatch):
 def test_vertex_dtype():
     assert vertex_dtype(2**31 - 1) == np.int32
     assert vertex_dtype(2**31) == np.int64
+
+
+def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.array([1, 2, 4, 8, 16], np.float32)
+    graph = Graph(
+        name="graph",
+        indptr=np.array([0, 0, 2, 2, 5, 5]),
+        indices=np.array([0, 3, 1, 1, 4], np.int32),
+        **{name: ARRAYS[name] for name in ("features", "labels")},
+        **{name: ARRAYS[name] for name in ("train_idx", "valid_idx", "test_idx")},
+        feature_dtype="float32",
+        num_classes=2,
+        edge_weights=weights,
+    )
+    for together in (1, 2, 100):
+        monkeypatch.setattr(graph_module, "_LISTS", together)
+        found = replace(graph).weight_sums
+        assert found is not None
+        assert found.tolist() == [0, 3, 0, 28, 0]
+        assert found.dtype == np.float32
+    assert replace(graph, edge_weights=None).weight_sums is None

@@ -102,6 +102,7 @@ WHOLE = {
     "dataset/readers/test_layouts.py": "the layouts of all readers",
     "dataset/readers/test_mutations.py": "damaged files of all readers",
     "dataset/readers/test_readers.py": "published files of all readers",
+    "model/test_weighted_edges.py": "all models over graphs with weights",
     "runtime/faults/test_ended.py": "runs that are ended, or lose their server",
     "runtime/faults/test_killed.py": "runs that lose a worker, and go on",
     "runtime/faults/test_refused.py": "runs without memory, or with options that do not fit",

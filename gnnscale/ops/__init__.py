@@ -29,6 +29,7 @@ from gnnscale.ops.links import draw_negatives, draw_of_pairs
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
+    SampledHop,
     count_in_degrees,
     csc_fill,
     csc_scatter,
@@ -75,6 +76,7 @@ __all__ = [
     "Replacing",
     "Rows",
     "Sampled",
+    "SampledHop",
     "Shared",
     "TextIds",
     "UndirectedLists",

@@ -26,7 +26,6 @@ from gnnscale.runtime.caching.open import OpenedCache
 from gnnscale.runtime.caching.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.task.measures import ceiling
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep
@@ -37,6 +36,7 @@ from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited
 from gnnscale.sampler import SeedOrder
 from gnnscale.task.base import Task
+from gnnscale.task.measures import ceiling
 
 __all__ = ["TrainState"]
 

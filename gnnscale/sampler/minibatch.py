@@ -23,6 +23,10 @@ class Block:
         num_src: number of source vertices, destinations included.
         importance: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None where
             every neighbour of a vertex was equally likely (neighbour sampling).
+        edge_weights: ``[num_edges]`` float32 weights of the edges, where the graph has weights and
+            they did not decide already which neighbours were drawn.
+        weight_sums: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph,
+            where it has weights.
         edge_vertices: ``[num_edges]`` the sources as vertices of the graph, where the sampler knows
             them: whoever reads features of the input block needs no look-up of local ids.
     """
@@ -32,6 +36,18 @@ class Block:
     num_src: int
     importance: NDArray[np.float32] | None = None
     edge_vertices: NDArray[np.integer] | None = None
+    edge_weights: NDArray[np.float32] | None = None
+    weight_sums: NDArray[np.float32] | None = None
+
+    @property
+    def edge_factors(self) -> NDArray[np.float32] | None:
+        """``[num_edges]`` float32, what a message counts in a sum; None for ones.
+
+        That is the product of importance and weight, of those that there are.
+        """
+        if self.importance is None or self.edge_weights is None:
+            return self.edge_weights if self.importance is None else self.importance
+        return self.importance * self.edge_weights
 
     @property
     def num_dst(self) -> int:
@@ -46,7 +62,7 @@ class Block:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        optional = (self.importance, self.edge_vertices)
+        optional = (self.importance, self.edge_vertices, self.edge_weights, self.weight_sums)
         arrays = [self.indptr, self.indices, *(each for each in optional if each is not None)]
         return sum(each.nbytes for each in arrays)
 
