@@ -33,6 +33,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.weights import SplitWeights
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited
 from gnnscale.sampler import SeedOrder
 
@@ -69,6 +70,7 @@ class TrainState:
         best_weights: the model's state after the best epoch, on rank 0.
         split: joins ``model`` where devices train parts of it; None where they do not.
         steps_done: over all epochs; with the seed it fixes samples and dropout.
+        resumed: what the epoch had added up that the run goes on in; None at the start of an epoch.
         predicted: what the performance model says of the plan that the run begins with.
         planning_s: seconds that finding this plan took.
         partition: what is known of the devices' parts; None where the graph is whole.
@@ -98,6 +100,7 @@ class TrainState:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     split: SplitWeights | None = None
     steps_done: int = 0
+    resumed: EpochSums | None = None
     predicted: PlanPredictions | None = None
     planning_s: float = 0.0
     partition: PartitionFigures | None = None
@@ -115,7 +118,27 @@ class TrainState:
     @property
     def awaits_validation(self) -> bool:
         """Whether an epoch is trained that is not done: the run goes on from its checkpoint."""
-        return self.steps_done > self.epoch * self.order.steps_per_epoch
+        return self.steps_left <= 0
+
+    @property
+    def steps_left(self) -> int:
+        """Steps of the epoch that is not done; none where only its validation is missing."""
+        return (self.epoch + 1) * self.order.steps_per_epoch - self.steps_done
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint is due behind the step to be synchronised; rank 0 says so for all.
+
+        It must be a step behind which weights are updated, since no gradients are kept, and not the
+        last one of an epoch, which ends with a decision of its own.
+
+        Raises:
+            OSError: the last checkpoint could not be written.
+        """
+        if not self.group.is_rank0:
+            return False
+        self.checkpoint.check()
+        return self.steps_left > 1 and self.checkpoint.is_due_inside
 
     @property
     def finished(self) -> bool:
@@ -147,7 +170,7 @@ class TrainState:
         self.trained.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
-        return (next(self.pipeline) for _ in range(self.schedule.steps_per_epoch))
+        return (next(self.pipeline) for _ in range(self.steps_left))
 
     def paused(self) -> AbstractContextManager[None]:
         """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.
@@ -200,6 +223,7 @@ class TrainState:
             test_metric=test_metric,
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
             steps_per_epoch=self.order.steps_per_epoch,
+            steps_done=self.steps_done,
             partition=self.partition,
             step_bytes=self.step_bytes,
             cache=None if self.cache_plan is None else self.cache_plan.plan.figures,
