@@ -59,6 +59,7 @@ from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun
 from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import best_epoch
 from gnnscale.sampler import SeedOrder
 from gnnscale.task.base import Task
@@ -90,6 +91,7 @@ def open_run(
         state = _open(config, directory, options, group, artefacts)
         # Whoever waits for the device is woken by its end.
         closing.callback(state.backend.close)
+        closing.callback(state.checkpoint.close)
         saved = None
         if config.resume is not None:
             saved = _resume(state)
@@ -122,13 +124,33 @@ def _resume(state: TrainState) -> SavedRun | None:
         if split is not None:
             split.take(optimizer)
         state.best_weights, state.steps_done = saved.best_model, saved.step
+        if saved.sums is not None:
+            _resume_inside(state, saved, saved.sums)
         if state.group.is_rank0:
             state.history, state.unvalidated = state.checkpoint.history_of(saved)
-            if best_epoch(state.history, state.measures[0]) == saved.epoch:
+            best = best_epoch(state.history, state.measures[0])
+            if saved.sums is None and best == saved.epoch:
                 state.best_weights = saved.model
         metrics = [each.valid_metric for each in state.history]
         state.metrics = state.group.broadcast_json(metrics)
     return saved
+
+
+def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
+    """Take what this worker alone knew of an epoch; other devices begin with the first one's."""
+    options = state.checkpoint.options
+    if saved.config.get("device_plan") != options.get("device_plan"):
+        state.resumed = replace(sums, devices=())
+        return
+    try:
+        if {len(saved.workers), len(sums.devices)} != {state.group.size}:
+            raise ValueError(f"parts of {len(saved.workers)} workers")
+        part = saved.workers[state.group.rank]
+        part.restore_buffers(state.trained)
+    except ValueError as error:
+        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
+    state.step.rows.update(part.rows)
+    state.resumed = replace(sums, counters=part.counters)
 
 
 def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
@@ -347,6 +369,7 @@ def _open(
             config=config,
             options=options,
             graph=graph,
+            metric=task.measures[0],
             partition=None if order.movable or partition is None else partition.content,
         ),
     )

@@ -105,10 +105,11 @@ class RuntimeConfig:
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
         accumulate: mini-batches whose gradients make one update of the weights: the gradient is of
             the mean over all their seeds. The last update of an epoch may have fewer.
-        checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included;
-            and with it ``best.safetensors`` where there are better weights.
-        checkpoint_interval_s: seconds between two checkpoints at least, or ten times as long as
-            the last one took; 0 writes one after every epoch.
+        checkpoint: write ``checkpoints/last.safetensors`` while the run trains and at its end, and
+            with it ``best.safetensors`` where there are better weights.
+        checkpoint_every_s: seconds between two checkpoints, inside epochs as well; 0 begins the
+            next one as soon as the disk has the last. None writes them behind epochs, a second
+            after the last one or more, and ten times as long as that took.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
@@ -124,7 +125,7 @@ class RuntimeConfig:
     clip_norm: float | None = None
     accumulate: int = 1
     checkpoint: bool = True
-    checkpoint_interval_s: float = 1.0
+    checkpoint_every_s: float | None = None
     prefetch: str = "auto"
     prefetch_depth: int = 4
     drm: bool = True
@@ -137,9 +138,11 @@ class RuntimeConfig:
         check_range("runtime.accumulate", self.accumulate, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
-        if self.checkpoint_interval_s < 0:
+        every_s = self.checkpoint_every_s
+        if every_s is not None and not 0 <= every_s < math.inf:
             raise ConfigError(
-                f"runtime.checkpoint_interval_s={self.checkpoint_interval_s}: must be at least 0"
+                f"runtime.checkpoint_every_s={every_s}: must be at least 0, or null for behind "
+                "epochs"
             )
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)

@@ -146,7 +146,7 @@ class StopAt(Losses):
 @pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.long)])
 @composes
 def test_a_resumed_run_ends_as_one_never_stopped(tmp_path: Path, step: int) -> None:
-    common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_interval_s=0"]
+    common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_every_s=0"]
     losses, weights = trained(tmp_path / "whole", *common)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "part", *common, observer=StopAt(step))

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gnnscale.task.measures import ceiling, chosen_metrics
 
 from gnnscale.config import ConfigError
+from gnnscale.task.measures import ceiling, chosen_metrics
 
 
 def test_the_graph_has_a_metric_of_its_own(settings: Any) -> None:

@@ -88,6 +88,11 @@ class Run:
             plan=PLAN,
             management={"applies_from": 3},
         )
+        self.checkpoint.wait()
+
+    def save_best(self, epoch: int) -> None:
+        self.checkpoint.save_best(epoch, self.weights())
+        self.checkpoint.wait()
 
     def resume(self) -> Any:
         return self.checkpoint.resume(ALONE, self.model, self.optimizer, steps_per_epoch=STEPS)
@@ -181,12 +186,12 @@ def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path
 
 def test_best_weights_are_written_where_they_are_new(new_run: Any, tmp_path: Path) -> None:
     run = new_run()
-    run.checkpoint.save_best(1, run.weights())
+    run.save_best(1)
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 1
     (tmp_path / BEST).unlink()
-    run.checkpoint.save_best(1, run.weights())
+    run.save_best(1)
     assert not (tmp_path / BEST).exists()
-    run.checkpoint.save_best(3, run.weights())
+    run.save_best(3)
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 3
 
 
