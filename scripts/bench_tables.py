@@ -3,7 +3,7 @@
     python scripts/bench_tables.py [--edges 20000000] [--ids integer string] [--formats csv parquet]
 
 Edges are drawn uniformly, 16 a vertex, and both ends are ids that nobody can compute: distinct
-random numbers of 62 bits, or texts made of them. The whole of `prepare` counts, from the files to
+random numbers of 40 bits, or texts made of them. The whole of `prepare` counts, from the files to
 the finished store: decoding, finding ids, sorting into in-neighbour lists, checksums. Each
 preparation runs in a process of its own, whose peak memory is its alone. Files are written first,
 and are in the page cache as far as that has room.
@@ -36,7 +36,7 @@ def write_tables(folder: Path, form: str, num_edges: int, text: bool) -> int:
 
     generator = np.random.Generator(np.random.Philox(0))
     num_vertices = num_edges // _EDGES_A_VERTEX
-    numbers = np.unique(generator.integers(2**62, size=num_vertices + 1000))
+    numbers = np.unique(generator.integers(2**40, size=num_vertices + 1000))
     numbers = generator.permutation(numbers)[:num_vertices]
     ids = pyarrow.array([f"u{number:x}" for number in numbers.tolist()] if text else numbers)
 

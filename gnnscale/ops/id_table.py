@@ -16,8 +16,8 @@ __all__ = ["IntegerIds", "TextIds"]
 class IntegerIds:
     """The place of each id in a list of whole numbers.
 
-    A hash table of 16 bytes a slot, of which at most three quarters are taken; where the ids lie
-    in a range of at most four times their number, a table of 4 bytes for each number of the range.
+    A hash table of 16 bytes a slot, of which at most half are taken; where the ids lie
+    in a range of at most eight times their number, a table of 4 bytes for each number of the range.
     It never changes, and may be used by several threads.
     """
 

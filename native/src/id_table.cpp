@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kGrain = 1 << 14;
 constexpr int64_t kAtOnce = 32;
 // Largest range of ids, per id, of which a table takes no more than the slots of a hash table.
-constexpr uint64_t kRangePerId = 4;
+constexpr uint64_t kRangePerId = 8;
 
 // The two halves of a product of 128 bits, folded: every bit of it depends on all of `a`.
 uint64_t folded(uint64_t a, uint64_t b) {
@@ -51,8 +51,8 @@ class FirstUnknown {
 };
 
 uint64_t num_slots(int64_t num_ids) {
-  // At most 3/4 are taken, so that a key is found within few slots.
-  return std::bit_ceil(std::max<uint64_t>(static_cast<uint64_t>(num_ids) * 4 / 3 + 1, 8));
+  // At most half are taken, so that most keys are in their first slot.
+  return std::bit_ceil(std::max<uint64_t>(static_cast<uint64_t>(num_ids) * 2, 8));
 }
 
 }  // namespace

@@ -115,6 +115,9 @@ class EdgeSpool:
     def _add(
         self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None
     ) -> None:
+        if self._self_loops == "keep" and not self._undirected:  # what loops are makes no odds
+            self._scatter(src, dst, weights)
+            return
         loop = src == dst
         if loop.any():
             if self._self_loops == "keep":  # a loop has no reverse to add
