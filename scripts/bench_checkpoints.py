@@ -6,8 +6,9 @@
 ``kills``: runs of every plan get kill -9 at random moments, of a worker or of the command, one in
 four while rank 0 writes a checkpoint. The work that is lost is told: the seconds from the step that
 the checkpoint is behind to the last step before the kill, as ``steps.jsonl`` has them; where the
-command is killed, it lacks up to a second of them. Each run is killed twice, then resumed to its end, and has to have the weights of a run that nobody disturbed,
-bit for bit, and the same losses of epochs.
+command is killed, it lacks up to a second of them. Each run is killed twice, then resumed to its
+end, and has to have the weights of a run that nobody disturbed, bit for bit, and the same losses of
+epochs.
 
 ``cost``: a run of a small model on a small graph has a checkpoint in every other second of one long
 epoch, and none in between. CPU time and wall-clock time of each stretch are held against the mean
@@ -49,6 +50,9 @@ def kills(arguments: argparse.Namespace) -> int:
     chance = random.Random(arguments.seed)
     names = arguments.plans.split(",")
     results: list[Killed] = []
+    print(f"Checkpoints every {arguments.every_s:g} s:\n")
+    print("| plan | kills | inside an epoch | at a write | work lost, median and most | weights |")
+    print("|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="gnnscale-kills-") as temporary:
         for name in names:
             runs = Runs(Path(temporary), name, arguments.every_s)
@@ -68,16 +72,7 @@ def kills(arguments: argparse.Namespace) -> int:
                 _tell(
                     f"{name}: {len(found.lost_s)} kills; {'; '.join(found.wrong) or 'as it should'}"
                 )
-    print(f"Checkpoints every {arguments.every_s:g} s:\n")
-    print("| plan | kills | inside an epoch | at a write | work lost, median and most | weights |")
-    print("|---|---|---|---|---|---|")
-    for each in results:
-        lost = f"{statistics.median(each.lost_s):.2f} s, {max(each.lost_s):.2f} s"
-        verdict = "; ".join(each.wrong) or "equal, bit for bit"
-        print(
-            f"| {each.plan} | {len(each.lost_s)} | {sum(each.inside)} | {each.writing} "
-            f"| {lost} (longest step {max(each.step_s):.2f} s) | {verdict} |"
-        )
+            print(_row(found), flush=True)
     late = [
         seconds
         for each in results
@@ -86,6 +81,15 @@ def kills(arguments: argparse.Namespace) -> int:
     ]
     print(f"\n{len(late)} kills lost more than the interval and a step")
     return 1 if any(each.wrong for each in results) else 0
+
+
+def _row(found: Killed) -> str:
+    lost = f"{statistics.median(found.lost_s):.2f} s, {max(found.lost_s):.2f} s"
+    return (
+        f"| {found.plan} | {len(found.lost_s)} | {sum(found.inside)} | {found.writing} "
+        f"| {lost} (longest step {max(found.step_s):.2f} s) "
+        f"| {'; '.join(found.wrong) or 'equal, bit for bit'} |"
+    )
 
 
 def cost(arguments: argparse.Namespace) -> int:

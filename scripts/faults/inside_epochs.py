@@ -20,7 +20,7 @@ from faults.watched import Watched
 GRAPH = ("dataset.num_vertices=20000", "dataset.num_edges=200000", "dataset.train_fraction=0.7")
 RUN = (
     *("sampler.fanouts=[10,5]", "model.hidden=32", "model.dropout=0.5", "model.norm=batch"),
-    *("batch_size=32", "num_threads=2", "epochs=3", "runtime.deterministic=true"),
+    *("batch_size=64", "num_threads=2", "epochs=3", "runtime.deterministic=true"),
 )
 PLANS = {
     "cpu": (("device_plan=cpu",), ("cpu:0",)),
