@@ -152,7 +152,9 @@ def test_a_resumed_run_ends_as_one_never_stopped(tmp_path: Path, step: int) -> N
         trained(tmp_path / "part", *common, observer=StopAt(step))
     resume = f"resume={tmp_path / 'part'}"
     rest, resumed = trained(tmp_path / "part", *common, resume)
-    assert rest == losses[step // 6 * 6 :]
+    # From whichever step the disk had last, in an epoch or between two.
+    assert len(rest) >= len(losses) - step
+    assert rest == losses[-len(rest) :]
     assert weights.keys() == resumed.keys()
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
 

@@ -17,6 +17,7 @@ from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 
@@ -186,10 +187,21 @@ def test_training_does_not_wait_for_the_disk(
         writing.release()
 
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", slowly)
+    pauses: list[int] = []
+    pause = TrainState.paused
+
+    def paused(self: TrainState) -> Any:
+        pauses.append(self.steps_done)
+        return pause(self)
+
+    monkeypatch.setattr(TrainState, "paused", paused)
     # The first one is written only once the run is in its third epoch.
     observer: Any = Counting(2 * STEPS + 2, ready.set)
-    run(options, tmp_path, observer, "epochs=4", "runtime.checkpoint_every_s=0")
+    every = ("runtime.checkpoint_every_s=0", "runtime.prefetch=two_stage")
+    run(options, tmp_path, observer, "epochs=4", *every)
     assert observer.steps == 4 * STEPS
+    # Later steps are sampled and loaded on, but for validations.
+    assert pauses == [STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS]
     assert written[0] == ("last", 0)
     # Those that were due meanwhile were not queued; the next one tells of what came since.
     assert written[1][1] >= 2
@@ -208,11 +220,12 @@ def test_a_disk_that_fails_ends_the_run_at_a_step(
         raise OSError(28, "No space left on device", str(file))
 
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", fail)
+    threads = set(threading.enumerate())
     observer: Any = Counting(3, lambda: failed.wait(timeout=60))
     with pytest.raises(OSError, match="No space left on device"):
         run(options, tmp_path, observer, "epochs=100", "runtime.checkpoint_every_s=0")
     assert observer.steps <= 2 * STEPS
-    assert not [each for each in threading.enumerate() if each.name == "checkpoint"]
+    assert "checkpoint" not in {each.name for each in set(threading.enumerate()) - threads}
 
 
 HYBRID = (

@@ -80,7 +80,7 @@ class RunCheckpoint:
     took_s: float = 0.0
     saved_step: int | None = None
     saved_best: int | None = None
-    _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
+    _writer: BackgroundWriter = field(default_factory=BackgroundWriter, init=False, repr=False)
 
     @property
     def is_due(self) -> bool:

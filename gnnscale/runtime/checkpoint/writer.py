@@ -45,13 +45,15 @@ class BackgroundWriter:
     def begin(self, job: Job) -> None:
         """Begin ``job``; nothing may be in flight."""
         self.check()
+        if self._thread is None:
+            # Before there is a job: where no thread can begin, nobody waits for one.
+            thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+            thread.start()
+            self._thread = thread
         with self._changed:
             assert self._job is None, "one write at a time"
             self._job = job
             self._changed.notify_all()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-            self._thread.start()
 
     def follow(self, job: Job) -> None:
         """Begin ``job`` behind the one in flight, in place of what was to follow it; or now."""

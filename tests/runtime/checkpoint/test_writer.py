@@ -91,6 +91,21 @@ def test_a_failure_is_told_once_and_ends_what_was_to_follow(
     assert disk.done == []
 
 
+def test_a_thread_that_cannot_begin_is_not_waited_for(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    writer = BackgroundWriter()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            writer.begin(disk.job("a"))
+    writer.wait()
+    writer.close()
+
+
 def test_the_end_of_a_run_waits_for_what_was_begun(disk: Disk) -> None:
     writer = BackgroundWriter()
     writer.begin(disk.job("a"))
