@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.optimizer.state import restore_optimizer
 from gnnscale.plan import DevicePlan
 from gnnscale.run_directory import METRICS_FILE
@@ -81,7 +81,7 @@ class RunCheckpoint:
     def save(
         self,
         *,
-        model: GNN,
+        model: TrainableModel,
         optimizer: Mapping[int, Mapping[str, Tensor]],
         step: int,
         history: Sequence[EpochRecord],
@@ -147,7 +147,7 @@ class RunCheckpoint:
     def resume(
         self,
         group: Group,
-        model: GNN,
+        model: TrainableModel,
         optimizer: torch.optim.Optimizer,
         *,
         steps_per_epoch: int,
@@ -210,7 +210,7 @@ class RunCheckpoint:
         self,
         file: Path,
         content: bytes,
-        model: GNN,
+        model: TrainableModel,
         optimizer: torch.optim.Optimizer,
         steps_per_epoch: int,
     ) -> SavedRun:

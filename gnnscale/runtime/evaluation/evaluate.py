@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from gnnscale.feature import FeatureStore
 from gnnscale.foreign import check_named_again, foreign_names
 from gnnscale.graph import Graph
 from gnnscale.metrics import score
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.progress import track
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 from gnnscale.runtime.checkpoint.file import (
@@ -39,6 +40,8 @@ from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Evaluation", "Predictor", "ceiling", "evaluate", "load_best", "load_run"]
+
+_LOG = logging.getLogger(__name__)
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -68,18 +71,34 @@ class Predictor:
     """
 
     def __init__(
-        self, model: GNN, graph: Graph, config: TrainConfig, *, store: FeatureStore | None = None
+        self,
+        model: TrainableModel,
+        graph: Graph,
+        config: TrainConfig,
+        *,
+        store: FeatureStore | None = None,
     ) -> None:
         """Predict with ``model``; features are read from ``store``, by default the graph's own."""
         self._model = model
         self._graph = graph
         self._config = config
         self._store = store
+        exact = config.runtime.inference == "exact"
         self._exact = (
             LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
-            if config.runtime.inference == "exact"
+            if exact and model.infers_by_layer
             else None
         )
+        if exact and self._exact is None:
+            _LOG.info(
+                f"runtime.inference=exact: {config.model.name} has no inference_per_layer, and is "
+                "evaluated over sampled neighbours (docs/your-model.md)"
+            )
+
+    @property
+    def inference(self) -> str:
+        """One of ``INFERENCE``, what is done."""
+        return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: NDArray[np.integer[Any]]) -> None:
         """Say what predicting ``vertices`` takes, and refuse it where there is no room.
@@ -178,7 +197,7 @@ def load_run(
     return config
 
 
-def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
+def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, TrainableModel, int]:
     """Return a run's graph, its model with the best weights, and the epoch that these are of.
 
     Args:
@@ -213,7 +232,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         ConfigError: the directory holds no run; or what ``load_best`` raises.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run)
+    run = load_run(config.run, config.code)
     inference = config.inference or run.runtime.inference
     run = replace(
         run,
@@ -230,7 +249,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         dataset=graph.name,
         model=run.model.name,
         metric=graph.metric,
-        inference=run.runtime.inference,
+        inference=predictor.inference,
         epoch=epoch,
         train_metric=train,
         valid_metric=valid,

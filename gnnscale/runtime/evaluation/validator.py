@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
@@ -22,7 +22,9 @@ __all__ = ["Validator"]
 class Validator:
     """Measures a model on the validation and on the test vertices."""
 
-    def __init__(self, config: TrainConfig, graph: Graph, model: GNN, store: FeatureStore) -> None:
+    def __init__(
+        self, config: TrainConfig, graph: Graph, model: TrainableModel, store: FeatureStore
+    ) -> None:
         """Measure ``model`` on ``graph``.
 
         Args:

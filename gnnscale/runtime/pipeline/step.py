@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from gnnscale.backend import Backend
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
@@ -24,7 +24,7 @@ class TrainStep:
 
     def __init__(
         self,
-        model: GNN,
+        model: TrainableModel,
         backend: Backend,
         synchronizer: Synchronizer,
         optimizer: torch.optim.Optimizer,
