@@ -79,9 +79,10 @@ def test_every_folder_is_a_known_group() -> None:
 )
 def test_every_option_is_instantiated(group: str, name: str) -> None:
     command = {"platform": "simulate", "partitioner": "partition"}.get(group, "train")
-    node = compose(command, [f"{group}={name}"])[group]
-    for key in OmegaConf.missing_keys(node):
-        OmegaConf.update(node, key.removeprefix(f"{group}."), "some:name")
+    options = compose(command, [f"{group}={name}"])
+    for key in OmegaConf.missing_keys(options):
+        OmegaConf.update(options, key, "some/path.py:Name")
+    node = options[group]
     built = typed(node, GROUPS[group], group=group)
     assert isinstance(built, GROUPS[group])
     # A file lists every field of its class, so that each can be overridden without a plus sign.

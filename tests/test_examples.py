@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from gnnscale.model import CustomModel
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -72,3 +76,40 @@ def test_a_converted_graph_trains_by_the_command_that_is_shown(
     command = [sys.executable, "-m", *shown, *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     assert json.loads(Path("run/summary.json").read_text())["test_metric"] > 0.75
+
+
+@pytest.mark.parametrize(
+    ("module", "needs"),
+    [
+        ("Bipartite", "torch_geometric"),
+        ("Layers", "torch_geometric"),
+        ("OneGraph", "torch_geometric"),
+        ("Blocks", "dgl"),
+        ("Plain", "torch"),
+    ],
+)
+def test_modules_of_every_form_are_taken_as_such(module: str, needs: str) -> None:
+    pytest.importorskip(needs, reason=f"{needs} is not installed")
+    file = EXAMPLES / "custom_modules.py"
+    options = CustomModel(module=f"{file}:{module}", hidden=16)
+    model = options.build(num_features=5, num_classes=3)
+    (form,) = re.findall(rf"# model\.form=(\w+)\nclass {module}\b", file.read_text())
+    assert model.form == form
+    assert model.infers_by_layer
+
+
+def test_a_file_of_modules_is_trained_by_the_command(
+    tmp_path: Path, write_figures: Callable[[Path], Path]
+) -> None:
+    home = write_figures(tmp_path / "home")
+    command = [
+        *(sys.executable, "-m", "gnnscale", "train", "model=custom", "model.hidden=16"),
+        f"model.module={EXAMPLES}/custom_modules.py:Plain",
+        *("dataset.num_vertices=2000", "dataset.num_edges=20000", "dataset.num_classes=4"),
+        *("batch_size=256", "epochs=8", "num_threads=2", f"hydra.run.dir={tmp_path}/run"),
+    ]
+    environment = os.environ | {"GNNSCALE_HOME": str(home)}
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["model"] == "Plain"
+    assert summary["test_metric"] > 0.6

@@ -115,6 +115,7 @@ WHOLE = {
     "runtime/test_preaggregated.py": "training on rows aggregated beforehand",
     "runtime/test_links.py": "link prediction, from edges to ranks",
     "runtime/test_own_device.py": "a kind of accelerator from outside the package",
+    "runtime/test_own_module.py": "modules of a user's own, by worker processes",
     "runtime/test_own_layer.py": "layers from outside the package",
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",
     "test_bench_perf_model.py": "scripts/bench_perf_model.py",

@@ -13,6 +13,7 @@ from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
+from gnnscale.model.options import LayeredModel
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
 
@@ -158,7 +159,7 @@ def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelC
     layer = computation.layer
     if layer is None:
         return known
-    shared = {field.name: getattr(known.config, field.name) for field in fields(ModelConfig)}
+    shared = {field.name: getattr(known.config, field.name) for field in fields(LayeredModel)}
     custom = Custom(functions=layer, **shared)
     return replace(known, config=custom, values={**known.values, "_target_": name_of(layer)})
 

@@ -24,7 +24,7 @@ from gnnscale.errors import shown
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.files import write_atomically
 from gnnscale.hardware import home
-from gnnscale.model import GNN, ModelConfig
+from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.partition import Given, PartitionerConfig
 from gnnscale.partition.given import check_owners
 from gnnscale.plan import DevicePlanConfig
@@ -50,7 +50,7 @@ class Training:
         result: epochs, device plan, metrics.
     """
 
-    model: GNN
+    model: TrainableModel
     directory: Path
     result: TrainResult
 

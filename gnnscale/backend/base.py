@@ -13,7 +13,7 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache.store.lists import CachedLists
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, Inputs
+from gnnscale.model import Inputs, TrainableModel
 from gnnscale.model.loss import Objective
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch, Sampler
@@ -54,7 +54,7 @@ class HostParts:
     """
 
     graph: Graph
-    model: GNN
+    model: TrainableModel
     objective: Objective
     sampler: Sampler
     loader: FeatureLoader

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, Inputs
+from gnnscale.model import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
 __all__ = ["FeatureLoader", "in_degrees"]
@@ -38,7 +38,7 @@ class FeatureLoader:
     def __init__(
         self,
         graph: Graph,
-        model: GNN,
+        model: TrainableModel,
         *,
         num_threads: int,
         store: FeatureStore | None = None,

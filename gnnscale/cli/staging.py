@@ -31,6 +31,9 @@ __all__ = ["CONFIGS", "experiments", "translate"]
 
 CONFIGS = "pkg://gnnscale.configs"
 
+#: Mappings with whatever names the user's code takes: Hydra adds to them without a plus sign.
+_FREE = ("model.arguments",)
+
 _GROUP = re.compile(r"(?:override )?/(\w+)", re.ASCII)
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -77,7 +80,7 @@ def translate(command: str, arguments: Sequence[str], staging: Path) -> list[str
         else:
             if "=" in argument or not value_of_flag:
                 typed.append(argument)
-            translated.append(argument)
+            translated.append(f"++{argument}" if _is_free(name) else argument)
         value_of_flag = argument in HYDRA_FLAGS_WITH_VALUE
     check_overrides(typed)
     return translated
@@ -207,6 +210,11 @@ def _check_code(directory: Path, values: dict[str, Any], arguments: Sequence[str
         source=str(directory / CONFIG_FILE),
         command=f"gnnscale train {shlex.quote(f'resume={directory}')}",
     )
+
+
+def _is_free(name: str) -> bool:
+    """Whether an option is a mapping, or in one, whose names are not known before."""
+    return any(name == each or name.startswith(f"{each}.") for each in _FREE)
 
 
 def _resumes(argument: str) -> bool:

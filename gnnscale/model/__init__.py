@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.model.options import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model.options import GAT, GCN, GIN, CustomModel, GraphSAGE, ModelConfig
 
 if TYPE_CHECKING:
-    from gnnscale.model.gnn import GNN, Inputs
+    from gnnscale.model.gnn import GNN, Inputs, TrainableModel
 
-__all__ = ["GAT", "GCN", "GIN", "GNN", "GraphSAGE", "Inputs", "ModelConfig"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "GNN",
+    "CustomModel",
+    "GraphSAGE",
+    "Inputs",
+    "ModelConfig",
+    "TrainableModel",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from gnnscale import ops
-from gnnscale.feature import FeatureStore
-from gnnscale.model.gnn import Inputs
-from gnnscale.model.layer import Degrees, say_unweighted
-from gnnscale.sampler import MiniBatch
+from gnnscale.model.layer import say_unweighted
+from gnnscale.model.trainable import Inputs, TrainableModel
+from gnnscale.sampler import Block, MiniBatch
 
 if TYPE_CHECKING:
     import dgl
@@ -21,10 +20,13 @@ __all__ = [
     "Adjacency",
     "DGLModel",
     "PyGModel",
+    "block_to_dgl",
+    "block_to_edge_index",
     "import_dgl",
     "to_adjacencies",
     "to_dgl_blocks",
     "to_edge_indices",
+    "to_sampled_subgraph",
 ]
 
 
@@ -73,26 +75,33 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
     # Converted by NumPy: torch would start a pool of threads for every thread that calls this.
     dtype = np.dtype(np.int32 if idtype == torch.int32 else np.int64)
     vertices = torch.from_numpy(batch.input_vertices.astype(dtype, copy=False))
-    no_edge_ids = torch.empty(0, dtype=idtype)
     blocks = []
     for block in batch.blocks:
-        indptr, indices = (
-            torch.from_numpy(ids.astype(dtype, copy=False)) for ids in (block.indptr, block.indices)
-        )
-        made = dgl.create_block(
-            ("csc", (indptr, indices, no_edge_ids)),
-            num_src_nodes=block.num_src,
-            num_dst_nodes=block.num_dst,
-            idtype=idtype,
-        )
+        made = block_to_dgl(block, idtype=idtype)
         made.srcdata[dgl.NID] = vertices[: block.num_src]
         made.dstdata[dgl.NID] = vertices[: block.num_dst]
-        if block.importance is not None:
-            made.edata["importance"] = torch.from_numpy(block.importance)
-        if block.edge_weights is not None:
-            made.edata["weight"] = torch.from_numpy(block.edge_weights)
         blocks.append(made)
     return blocks
+
+
+def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLGraph:
+    """Return one block as DGL's, as ``to_dgl_blocks`` does of all, without the vertices' ids."""
+    dgl = import_dgl()
+    dtype = np.dtype(np.int32 if idtype == torch.int32 else np.int64)
+    indptr, indices = (
+        torch.from_numpy(ids.astype(dtype, copy=False)) for ids in (block.indptr, block.indices)
+    )
+    made = dgl.create_block(
+        ("csc", (indptr, indices, torch.empty(0, dtype=idtype))),
+        num_src_nodes=block.num_src,
+        num_dst_nodes=block.num_dst,
+        idtype=idtype,
+    )
+    if block.importance is not None:
+        made.edata["importance"] = torch.from_numpy(block.importance)
+    if block.edge_weights is not None:
+        made.edata["weight"] = torch.from_numpy(block.edge_weights)
+    return made
 
 
 def to_edge_indices(batch: MiniBatch) -> list[torch.Tensor]:
@@ -108,17 +117,19 @@ def to_edge_indices(batch: MiniBatch) -> list[torch.Tensor]:
         ValueError: the edges carry their importance (layer-wise sampling), which a bare
             ``edge_index`` would lose.
     """
-    edge_indices = []
-    for block in batch.blocks:
-        if block.importance is not None:
-            raise ValueError(
-                "an edge_index has no place for the importance of layer-wise sampling; "
-                "use neighbour sampling"
-            )
-        out = ops.empty((2, block.num_edges), torch.int64)
-        ops.expand_edges(block.indptr, block.indices, first_dst=0, out=out.numpy())
-        edge_indices.append(out)
-    return edge_indices
+    return [block_to_edge_index(block) for block in batch.blocks]
+
+
+def block_to_edge_index(block: Block) -> torch.Tensor:
+    """Return the edges of one block, as ``to_edge_indices`` does of all."""
+    if block.importance is not None:
+        raise ValueError(
+            "an edge_index has no place for the importance of layer-wise sampling; "
+            "use neighbour sampling"
+        )
+    out = ops.empty((2, block.num_edges), torch.int64)
+    ops.expand_edges(block.indptr, block.indices, first_dst=0, out=out.numpy())
+    return out
 
 
 def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
@@ -133,33 +144,42 @@ def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
     ]
 
 
-class _GatheredModel(nn.Module):
-    """A module that reads gathered rows. Loads and runs as ``GNN`` does."""
+def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list[int]]:
+    """Return the one ``edge_index`` that ``torch_geometric.loader.NeighborLoader`` would give.
 
-    #: Full-graph degrees are our own layers' affair.
-    uses_degrees = False
+    There a hop expands only the vertices that the hop before it found, and every layer uses what
+    was drawn for a vertex then. A hop of ours expands the others anew; those edges are left out.
+    A vertex so has the neighbours of its first hop, each of them once, and over all neighbours the
+    result is that of the whole graph.
+
+    Returns:
+        The edges ``[2, num_edges]`` int64, hop by hop from the seeds outwards; the vertices that
+        each hop adds, the seeds first; and the edges of each hop. They are what
+        ``torch_geometric.utils.trim_to_layer`` takes.
+
+    Raises:
+        ValueError: the edges carry their importance (layer-wise sampling).
+    """
+    parts, num_vertices, first = [], [batch.num_seeds], 0
+    pairs = zip(reversed(to_edge_indices(batch)), reversed(batch.blocks), strict=True)
+    for edge_index, block in pairs:
+        # Edges are in the order of their destinations, and those that are new come last.
+        parts.append(edge_index[:, int(block.indptr[first]) :])
+        num_vertices.append(block.num_src - block.num_dst)
+        first = block.num_dst
+    return torch.cat(parts, dim=1), num_vertices, [part.shape[1] for part in parts]
+
+
+class _WrappedModel(TrainableModel):
+    """A module that reads gathered rows. Loads and runs as ``GNN`` does."""
 
     def __init__(self, module: nn.Module) -> None:
         """Wrap ``module``; its parameters are this module's."""
         super().__init__()
         self.module = module
 
-    def load(
-        self,
-        store: FeatureStore,
-        batch: MiniBatch,
-        degrees: Degrees,
-        *,
-        aggregates: bool,
-        dtype: torch.dtype,
-        num_threads: int,
-    ) -> Inputs:
-        """Gather the input rows; a foreign module aggregates them itself."""
-        x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
-        return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 
-
-class DGLModel(_GatheredModel):
+class DGLModel(_WrappedModel):
     """A DGL module with ``forward(blocks, x)`` returning the seeds' rows, unchanged."""
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
@@ -168,7 +188,7 @@ class DGLModel(_GatheredModel):
         return out.float()
 
 
-class PyGModel(_GatheredModel):
+class PyGModel(_WrappedModel):
     """A PyG module, unchanged.
 
     Its forward is ``forward(x, edge_indices)`` with an ``edge_index`` per layer, or, with

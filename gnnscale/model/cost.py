@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-__all__ = ["BYTES_PER_FEATURE", "LayerCost", "LayerWork"]
+__all__ = ["BYTES_PER_FEATURE", "CountedCost", "LayerCost", "LayerWork"]
 
 #: S_feat: hidden features, activations and gradients are float32.
 BYTES_PER_FEATURE = 4
@@ -143,3 +143,47 @@ class LayerCost:
             stream_bytes=num_values * BYTES_PER_FEATURE,
             operations=(_MESSAGE_OPERATIONS - 1) / 2,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedCost:
+    """What a step of a whole model takes, in proportion to the vertices and edges of a mini-batch.
+
+    It is counted by trial, of a model whose layers do not state their cost. Each tuple has what a
+    vertex of V^0 .. V^L adds, and then what an edge of E^1 .. E^L adds.
+
+    Attributes:
+        widths: features of an input row, and of an output row.
+        macs: multiply-accumulates, forward and backward.
+        stream_bytes: bytes that operations write, and others read.
+        kept_bytes: bytes of rows that forward propagation keeps for backward propagation.
+        host_factor: seconds of a step that was measured on the host, over those that its rates
+            say of these amounts; 1 where none was.
+    """
+
+    widths: tuple[int, int]
+    macs: tuple[float, ...]
+    stream_bytes: tuple[float, ...]
+    kept_bytes: tuple[float, ...]
+    host_factor: float = 1.0
+
+    def work(self, vertices: Sequence[float], edges: Sequence[float]) -> LayerWork:
+        """Return the work of a step, forward and backward.
+
+        Args:
+            vertices: |V^0| .. |V^L|.
+            edges: |E^1| .. |E^L|.
+        """
+        return LayerWork(
+            macs=_product(self.macs, vertices, edges),
+            stream_bytes=_product(self.stream_bytes, vertices, edges),
+            operations=len(edges),
+        )
+
+    def activation_bytes(self, vertices: Sequence[float], edges: Sequence[float]) -> float:
+        """Return the bytes of what is kept, and of its gradients."""
+        return 2 * _product(self.kept_bytes, vertices, edges)
+
+
+def _product(each: Sequence[float], vertices: Sequence[float], edges: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(each, (*vertices, *edges), strict=True))

@@ -18,7 +18,7 @@ from gnnscale.errors import shown
 from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted
-from gnnscale.model.options import ModelConfig
+from gnnscale.model.options import LayeredModel
 from gnnscale.model.segments import REDUCTIONS, Segments, take
 from gnnscale.sampler import Block
 
@@ -155,7 +155,7 @@ class CustomLayer(GraphLayer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Custom(ModelConfig):
+class Custom(LayeredModel):
     """A model of layers of a user's own.
 
     Attributes:

@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.feature import FeatureStore
 from gnnscale.model.activation import activation
+from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer
+from gnnscale.model.trainable import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
-from gnnscale.stages import Traffic
 
-__all__ = ["GNN", "Inputs", "make_norm"]
+__all__ = ["GNN", "Inputs", "TrainableModel", "make_norm"]
 
 _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """What the loader hands to the model for one mini-batch.
-
-    Attributes:
-        x: the input rows ``[num_input_vertices, f]``, or the first layer's ``load`` result.
-        aggregated: whether ``x`` is that result, so that only rows of destinations are left.
-        degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
-        traffic: what reading ``x`` moved.
-        parts: the first layer's ``load`` results of every device's mini-batch, ``x`` among them,
-            over this device's columns of the features; None unless the layer is split (P3).
-    """
-
-    x: torch.Tensor
-    aggregated: bool
-    degrees: NDArray[np.float32] | None = None
-    traffic: Traffic = field(default_factory=Traffic)
-    parts: tuple[torch.Tensor, ...] | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all rows."""
-        return sum(rows.nbytes for rows in self.parts or (self.x,))
-
-
-class GNN(nn.Module):
+class GNN(TrainableModel):
     """Layers with ReLU, dropout and optional normalisation in between."""
 
     def __init__(
@@ -72,12 +45,18 @@ class GNN(nn.Module):
         return layer
 
     @property
-    def shared_parameters(self) -> list[nn.Parameter]:
-        """The parameters of which every device has all, in the order of ``parameters``."""
-        return list(self.parameters())
+    def infers_by_layer(self) -> bool:
+        """Every layer can be computed for all vertices before the next one."""
+        return True
 
     @property
-    def uses_degrees(self) -> bool:
+    def layer_costs(self) -> tuple[LayerCost, ...]:
+        """What each layer states of its cost, inputs first."""
+        widths = zip(self.widths, self.widths[1:], strict=False)
+        return tuple(self.layer(index).cost(*each) for index, each in enumerate(widths))
+
+    @property
+    def uses_degrees(self) -> bool:  # type: ignore[override]
         """Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler."""
         return any(self.layer(index).uses_degrees for index in range(len(self.layers)))
 
@@ -129,13 +108,6 @@ class GNN(nn.Module):
         if not inputs.aggregated:
             x = layer.prepare(x, block, inputs.degrees, None)
         return layer.update(x, block, inputs.degrees)
-
-    def take_waited_s(self) -> float:
-        """Return the seconds since the last call in which propagation waited for other devices.
-
-        A model that is all here never does.
-        """
-        return 0.0
 
     def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
         """Apply the normalisation between layers ``index`` and ``index + 1``."""

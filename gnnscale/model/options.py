@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.errors import shown
+from gnnscale.foreign import check_name, name_of_code
 
 if TYPE_CHECKING:
     from gnnscale.model.gnn import GNN
     from gnnscale.model.layer import GraphLayer
+    from gnnscale.model.trainable import TrainableModel
 
-__all__ = ["GAT", "GCN", "GIN", "NORMS", "GraphSAGE", "ModelConfig"]
+__all__ = [
+    "FORMS",
+    "GAT",
+    "GCN",
+    "GIN",
+    "NORMS",
+    "CustomModel",
+    "GraphSAGE",
+    "LayeredModel",
+    "ModelConfig",
+]
+
+#: How a module of a user's own is called; ``auto`` tries all of them.
+FORMS = ("auto", "pyg", "pyg_bipartite", "pyg_trimmed", "dgl", "blocks")
 
 #: Normalisation between layers.
 NORMS = ("none", "batch", "layer")
@@ -27,34 +43,53 @@ class ModelConfig(ABC):
     """Base of the configuration group ``model``.
 
     Attributes:
-        hidden: features of the hidden layers.
         num_layers: number of layers, which must be the sampler's number of hops.
-        dropout: probability of dropping a hidden feature.
-        norm: one of ``NORMS``, between layers.
     """
 
-    hidden: int = 256
     num_layers: int = 2
-    dropout: float = 0.5
-    norm: str = "none"
 
+    #: The fields that name code of a user's own; see ``gnnscale.foreign``.
+    foreign: ClassVar[tuple[str, ...]] = ()
     #: Whether devices can split the first layer among them; see ``GraphLayer.splits_columns``.
     splits_columns: ClassVar[bool] = False
     #: Whether the first layer's aggregation is linear with coefficients that no weight changes, as
     #: in ``LinearAggregationLayer``: it can then be computed once for all steps.
     aggregates_on_load: ClassVar[bool] = False
+    #: Whether rows may be of another type than float32; see ``runtime.compute_dtype``.
+    takes_bfloat16: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
         check_range("model.num_layers", self.num_layers, 1, _MAX_LAYERS)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
-        check_choice("model.norm", self.norm, NORMS)
 
     @property
     def name(self) -> str:
         """What reports call the architecture."""
         return type(self).__name__
+
+    @abstractmethod
+    def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
+        """Build the model; weights come from torch's global generator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredModel(ModelConfig):
+    """A model of equal layers, with ReLU and dropout between them.
+
+    Attributes:
+        hidden: features of the hidden layers.
+        dropout: probability of dropping a hidden feature.
+        norm: one of ``NORMS``, between layers.
+    """
+
+    hidden: int = 256
+    dropout: float = 0.5
+    norm: str = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
+        _check_dropout(self.dropout)
+        check_choice("model.norm", self.norm, NORMS)
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -73,8 +108,13 @@ class ModelConfig(ABC):
         return GNN(layers, norms, self.dropout, widths)
 
 
+def _check_dropout(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ConfigError(f"model.dropout={dropout}: must be at least 0 and below 1")
+
+
 @dataclass(frozen=True, kw_only=True)
-class GCN(ModelConfig):
+class GCN(LayeredModel):
     """Graph convolutional network."""
 
     splits_columns: ClassVar[bool] = True
@@ -88,7 +128,7 @@ class GCN(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSAGE(ModelConfig):
+class GraphSAGE(LayeredModel):
     """GraphSAGE with mean aggregation."""
 
     splits_columns: ClassVar[bool] = True
@@ -102,7 +142,7 @@ class GraphSAGE(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GAT(ModelConfig):
+class GAT(LayeredModel):
     """Graph attention network: ``hidden`` features over all heads together.
 
     Attributes:
@@ -126,7 +166,7 @@ class GAT(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GIN(ModelConfig):
+class GIN(LayeredModel):
     """Graph isomorphism network."""
 
     aggregates_on_load: ClassVar[bool] = True
@@ -136,3 +176,59 @@ class GIN(ModelConfig):
         from gnnscale.model.gin import GINLayer
 
         return GINLayer(num_in, self.hidden, num_out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomModel(ModelConfig):
+    """A module of a user's own; see docs/your-model.md.
+
+    Attributes:
+        module: ``MODULE:NAME`` or ``FILE.py:NAME`` of a class of ``torch.nn.Module``, or of a
+            function that returns one. A program may pass the class, or a module that is built.
+        arguments: of the constructor, by name.
+        form: one of ``FORMS``, how ``forward`` is called.
+        hidden: for the constructor's argument of such a name; None leaves its default.
+        dropout: likewise.
+    """
+
+    module: Any
+    arguments: dict[str, Any] = field(default_factory=dict)
+    form: str = "auto"
+    hidden: int | None = None
+    dropout: float | None = None
+
+    foreign: ClassVar[tuple[str, ...]] = ("module",)
+    takes_bfloat16: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.module):
+            check_name(self.module, option="model.module")
+        check_choice("model.form", self.form, FORMS)
+        if self.hidden is not None:
+            check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
+        if self.dropout is not None:
+            _check_dropout(self.dropout)
+        for name in self.arguments:
+            if not name.isidentifier():
+                raise ConfigError(f"model.arguments.{shown(name)}: no name of an argument")
+
+    @property
+    def name(self) -> str:
+        """What reports call the architecture."""
+        return self.named.rpartition(":")[2]
+
+    @property
+    def named(self) -> str:
+        """``module`` as text, as a run's ``config.yaml`` shows it."""
+        return self.module if isinstance(self.module, str) else name_of_code(self.module)
+
+    def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
+        """Import and build the module, and try it.
+
+        Raises:
+            ConfigError: it cannot be imported or built, or what it returns is no logits.
+        """
+        from gnnscale.model.foreign_module import build_foreign
+
+        return build_foreign(self, num_features=num_features, num_classes=num_classes)

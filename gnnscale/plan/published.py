@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gnnscale.model import ModelConfig
 from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.workload import Workload, layer_costs
+from gnnscale.plan.perf.workload import Workload
 
 __all__ = ["PUBLISHED", "PublishedGraph", "expected_size", "published_workload"]
 
@@ -103,7 +103,8 @@ def published_workload(
         sizes=tuple(expected_size(graph, fanouts, count) for count in num_seeds),
         sample_threads=(),
         sample_s=(),
-        layers=layer_costs(built),
+        layers=built.layer_costs,
+        counted=built.counted,
         num_weights=sum(parameter.numel() for parameter in built.parameters()),
         num_vertices=graph.num_vertices,
         uses_degrees=built.uses_degrees,

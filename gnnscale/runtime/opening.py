@@ -18,7 +18,7 @@ from gnnscale.backend import HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
-from gnnscale.model import GNN
+from gnnscale.model import GNN, TrainableModel
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
@@ -313,7 +313,10 @@ def _open(
     torch.manual_seed(config.seed)
     model = task.build(config.model)
     columns = None if partition is None or group.size == 1 else partition.parts.columns
-    split = None if columns is None else SplitRun(model, columns, group)
+    split = None
+    if columns is not None:
+        assert isinstance(model, GNN)
+        split = SplitRun(model, columns, group)
     trained = model if split is None else split.model
     host = config.features.open(graph) if split is None else split.store(graph)
     device = devices[group.rank]
@@ -379,7 +382,7 @@ def _host_parts(
     config: TrainConfig,
     task: Task,
     order: SeedOrder,
-    model: GNN,
+    model: TrainableModel,
     loader: FeatureLoader,
     cache: OpenedCache | None,
 ) -> HostParts:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
+from gnnscale.foreign import foreign_names
 from gnnscale.hardware import usable_cores
 from gnnscale.loss import AutoLoss, LossConfig
 from gnnscale.metrics import QUALITY
 from gnnscale.model import ModelConfig
+from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
@@ -29,7 +32,9 @@ __all__ = [
     "COMPUTE_DTYPES",
     "INFERENCE",
     "BatchesConfig",
+    "CodeOfModel",
     "EvaluateConfig",
+    "FoundRun",
     "PartitionConfig",
     "PlanCacheConfig",
     "PrepareConfig",
@@ -262,6 +267,11 @@ class TrainConfig(BatchesConfig):
             raise ConfigError("exchange: cannot be given with caches, whose rows are not traded")
         if self.features.preaggregates:
             _check_preaggregates(self)
+        if self.runtime.compute_dtype != "float32" and not self.model.takes_bfloat16:
+            raise ConfigError(
+                f"runtime.compute_dtype={self.runtime.compute_dtype}: {self.model.name} computes "
+                "with rows and weights of float32"
+            )
         if self.cache_plan is not None and not self.has_caches:
             raise ConfigError(
                 f"cache_plan={self.cache_plan}: no device of device_plan has memory behind a link, "
@@ -333,6 +343,10 @@ def _check_links(config: TrainConfig) -> None:
     option = "task=links"
     if config.metrics:
         raise ConfigError(f"{option}: is measured by ranks, metrics=[] alone goes with it")
+    if not isinstance(config.model, LayeredModel):
+        raise ConfigError(
+            f"{option}: compares rows of model=sage, gcn, gat and gin, not of {config.model.name}"
+        )
     if not isinstance(config.loss, AutoLoss):
         raise ConfigError(f"{option}: has a loss of its own, loss=auto alone goes with it")
     if config.partitioner.divides != "nothing":
@@ -418,16 +432,45 @@ def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
+class CodeOfModel:
+    """What is named again of the model of a run that was found.
+
+    Attributes:
+        module: as in ``CustomModel``; None where the run names none.
+    """
+
+    module: str | None = None
+
+    foreign: ClassVar[tuple[str, ...]] = ("module",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundRun:
+    """What a command takes that reads a run directory.
+
+    Attributes:
+        run: the directory.
+        model: the code of its model, which is imported because it is named here.
+    """
+
+    run: Path
+    model: CodeOfModel = field(default_factory=CodeOfModel)
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The options that name code, by their dotted names."""
+        return foreign_names(asdict(self), type(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig(FoundRun):
     """An evaluation of a finished or stopped run.
 
     Attributes:
-        run: its directory.
         num_threads: threads of the native code and of torch.
         inference: one of ``INFERENCE``; None evaluates as the run itself did.
     """
 
-    run: Path
     num_threads: int
     inference: str | None = None
 

@@ -15,7 +15,7 @@ from gnnscale.backend import Backend
 from gnnscale.cache import StoredPlan
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.optimizer.state import optimizer_state
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import Device, DevicePlan
@@ -92,8 +92,8 @@ class TrainState:
     cache_plan: StoredPlan | None
     cache: OpenedCache | None
     replanner: CacheReplanner | None
-    model: GNN
-    trained: GNN
+    model: TrainableModel
+    trained: TrainableModel
     backend: Backend
     stages: Stages
     synchronizer: Synchronizer

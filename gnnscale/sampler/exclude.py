@@ -13,7 +13,7 @@ from gnnscale.sampler.minibatch import Block, MiniBatch
 __all__ = ["without_edges"]
 
 #: Arrays of a block with an entry for each edge.
-_PER_EDGE = ("indices", "importance", "edge_vertices")
+_PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights")
 
 
 def without_edges(

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
-from gnnscale.model import GNN, ModelConfig
+from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.model.loss import Objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 
@@ -46,6 +46,6 @@ class Task(Protocol):
         """
         ...
 
-    def build(self, model: ModelConfig) -> GNN:
+    def build(self, model: ModelConfig) -> TrainableModel:
         """Build the model that is trained."""
         ...

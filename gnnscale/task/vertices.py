@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
 from gnnscale.loss import AutoLoss, LossConfig
-from gnnscale.model import GNN, ModelConfig
+from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.model.loss import Objective, vertex_objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -52,6 +52,6 @@ class VertexTask:
         """Return the run's sampler."""
         return vertices
 
-    def build(self, model: ModelConfig) -> GNN:
+    def build(self, model: ModelConfig) -> TrainableModel:
         """Build a model with an output for each class."""
         return model.build(num_features=self.graph.num_features, num_classes=self.graph.num_classes)

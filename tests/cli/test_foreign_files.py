@@ -204,3 +204,31 @@ def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
     translate("train", [f"resume={tmp_path}", "loss.function=mine:loss"], tmp_path)
     with pytest.raises(ConfigError, match=r"config\.yaml: dataset: required, and not given"):
         load_run(tmp_path)
+
+
+def test_what_a_found_run_names_is_never_imported(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    code_of = tmp_path / "code"
+    code_of.mkdir()
+    (code_of / "mine.py").write_text(f"import os; os.mkdir({str(tmp_path / RAN)!r}); Net = 3\n")
+    model = {"_target_": "gnnscale.model.options.CustomModel"}
+    runs = {
+        "name": model | {"module": "mine:Net"},
+        "file": model | {"module": f"{code_of}/mine.py:Net"},
+        "elsewhere": model | {"_target_": "gnnscale.model.custom.Custom", "functions": "mine:Net"},
+    }
+    lines = []
+    for name, group in runs.items():
+        run = tmp_path / "runs" / name
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "model": group}))
+        lines += [["train", f"resume={run}"], ["evaluate", f"run={run}"]]
+        if name != "elsewhere":
+            # Another name does not stand for it.
+            lines += [["train", f"resume={run}", "model.hidden=8"]]
+    for answer in run_lines(lines, code_of):
+        assert answer.status == 1
+        (line,) = answer.stderr.splitlines()
+        assert "if you trust it: gnnscale" in line or "class" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "runs"]

@@ -60,7 +60,7 @@ ODD = [
     ),
     ("train model.hidden=99999999999", "at most 65,536"),
     ("train num_threads=1000000", "num_threads=1000000: must be at least 1 and at most 4,096"),
-    ("train model=null", "model=null: the name of a model is needed, one of gat, gcn"),
+    ("train model=null", "model=null: the name of a model is needed, one of custom, gat"),
     ("train runtime=null", "runtime=null: "),
     ("train model={a:1}", "model.a: unknown option"),
     ("train dataset=../train", "the name of a dataset is needed"),

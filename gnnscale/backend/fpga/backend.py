@@ -32,7 +32,7 @@ from gnnscale.backend.memory import DeviceMemory
 from gnnscale.config import ConfigError
 from gnnscale.hardware import find_memory
 from gnnscale.loss import label_kind
-from gnnscale.model import Inputs
+from gnnscale.model import GNN, Inputs, TrainableModel
 from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
 from gnnscale.sampler import MiniBatch
@@ -79,7 +79,7 @@ class FpgaBackend:
         self.device = device
         self._host = host
         _check(device, host)
-        model = host.model
+        model = self._model = _layered(host.model)
         self._products = lower(model, aggregated=device.host_aggregates)
         self._weights = WeightLayout(self._products)
         self._lock = threading.Lock()
@@ -223,7 +223,7 @@ class FpgaBackend:
                 continue
             part = pack_batch(
                 self._host.graph,
-                self._host.model,
+                self._model,
                 self._products,
                 self._weights,
                 self._limits,
@@ -307,6 +307,16 @@ def _check(device: Fpga, host: HostParts) -> None:
             f"device_plan.devices: {device.label}: bitstream={device.bitstream}: no such file; "
             "fpga/README.md tells how to build one, and null simulates it"
         )
+
+
+def _layered(model: TrainableModel) -> GNN:
+    """Return a model whose layers kernels may compute."""
+    if not isinstance(model, GNN):
+        raise ConfigError(
+            "model=custom: an fpga computes layers by its kernels, and no module of torch; "
+            "model=gcn, sage and gin can be trained there"
+        )
+    return model
 
 
 def _open(device: Fpga, header: Path | None) -> Board:

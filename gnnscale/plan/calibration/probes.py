@@ -19,7 +19,8 @@ from gnnscale import ops
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
+from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
@@ -62,7 +63,7 @@ class StepProbe:
         dense: whether it is trained on the dense one of ``probe_graphs``.
     """
 
-    model: ModelConfig
+    model: LayeredModel
     num_features: int
     num_classes: int
     fanouts: tuple[int, ...]
@@ -72,7 +73,7 @@ class StepProbe:
 
 
 def _probe(
-    cls: type[ModelConfig],
+    cls: type[LayeredModel],
     widths: tuple[int, int, int],
     fanouts: tuple[int, ...],
     num_seeds: int,

@@ -90,7 +90,8 @@ class Host:
         layers = propagation_work(workload, size)
         work = sum((each for layer in layers for each in layer), start=LayerWork())
         minimum = work.operations * self.processor.layer_seconds(threads, active)
-        return minimum + self._seconds(
+        factor = 1.0 if workload.counted is None else workload.counted.host_factor
+        return factor * minimum + factor * self._seconds(
             threads,
             active,
             macs_per_s=work.macs,

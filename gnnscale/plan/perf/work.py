@@ -106,6 +106,8 @@ def list_reads(size: BatchSize) -> float:
 
 def activation_bytes(workload: Workload, size: BatchSize) -> float:
     """Return the bytes of hidden rows and messages, and their gradients, of a mini-batch."""
+    if workload.counted is not None:
+        return workload.counted.activation_bytes(size.vertices, size.edges)
     hidden = zip(size.vertices[1:], workload.widths[1:], strict=True)
     carried = zip(size.edges, (layer.message_width for layer in workload.layers), strict=True)
     return sum(ACTIVATION_BYTES * count * width for count, width in (*hidden, *carried))
@@ -114,7 +116,12 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
 def propagation_work(
     workload: Workload, size: BatchSize
 ) -> tuple[tuple[LayerWork, LayerWork], ...]:
-    """Return each layer's work, forward and backward, for a mini-batch of ``size``."""
+    """Return each layer's work, forward and backward, for a mini-batch of ``size``.
+
+    A model that is counted as a whole has both directions of all layers together.
+    """
+    if workload.counted is not None:
+        return ((workload.counted.work(size.vertices, size.edges), LayerWork()),)
     work = []
     for index, layer in enumerate(workload.layers):
         sources, targets, edges = size.vertices[index], size.vertices[index + 1], size.edges[index]

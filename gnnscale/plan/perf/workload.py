@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.hardware import cache_bytes
-from gnnscale.model import GNN
-from gnnscale.model.cost import BYTES_PER_FEATURE, LayerCost
+from gnnscale.model import TrainableModel
+from gnnscale.model.cost import BYTES_PER_FEATURE, CountedCost, LayerCost
 from gnnscale.plan.device import Device
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
@@ -22,7 +22,6 @@ from gnnscale.sampler import Sampler, SamplerConfig, SeedOrder
 __all__ = [
     "CacheEffect",
     "Workload",
-    "layer_costs",
     "measure_workload",
     "unmeasured_workload",
 ]
@@ -67,7 +66,7 @@ class Workload:
         sizes: the mini-batch of each of these slices.
         sample_threads: numbers of threads with which sampling was timed; empty where it was not.
         sample_s: seconds of sampling, a row for each of ``sample_threads``.
-        layers: the model's layers, inputs first.
+        layers: the model's layers, inputs first; empty where ``counted`` stands for them.
         num_weights: trained parameters.
         num_vertices: rows of the feature matrix.
         feature_bytes: bytes of an element of the feature matrix.
@@ -77,6 +76,7 @@ class Workload:
         uses_degrees: whether loading looks up the degrees of the mini-batch's vertices.
         num_sharing: devices that share the first layer by columns (P3); 1 where each has all of it.
         cache: what the device's cache takes and spares.
+        counted: what a step takes of a model whose layers do not state their cost.
     """
 
     num_seeds: tuple[int, ...]
@@ -92,6 +92,7 @@ class Workload:
     uses_degrees: bool = False
     num_sharing: int = 1
     cache: CacheEffect = CacheEffect()
+    counted: CountedCost | None = None
 
     def on(self, device: Device) -> Workload:
         """Return the workload as ``device`` has it: it may take rows as they are."""
@@ -99,12 +100,16 @@ class Workload:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """f^0 to f^L."""
+        """f^0 to f^L; of a model that is counted, those of inputs and outputs."""
+        if self.counted is not None:
+            return self.counted.widths
         return (*(layer.width_in for layer in self.layers), self.layers[-1].width_out)
 
     @property
     def aggregates_on_load(self) -> bool:
         """Whether the first layer is aggregated while it is loaded."""
+        if self.counted is not None:
+            return False
         return self.host_aggregates and self.layers[0].aggregates_on_load
 
     @property
@@ -161,15 +166,9 @@ def _interpolate(known: Sequence[int], values: Sequence[float], at: float) -> fl
     return low * math.exp(slope * math.log(at / known[upper - 1]))
 
 
-def layer_costs(model: GNN) -> tuple[LayerCost, ...]:
-    """Return what each layer of a model states of its cost, inputs first."""
-    widths = zip(model.widths, model.widths[1:], strict=False)
-    return tuple(model.layer(index).cost(*each) for index, each in enumerate(widths))
-
-
 def measure_workload(
     graph: Graph,
-    model: GNN,
+    model: TrainableModel,
     sampler: SamplerConfig,
     order: SeedOrder,
     *,
@@ -210,14 +209,15 @@ def measure_workload(
     )
 
 
-def unmeasured_workload(graph: Graph, model: GNN) -> Workload:
+def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
     """Return what is known of training ``model`` on ``graph`` before any slice is sampled."""
     return Workload(
         num_seeds=(),
         sizes=(),
         sample_threads=(),
         sample_s=(),
-        layers=layer_costs(model),
+        layers=model.layer_costs,
+        counted=model.counted,
         num_weights=sum(parameter.numel() for parameter in model.parameters()),
         num_vertices=graph.num_vertices,
         feature_bytes=FEATURE_DTYPES[graph.feature_dtype].itemsize,

@@ -10,7 +10,7 @@ from typing import Any
 from gnnscale.cache import CacheDevice, CacheTask, Draws, check_parts, make_plan, read_plan
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.model.cost import BYTES_PER_FEATURE
 from gnnscale.partition import Partition
 from gnnscale.partition.nvlink import disjoint_cliques, links_of
@@ -120,10 +120,12 @@ def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
     return tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None
 
 
-def _aggregated_row_bytes(model: GNN) -> int | None:
+def _aggregated_row_bytes(model: TrainableModel) -> int | None:
     """Bytes of a row that the host aggregates for the model's first layer, if it can."""
-    cost = model.layer(0).cost(*model.widths[:2])
-    return cost.loaded_width * BYTES_PER_FEATURE if cost.aggregates_on_load else None
+    first = next(iter(model.layer_costs), None)
+    if first is None or not first.aggregates_on_load:
+        return None
+    return first.loaded_width * BYTES_PER_FEATURE
 
 
 def _devices(

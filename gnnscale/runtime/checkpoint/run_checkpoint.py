@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.optimizer.state import restore_optimizer
 from gnnscale.plan import DevicePlan
 from gnnscale.run_directory import METRICS_FILE
@@ -122,7 +122,7 @@ class RunCheckpoint:
     def save(
         self,
         *,
-        model: GNN,
+        model: TrainableModel,
         optimizer: Mapping[int, Mapping[str, Tensor]],
         step: int,
         history: Sequence[EpochRecord],
@@ -209,7 +209,7 @@ class RunCheckpoint:
     def resume(
         self,
         group: Group,
-        model: GNN,
+        model: TrainableModel,
         optimizer: torch.optim.Optimizer,
         *,
         steps_per_epoch: int,
@@ -275,7 +275,7 @@ class RunCheckpoint:
         self,
         file: Path,
         content: bytes,
-        model: GNN,
+        model: TrainableModel,
         optimizer: torch.optim.Optimizer,
         steps_per_epoch: int,
     ) -> SavedRun:

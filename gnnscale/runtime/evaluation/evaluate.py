@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,7 +20,7 @@ from gnnscale.errors import shown
 from gnnscale.feature import FeatureStore
 from gnnscale.foreign import check_named_again, foreign_names
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.progress import track
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 from gnnscale.runtime.checkpoint.file import (
@@ -39,6 +40,8 @@ from gnnscale.task.base import Task
 from gnnscale.task.measures import ceiling
 
 __all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run", "open_run_task"]
+
+_LOG = logging.getLogger(__name__)
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -73,18 +76,34 @@ class Predictor:
     """
 
     def __init__(
-        self, model: GNN, graph: Graph, config: TrainConfig, *, store: FeatureStore | None = None
+        self,
+        model: TrainableModel,
+        graph: Graph,
+        config: TrainConfig,
+        *,
+        store: FeatureStore | None = None,
     ) -> None:
         """Predict with ``model``; features are read from ``store``, by default the graph's own."""
         self._model = model
         self._graph = graph
         self._config = config
         self._store = store
+        exact = config.runtime.inference == "exact"
         self._exact = (
             LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
-            if config.runtime.inference == "exact"
+            if exact and model.infers_by_layer
             else None
         )
+        if exact and self._exact is None:
+            _LOG.info(
+                f"runtime.inference=exact: {config.model.name} has no inference_per_layer, and is "
+                "evaluated over sampled neighbours (docs/your-model.md)"
+            )
+
+    @property
+    def inference(self) -> str:
+        """One of ``INFERENCE``, what is done."""
+        return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: NDArray[np.integer[Any]]) -> None:
         """Say what predicting ``vertices`` takes, and refuse it where there is no room.
@@ -189,7 +208,7 @@ def open_run_task(run: TrainConfig) -> Task:
     return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
 
 
-def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
+def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, TrainableModel, int]:
     """Return the graph that a run samples, its model with the best weights, and their epoch.
 
     Args:
@@ -224,7 +243,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         ConfigError: the directory holds no run; or what ``load_best`` raises.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run)
+    run = load_run(config.run, config.code)
     inference = config.inference or run.runtime.inference
     run = replace(
         run,
@@ -235,7 +254,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     graph, model, epoch = load_best(config.run, run)
     splits = ("train", "valid", "test")
     task = open_run_task(run)
-    examiner = open_examiner(task, model, Predictor(model, graph, run))
+    predictor = Predictor(model, graph, run)
+    examiner = open_examiner(task, model, predictor)
     for split in splits:
         examiner.prepare(split)
     metrics = dict(zip(splits, examiner.measure(splits), strict=True))
@@ -244,7 +264,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         dataset=graph.name,
         model=run.model.name,
         metric=metric,
-        inference=run.runtime.inference,
+        inference=predictor.inference,
         epoch=epoch,
         train_metric=metrics["train"][metric],
         valid_metric=metrics["valid"][metric],

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.metrics import score
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
 from gnnscale.runtime.evaluation.links import LinkExaminer
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -66,7 +66,7 @@ class VertexExaminer:
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def open_examiner(task: Task, model: GNN, predictor: Predictor) -> Examiner:
+def open_examiner(task: Task, model: TrainableModel, predictor: Predictor) -> Examiner:
     """Return what measures ``model`` at ``task``."""
     if isinstance(task, LinkTask):
         assert isinstance(model, LinkGNN)

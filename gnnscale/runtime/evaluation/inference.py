@@ -15,7 +15,7 @@ from gnnscale.backend.chunks import Chunk, Vertices
 from gnnscale.dataset.storage.space import size
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.progress import track
 from gnnscale.runtime.evaluation.estimate import estimated_s
 from gnnscale.runtime.evaluation.layer_pass import LayerPass, Piece, as_pieces, close
@@ -44,7 +44,7 @@ class LayerwiseInference:
 
     def __init__(
         self,
-        model: GNN,
+        model: TrainableModel,
         graph: Graph,
         *,
         num_threads: int,

@@ -13,7 +13,7 @@ from gnnscale.backend.chunks import Chunk, ChunkLoader, Vertices, cut
 from gnnscale.backend.loading import in_degrees
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.model.projection import ProjectedLayer
 from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES, Wanted
@@ -43,7 +43,7 @@ class LayerPass:
     """Computes layers of one model, each from a store of the rows below it."""
 
     def __init__(
-        self, model: GNN, graph: Graph, work: Work, limits: Limits, workers: Workers
+        self, model: TrainableModel, graph: Graph, work: Work, limits: Limits, workers: Workers
     ) -> None:
         """Compute ``model`` on ``graph``.
 

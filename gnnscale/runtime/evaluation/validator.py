@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from gnnscale.feature import FeatureStore
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.pipeline.stages import running
@@ -22,7 +22,9 @@ __all__ = ["Validator"]
 class Validator:
     """Measures a model on what is held out for validation and test."""
 
-    def __init__(self, config: TrainConfig, task: Task, model: GNN, store: FeatureStore) -> None:
+    def __init__(
+        self, config: TrainConfig, task: Task, model: TrainableModel, store: FeatureStore
+    ) -> None:
         """Measure ``model`` at ``task``.
 
         Args:

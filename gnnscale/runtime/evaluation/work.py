@@ -9,7 +9,7 @@ import numpy as np
 from gnnscale.backend.chunks import Vertices
 from gnnscale.backend.loading import in_degrees
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.model.layer import GraphLayer
 from gnnscale.model.projection import ProjectedLayer
 from gnnscale.runtime.evaluation.needed import needed_vertices
@@ -90,7 +90,7 @@ class Work:
 
 
 def find_work(
-    model: GNN, graph: Graph, wanted: Vertices, limits: Limits, *, num_threads: int
+    model: TrainableModel, graph: Graph, wanted: Vertices, limits: Limits, *, num_threads: int
 ) -> Work:
     """Return what logits of ``wanted`` take."""
     num_hidden = len(model.layers) - 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from gnnscale.backend import Backend
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.accumulated import Accumulated
 from gnnscale.runtime.pipeline.schedule import BatchSlice
@@ -25,7 +25,7 @@ class TrainStep:
 
     def __init__(
         self,
-        model: GNN,
+        model: TrainableModel,
         backend: Backend,
         synchronizer: Synchronizer,
         optimizer: torch.optim.Optimizer,

@@ -23,7 +23,7 @@ from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.sampler import SeedOrder, StepSeeds
 from gnnscale.stages import StageTimes
 
-__all__ = ["PlanProfile", "profile_plan", "rehearsed_steps"]
+__all__ = ["PlanProfile", "profile_plan", "rehearsed_steps", "restored"]
 
 #: Steps that do not count: memory is touched for the first time, and stages fill.
 _WARM_UP = 3
@@ -117,7 +117,7 @@ def profile_plan(
     ends: list[float] = []
     done = False
     try:
-        with _restored(model, backend):
+        with restored(model):
             for batch in batches:
                 step.propagate(batch)
                 totals = step.synchronize(batch)
@@ -136,6 +136,7 @@ def profile_plan(
     finally:
         schedule.close()
         batches.close()
+        backend.load_state()
     return PlanProfile(
         stages=medians([[times] for times, _ in found[warm_up:]])[0],
         # What simulating takes is none of the plan's business.
@@ -171,8 +172,8 @@ def _enough(seconds: Sequence[float]) -> bool:
 
 
 @contextmanager
-def _restored(model: nn.Module, backend: Backend) -> Iterator[None]:
-    """Give model and device back what the ``with`` block changes, and torch its random numbers."""
+def restored(model: nn.Module) -> Iterator[None]:
+    """Give the model back what training in here changes, and torch its random numbers."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.get_rng_state()
     training = model.training
@@ -184,4 +185,3 @@ def _restored(model: nn.Module, backend: Backend) -> Iterator[None]:
         model.train(training)
         model.zero_grad(set_to_none=True)
         torch.set_rng_state(generator)
-        backend.load_state()

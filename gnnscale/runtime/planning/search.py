@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import GNN, TrainableModel
 from gnnscale.model.layer import GraphLayer
 from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
@@ -20,6 +20,7 @@ from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, measure_workload
 from gnnscale.plan.planner import plan_devices, predict, seed_limits
+from gnnscale.runtime.planning.measured_step import with_measured_step
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
 from gnnscale.runtime.planning.workloads import workloads_of
 from gnnscale.runtime.settings import TrainConfig
@@ -66,7 +67,7 @@ class PlanSearch:
         self,
         config: TrainConfig,
         graph: Graph,
-        model: GNN,
+        model: TrainableModel,
         group: Group,
         order: SeedOrder,
         known: Sequence[dict[str, Any]] | None,
@@ -108,8 +109,10 @@ class PlanSearch:
         )
         if self._counts:
             workload = replace(workload, sample_threads=(), sample_s=())
+        elif workload.counted is not None:
+            workload = with_measured_step(workload, config, graph, model, order, self._platform)
         self._workloads = workloads_of(config, workload, self._devices, effects)
-        self._first = model.layer(0)
+        self._first = model.layer(0) if isinstance(model, GNN) else None
         self._id_bytes = graph.indices.itemsize
         first = next(iter(order.epoch(0)))
         #: Seeds of each device, where the user or the seed order fixes them.
@@ -134,15 +137,16 @@ class PlanSearch:
         None for one device, and where the first layer cannot be split (see ``StepBytes``), or
         its aggregation is ready.
         """
+        first = self._first
         ready = self._config.features.preaggregates
-        if ready or not self._first.splits_columns or len(self._devices) < 2:
+        if ready or first is None or not first.splits_columns or len(self._devices) < 2:
             return None
         pairs = zip(self._workloads, self.plan.split, strict=True)
         return step_bytes(
             [workload.size(num_seeds) for workload, num_seeds in pairs],
             widths=self._workloads[0].widths,
             feature_bytes=self._workloads[0].feature_bytes,
-            num_first_weights=_num_weights(self._first),
+            num_first_weights=_num_weights(first),
             id_bytes=self._id_bytes,
         )
 

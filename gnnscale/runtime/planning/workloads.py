@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gnnscale.cache import CachePlan
 from gnnscale.graph import Graph
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.plan.perf.workload import CacheEffect, Workload, unmeasured_workload
@@ -20,7 +20,7 @@ __all__ = ["counted_work", "workloads_of"]
 def counted_work(
     config: TrainConfig,
     graph: Graph,
-    model: GNN,
+    model: TrainableModel,
     devices: Sequence[Device],
     caches: CachePlan | None,
     *,

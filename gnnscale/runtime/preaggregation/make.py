@@ -18,6 +18,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph_files import ArrayEntry
 from gnnscale.model import ModelConfig
 from gnnscale.model.layer import LinearAggregationLayer
+from gnnscale.model.options import LayeredModel
 from gnnscale.progress import track
 from gnnscale.runtime.preaggregation.store import (
     ROWS_FILE,
@@ -70,6 +71,7 @@ def preaggregate(
 
 def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
     """Return a layer like the model's first one; no weight plays a part in what it aggregates."""
+    assert isinstance(model, LayeredModel)
     with torch.random.fork_rng(devices=[]):
         layer = model.layer(graph.num_features, 1, last=False)
     assert isinstance(layer, LinearAggregationLayer)

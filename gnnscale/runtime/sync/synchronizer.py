@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.backend import Backend, BatchOutcome
-from gnnscale.model import GNN
+from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.statistics import combine_statistics
 from gnnscale.stages import STAGES, StageTimes, Traffic
@@ -71,7 +71,7 @@ class Synchronizer:
     """
 
     def __init__(
-        self, model: GNN, backend: Backend, group: Group, *, own_collective: bool = False
+        self, model: TrainableModel, backend: Backend, group: Group, *, own_collective: bool = False
     ) -> None:
         """Lay out the bucket.
 

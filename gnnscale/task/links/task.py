@@ -12,6 +12,7 @@ from gnnscale.graph import Graph
 from gnnscale.model import GNN, ModelConfig
 from gnnscale.model.links import LinkGNN, link_objective, make_decoder
 from gnnscale.model.loss import Objective
+from gnnscale.model.options import LayeredModel
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
 from gnnscale.task.links.split import EdgeSplit
@@ -64,5 +65,6 @@ class LinkTask:
 
     def build(self, model: ModelConfig) -> GNN:
         """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
+        assert isinstance(model, LayeredModel)
         gnn = model.build(num_features=self.graph.num_features, num_classes=model.hidden)
         return LinkGNN(gnn, make_decoder(self.config.decoder, gnn.widths[-1]))

@@ -1,0 +1,353 @@
+"""A user's own ``torch.nn.Module`` as a model that the runtime trains."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gnnscale.config import ConfigError
+from gnnscale.errors import one_line
+from gnnscale.feature import FeatureStore
+from gnnscale.foreign import load_named
+from gnnscale.model.forms import CALLS, likely_forms
+from gnnscale.model.layer import Degrees, GraphLayer
+from gnnscale.model.options import CustomModel
+from gnnscale.model.trainable import Inputs, TrainableModel
+from gnnscale.model.trial import count_cost, tiny_batch, tiny_rows
+from gnnscale.sampler import Block, MiniBatch
+
+__all__ = ["ForeignLayer", "ForeignModel", "build_foreign"]
+
+_LOG = logging.getLogger(__name__)
+
+#: Names of a constructor's arguments that are filled, by what they mean.
+_ARGUMENTS = {
+    "num_features": ("in_channels", "in_feats", "num_features", "in_dim", "in_size"),
+    "num_classes": ("out_channels", "out_feats", "num_classes", "n_classes", "out_dim", "out_size"),
+    "hidden": (
+        "hidden_channels",
+        "hidden_feats",
+        "hidden",
+        "n_hidden",
+        "hidden_dim",
+        "hid_size",
+    ),
+    "num_layers": ("num_layers", "n_layers"),
+    "dropout": ("dropout",),
+}
+#: How far inference layer by layer may be from the forward pass, in parts of the largest logit.
+_TOLERANCE = 1e-3
+
+
+class ForeignLayer(GraphLayer):
+    """One layer of a module for exact inference, by its ``inference_per_layer``."""
+
+    def __init__(self, model: ForeignModel, index: int) -> None:
+        """Infer layer ``index`` of ``model``."""
+        super().__init__()
+        # In a tuple: a module that is an attribute would be a part of this one.
+        self._of = (model, index)
+
+    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+        """Return the rows ``[num_dst, f']`` that the next layer reads."""
+        model, index = self._of
+        found = CALLS[model.form].infer(model.module, index, block, x)
+        return model.checked(found, block.num_dst, None, f"inference_per_layer({index}, ...)")
+
+
+class ForeignModel(TrainableModel):
+    """A module that reads gathered rows, in one of ``CALLS``. It makes its own layers and dropout.
+
+    torch's random numbers of a step depend on the run's seed, the step, and the slice's first seed:
+    a run that is resumed draws those of one never stopped, where its slices are the same.
+
+    Attributes:
+        module: the user's.
+        form: how it is called.
+    """
+
+    def __init__(self, module: nn.Module, form: str, widths: tuple[int, int], said: str) -> None:
+        """Wrap ``module``.
+
+        Args:
+            module: the user's; its parameters are this module's.
+            form: one of ``CALLS``.
+            widths: features of an input row, and classes.
+            said: how errors name the module.
+        """
+        super().__init__()
+        self.module = module
+        self.form = form
+        self._num_classes = widths[1]
+        self._said = said
+        #: In a tuple, so that weights are there once.
+        self.layers: Sequence[nn.Module] = ()
+
+    @property
+    def infers_by_layer(self) -> bool:
+        """Whether the module has ``inference_per_layer``."""
+        return len(self.layers) > 0
+
+    @property
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        return [each for each in self.parameters() if each.requires_grad]
+
+    def layer(self, index: int) -> GraphLayer:
+        """Return layer ``index`` for inference."""
+        layer = self.layers[index]
+        assert isinstance(layer, GraphLayer)
+        return layer
+
+    def load(
+        self,
+        store: FeatureStore,
+        batch: MiniBatch,
+        degrees: Degrees,
+        *,
+        aggregates: bool,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> Inputs:
+        """Gather the input rows; a module aggregates them itself.
+
+        Raises:
+            ConfigError: the edges carry their importance, for which the module's form has no place.
+        """
+        if batch.blocks[0].importance is not None and not CALLS[self.form].weighs_edges:
+            raise ConfigError(
+                f"sampler: the edges of layer-wise sampling carry weights, for which "
+                f"model.form={self.form} has no place; neighbour sampling has none"
+            )
+        return super().load(
+            store, batch, degrees, aggregates=aggregates, dtype=dtype, num_threads=num_threads
+        )
+
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
+
+        Raises:
+            ConfigError: the module returns something else.
+        """
+        if not batch.num_seeds:
+            # Modules need not know of mini-batches with nothing in them.
+            return torch.zeros(0, self._num_classes, requires_grad=True)
+        if self.training:
+            first = int(batch.seeds[0])
+            torch.default_generator.manual_seed(_stream(batch.seed, batch.step, first))
+        return self.logits(batch, inputs.x)
+
+    def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
+        """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
+        form = CALLS[self.form]
+        out = form.call(self.module, batch, x)
+        if form.drops_rows and isinstance(out, torch.Tensor) and len(out) > batch.num_seeds:
+            out = out[: batch.num_seeds]
+        return self.checked(out, batch.num_seeds, self._num_classes, "forward")
+
+    def checked(self, out: Any, num_rows: int, width: int | None, what: str) -> torch.Tensor:
+        """Return ``out`` as float32.
+
+        Raises:
+            ConfigError: it is no tensor of ``num_rows`` rows of ``width`` features, None for any.
+        """
+        if not isinstance(out, torch.Tensor):
+            raise ConfigError(
+                f"{self._said}: {what} returns a {type(out).__name__}, must be a tensor"
+            )
+        if out.dim() != 2 or len(out) != num_rows or out.shape[1] != (width or out.shape[1]):
+            wanted = f"[{num_rows}, {width or 'features'}]"
+            raise ConfigError(
+                f"{self._said}: {what} returns {list(out.shape)} for {num_rows} vertices, must be "
+                f"{wanted}"
+            )
+        return out.float()
+
+
+def build_foreign(options: CustomModel, *, num_features: int, num_classes: int) -> ForeignModel:
+    """Import, build and try a user's module.
+
+    Raises:
+        ConfigError: it cannot be imported, built or called, or what it returns is no logits.
+    """
+    said = f"model.module={options.named}"
+    widths = (num_features, num_classes)
+    module = _built(options, widths, said)
+    training = module.training
+    module.eval()
+    batch = tiny_batch(options.num_layers)
+    x = tiny_rows(batch, num_features)
+    model = _find_form(module, options.form, batch, x, widths, said)
+    _check_parameters(model, batch, x, said)
+    model.counted = count_cost(
+        module,
+        model.logits,
+        num_layers=options.num_layers,
+        num_features=num_features,
+        num_classes=num_classes,
+    )
+    if _has_inference(module):
+        _add_layers(model, options.num_layers, batch, x, said)
+    model.train(training)
+    _LOG.info(f"{said}: taken as model.form={model.form}")
+    return model
+
+
+def _built(options: CustomModel, widths: tuple[int, int], said: str) -> nn.Module:
+    """Return the module, built by its constructor if it is not built yet."""
+    code = options.module
+    if isinstance(code, str):
+        code = load_named(code, option="model.module")
+    if isinstance(code, nn.Module):
+        if options.arguments:
+            raise ConfigError(f"model.arguments={options.arguments}: {said} is built already")
+        # Whoever gave it keeps its own.
+        return copy.deepcopy(code)
+    arguments = _arguments(options, code, widths, said)
+    try:
+        module = code(**arguments)
+    except Exception as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        raise _failed(f"{said}: {options.name}({given})", error) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
+    return module
+
+
+def _arguments(
+    options: CustomModel, code: Any, widths: tuple[int, int], said: str
+) -> dict[str, Any]:
+    """Return the constructor's arguments: those that are given, and those that a run knows."""
+    values = {
+        "num_features": widths[0],
+        "num_classes": widths[1],
+        "hidden": options.hidden,
+        "num_layers": options.num_layers,
+        "dropout": options.dropout,
+    }
+    try:
+        known = inspect.signature(code).parameters
+    except ValueError:  # of a class without one, such as some of C
+        known = {}  # type: ignore[assignment]
+    filled = {}
+    for what, value in values.items():
+        name = next((each for each in _ARGUMENTS[what] if each in known), None)
+        if name is not None and value is not None:
+            filled[name] = value
+        elif value is not None and what in ("hidden", "dropout"):
+            raise ConfigError(
+                f"model.{what}={value}: {said} takes no argument of such a name "
+                f"({', '.join(_ARGUMENTS[what])}); model.{what}=null leaves it"
+            )
+    return {**filled, **options.arguments}
+
+
+def _find_form(
+    module: nn.Module,
+    form: str,
+    batch: MiniBatch,
+    x: torch.Tensor,
+    widths: tuple[int, int],
+    said: str,
+) -> ForeignModel:
+    """Return the module in the form that is asked for, or the first that it takes."""
+    if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
+        raise ConfigError(f"{said}: has no forward that takes a graph")
+    failures = []
+    for name in likely_forms(module) if form == "auto" else [form]:
+        model = ForeignModel(module, name, widths, said)
+        try:
+            with torch.no_grad():
+                out = model.logits(batch, x)
+        except ConfigError as error:
+            failures.append(error)
+        except Exception as error:
+            failures.append(_failed(f"{said}: model.form={name}: forward", error))
+        else:
+            if not torch.isfinite(out).all():
+                raise ConfigError(
+                    f"{said}: forward returns NaN or infinity for rows of normal numbers and "
+                    "vertices without neighbours among them"
+                )
+            return model
+    if len(failures) == 1:
+        raise failures[0]
+    likely = str(failures[0]).removeprefix(f"{said}: ")
+    raise ConfigError(f"{said}: forward takes none of the forms of model.form; {likely}")
+
+
+def _check_parameters(model: ForeignModel, batch: MiniBatch, x: torch.Tensor, said: str) -> None:
+    """Refuse a module that nothing could train."""
+    parameters = model.shared_parameters
+    if not parameters:
+        raise ConfigError(f"{said}: has no parameters to train")
+    for name, each in model.module.named_parameters():
+        if each.dtype != torch.float32:
+            raise ConfigError(f"{said}: parameter {name} is {each.dtype}, must be torch.float32")
+        if each.device.type != "cpu":
+            raise ConfigError(f"{said}: parameter {name} is on {each.device}, must be on the CPU")
+    out = model.logits(batch, x)
+    if not out.requires_grad:
+        raise ConfigError(f"{said}: forward returns logits without a gradient")
+
+
+def _has_inference(module: Any) -> bool:
+    """Whether it says how a layer is computed; not where PyG's model joins all layers (jk)."""
+    says = callable(getattr(module, "inference_per_layer", None))
+    return says and getattr(module, "jk_mode", None) is None
+
+
+def _add_layers(
+    model: ForeignModel, num_layers: int, batch: MiniBatch, x: torch.Tensor, said: str
+) -> None:
+    """Let ``model`` be evaluated layer by layer.
+
+    Raises:
+        ConfigError: its layers one by one do not give what its forward does.
+    """
+    layers = [ForeignLayer(model, index) for index in range(num_layers)]
+    h, widths = x, [x.shape[1]]
+    with torch.no_grad():
+        try:
+            for layer, block in zip(layers, batch.blocks, strict=True):
+                h = layer.update(h, block)
+                widths.append(h.shape[1])
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise _failed(f"{said}: inference_per_layer", error) from error
+        expected = model.logits(batch, x)
+    scale = float(expected.abs().max())
+    if h.shape != expected.shape or float((h - expected).abs().max()) > _TOLERANCE * scale:
+        raise ConfigError(
+            f"{said}: the layers of inference_per_layer, one after the other, do not give what "
+            "forward gives in evaluation mode over the same neighbours"
+        )
+    model.layers, model.widths = tuple(layers), tuple(widths)
+
+
+def _failed(what: str, error: Exception) -> ConfigError:
+    """Return one line about an exception in a user's code, with the place that raised it."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    reason = one_line(str(error).partition("\n")[0], 200)
+    return ConfigError(
+        f"{what} fails with {type(error).__name__}: {reason} ({where.filename}:{where.lineno})"
+    )
+
+
+def _stream(*numbers: int) -> int:
+    """Return the seed of a stream of torch's numbers, a hash of ``numbers`` (SplitMix64)."""
+    mask, state = (1 << 64) - 1, 0x7F04EBEE  # a tag of this purpose
+    for number in numbers:
+        state = (state + number + 0x9E3779B97F4A7C15) & mask
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+        state ^= state >> 31
+    return state >> 1

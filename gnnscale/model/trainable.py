@@ -1,0 +1,128 @@
+"""What the runtime asks of a model, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gnnscale.feature import FeatureStore
+from gnnscale.model.cost import CountedCost, LayerCost
+from gnnscale.sampler import Block, MiniBatch
+from gnnscale.stages import Traffic
+
+if TYPE_CHECKING:
+    from gnnscale.model.layer import Degrees, GraphLayer
+
+__all__ = ["Inputs", "TrainableModel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What the loader hands to the model for one mini-batch.
+
+    Attributes:
+        x: the input rows ``[num_input_vertices, f]``, or the first layer's ``load`` result.
+        aggregated: whether ``x`` is that result, so that only rows of destinations are left.
+        degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
+        traffic: what reading ``x`` moved.
+        parts: the first layer's ``load`` results of every device's mini-batch, ``x`` among them,
+            over this device's columns of the features; None unless the layer is split (P3).
+    """
+
+    x: torch.Tensor
+    aggregated: bool
+    degrees: NDArray[np.float32] | None = None
+    traffic: Traffic = field(default_factory=Traffic)
+    parts: tuple[torch.Tensor, ...] | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(rows.nbytes for rows in self.parts or (self.x,))
+
+
+class TrainableModel(nn.Module):
+    """A model that the runtime can train: it loads its input, and makes logits of it.
+
+    ``forward(batch, inputs)`` returns the seeds' logits ``[num_seeds, num_classes]`` float32. A
+    model of ``GraphLayer`` (``GNN``) also says what each layer costs, and is evaluated layer by
+    layer. Another has ``counted``, and is evaluated so where it ``infers_by_layer``.
+    """
+
+    #: Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler.
+    uses_degrees: bool = False
+    #: The layers, inputs first, where the model ``infers_by_layer``.
+    layers: Sequence[nn.Module] | nn.ModuleList
+    #: f^0 .. f^L, features of each layer's rows, inputs first; where there are ``layers``.
+    widths: tuple[int, ...] = ()
+    #: What a step takes by trial, of a model whose layers do not state their cost.
+    counted: CountedCost | None = None
+
+    @property
+    def infers_by_layer(self) -> bool:
+        """Whether exact inference is possible: each layer for all vertices before the next one."""
+        return False
+
+    @property
+    def layer_costs(self) -> tuple[LayerCost, ...]:
+        """What each layer states of its cost, inputs first; empty where ``counted`` says it."""
+        return ()
+
+    @property
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """The parameters of which every device has all, in the order of ``parameters``."""
+        return list(self.parameters())
+
+    def layer(self, index: int) -> GraphLayer:
+        """Return layer ``index``, inputs first, of a model that ``infers_by_layer``."""
+        raise NotImplementedError
+
+    def infer(
+        self, index: int, x: torch.Tensor, block: Block, layer: GraphLayer | None = None
+    ) -> torch.Tensor:
+        """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
+
+        Args:
+            index: of the layer.
+            x: what its ``load`` returned.
+            block: all neighbours of its destinations.
+            layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
+        """
+        return (layer or self.layer(index)).update(x, block)
+
+    def load(
+        self,
+        store: FeatureStore,
+        batch: MiniBatch,
+        degrees: Degrees,
+        *,
+        aggregates: bool,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> Inputs:
+        """Read the first layer's input from ``store``: the rows of the input vertices.
+
+        Args:
+            store: the features of the graph.
+            batch: the mini-batch.
+            degrees: ``[num_input_vertices]`` float32 in-degrees, where the model uses them.
+            aggregates: whether to aggregate while reading, where the first layer allows it. The
+                values are the same.
+            dtype: float32 or bfloat16.
+            num_threads: threads to use.
+        """
+        x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
+        return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
+
+    def take_waited_s(self) -> float:
+        """Return the seconds since the last call in which propagation waited for other devices.
+
+        A model that is all here never does.
+        """
+        return 0.0

@@ -1,0 +1,158 @@
+"""A tiny mini-batch on which a user's module is tried, and what a step of it takes, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from gnnscale.model.cost import CountedCost
+from gnnscale.sampler import Block, MiniBatch
+
+__all__ = ["count_cost", "tiny_batch", "tiny_rows"]
+
+#: Vertices, and edges to them, that each hop of the smallest mini-batch adds.
+_VERTICES, _EDGES = 4, 6
+#: How many more there are of one kind, to see what these take.
+_MORE = 16
+
+#: From a mini-batch and its input rows to the seeds' logits.
+Call = Callable[[MiniBatch, torch.Tensor], torch.Tensor]
+
+
+def tiny_batch(
+    num_layers: int, *, vertices: Sequence[int] = (), edges: Sequence[int] = ()
+) -> MiniBatch:
+    """Return a mini-batch in which every hop draws the same neighbours for a vertex.
+
+    Every form, and inference layer by layer, so have one answer. One vertex of each hop has no
+    neighbour.
+
+    Args:
+        num_layers: hops.
+        vertices: more vertices at each depth, the seeds first.
+        edges: more edges to the vertices of each depth.
+    """
+    more_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
+    more_edges = [*edges, *[0] * (num_layers - len(edges))]
+    sizes = np.cumsum([_VERTICES + more for more in more_vertices])
+    lists: list[list[int]] = [[] for _ in range(sizes[-1])]
+    for depth in range(num_layers):
+        first = 0 if depth == 0 else int(sizes[depth - 1])
+        for number in range(_EDGES + more_edges[depth]):
+            # Sources are of the next depth for the most part; the first vertex has none.
+            source = int(sizes[depth + 1]) - 1 - number % int(sizes[depth])
+            lists[first + 1 + number % (_VERTICES - 1)].append(source)
+    blocks = []
+    for hop in range(num_layers, 0, -1):
+        own = lists[: sizes[hop - 1]]
+        indptr = np.cumsum([0, *map(len, own)], dtype=np.int64)
+        indices = np.array([each for vertex in own for each in vertex], dtype=np.int32)
+        blocks.append(Block(indptr=indptr, indices=indices, num_src=int(sizes[hop])))
+    return MiniBatch(
+        seed=0,
+        step=0,
+        num_seeds=int(sizes[0]),
+        input_vertices=np.arange(sizes[-1], dtype=np.int64),
+        blocks=tuple(blocks),
+    )
+
+
+def tiny_rows(batch: MiniBatch, num_features: int) -> torch.Tensor:
+    """Return input rows ``[num_input_vertices, num_features]``, without torch's global numbers."""
+    generator = np.random.default_rng(0)
+    rows = generator.standard_normal((len(batch.input_vertices), num_features), np.float32)
+    return torch.from_numpy(rows)
+
+
+def count_cost(
+    module: nn.Module, call: Call, *, num_layers: int, num_features: int, num_classes: int
+) -> CountedCost:
+    """Count what a step takes, forward and backward: by how much more each kind of thing takes.
+
+    It counts the operations of torch, and needs no clock: the result is the same every time.
+    """
+
+    def count(**more: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        batch = tiny_batch(num_layers, **more)
+        return _counted_step(module, call, batch, tiny_rows(batch, num_features))
+
+    base = count()
+    nothing = np.zeros_like(base)
+
+    def each(kind: str, depths: int) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+        # What is added at a depth is in the blocks of all hops behind it as well.
+        found = [
+            (count(**{kind: [_MORE if at == depth else 0 for at in range(depths)]}) - base) / _MORE
+            for depth in range(depths)
+        ]
+        pairs = zip(found, [*found[1:], nothing], strict=True)
+        return [np.maximum(one - other, 0) for one, other in pairs][::-1]
+
+    rows = [*each("vertices", num_layers + 1), *each("edges", num_layers)]
+    macs, written, kept = np.array(rows).T
+    # Kernels that are none of torch's write as well; what is kept was written at least.
+    streamed = 2 * np.maximum(written, kept)
+    return CountedCost(
+        widths=(num_features, num_classes),
+        macs=tuple(macs.tolist()),
+        stream_bytes=tuple(streamed.tolist()),
+        kept_bytes=tuple(kept.tolist()),
+    )
+
+
+def _counted_step(
+    module: nn.Module, call: Call, batch: MiniBatch, x: torch.Tensor
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return multiply-accumulates, bytes written, and bytes kept, of one step."""
+    kept: dict[int, int] = {}
+    own = {each.data_ptr() for each in [*module.parameters(), *module.buffers(), x]}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in own:
+            kept[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    written = _WrittenBytes()
+    with FlopCounterMode(display=False) as products, written:
+        with saved_tensors_hooks(keep, _unchanged):
+            loss = call(batch, x).square().sum()
+        held = sum(kept.values())
+        loss.backward()  # type: ignore[no-untyped-call]
+    module.zero_grad(set_to_none=True)
+    return np.array([products.get_total_flops() / 2, written.num_bytes, held])
+
+
+class _WrittenBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the bytes of what operations return; a view of their arguments is no result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.num_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and count its results."""
+        result = func(*args, **(kwargs or {}))
+        known = {each.untyped_storage().data_ptr() for each in _tensors(args)}
+        for each in _tensors(result):
+            if each.untyped_storage().data_ptr() not in known:
+                self.num_bytes += each.nbytes
+        return result
+
+
+def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, (list, tuple)):
+        return [each for each in values if isinstance(each, torch.Tensor)]
+    return []
