@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -129,6 +129,8 @@ class NeighborLoader(IterableDataset[Any]):
             GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
             ImportError: the library of ``output_format`` is not installed.
         """
+        if isinstance(num_neighbors, Mapping):
+            raise ConfigError("num_neighbors: a dictionary, allowed is a list: one type of edges")
         fanouts = [int(number) for number in num_neighbors]
         prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         if num_threads is None:

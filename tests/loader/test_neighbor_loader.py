@@ -348,6 +348,10 @@ def test_a_real_graph_from_its_store(test_data: Any, tmp_path: Any) -> None:
     [
         ({"num_neighbors": []}, r"num_neighbors=\[\]: allowed is a positive number, or -1"),
         ({"num_neighbors": [5, 0]}, r"num_neighbors=\[5, 0\]: allowed"),
+        (
+            {"num_neighbors": {("a", "b", "c"): [2]}},
+            "num_neighbors: a dictionary, allowed is a list",
+        ),
         ({"batch_size": 0}, "batch_size=0: must be at least 1"),
         ({"num_workers": -1}, "num_workers=-1: must be at least 0"),
         ({"prefetch_factor": 0}, "prefetch_factor=0: must be at least 1"),
