@@ -163,6 +163,8 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
         raise GraphError(f"weights {use.weight!r} of {graph.name}: allowed is {has}")
     dtype = torch.bfloat16 if graph.feature_dtype == "bfloat16" else torch.float32
     label_dtype = torch.uint8 if graph.multilabel else torch.int64
+    if graph.regression:
+        label_dtype = torch.float32
     rows = {
         "x": Rows(
             array=graph.features,
