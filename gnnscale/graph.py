@@ -135,23 +135,17 @@ class Graph:
         """``[num_vertices]`` the sum of the weights of each vertex's in-edges, or None.
 
         They are added up when they are first asked for: the weights are read once, and four bytes
-        a vertex are kept.
-
-        Raises:
-            GraphError: this is one part of a graph, whose lists are not all there.
+        a vertex are kept. One part of a graph knows those of the lists that it has; others are NaN.
         """
         if self.edge_weights is None:
             return None
-        if self.degrees is not None:
-            raise GraphError(
-                f"{self.path or self.name}: weights of edges do not go with stores of parts; "
-                "train from the store of the whole graph"
-            )
         sums = np.empty(self.num_vertices, np.float32)
         for first in range(0, self.num_vertices, _LISTS):
             ends = np.asarray(self.indptr[first : first + _LISTS + 1])
             weights = np.asarray(self.edge_weights[ends[0] : ends[-1]])
             sums[first : first + _LISTS] = list_sums(ends - ends[0], weights)
+        if self.degrees is not None:
+            sums[(np.asarray(self.degrees) > 0) & (np.diff(self.indptr) == 0)] = np.nan
         return sums
 
     @property

@@ -5,14 +5,17 @@
 Every system samples the same seeds at the same fan-outs. DGL is measured with its default 64-bit
 ids and with 32-bit ids, PyG with each of the libraries that it samples with. PyG's sampler expands
 only newly found vertices at each hop, so it draws fewer edges a batch; the rate is what compares.
-A system that is not installed is left out.
+The systems with ``weighted`` draw by weights of the edges, which are random; they are compared with
+each other. A system that is not installed is left out.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from benchmarking import (
     FANOUTS,
@@ -27,6 +30,7 @@ from benchmarking import (
 )
 
 SYSTEMS = ["gnnscale", "dgl", "dgl-int32", "pyg-lib", "torch-sparse"]
+WEIGHTED = ["gnnscale-weighted", "dgl-weighted"]
 
 
 def worker(system: str, graph: Any, threads: int, steps: int) -> None:
@@ -51,12 +55,31 @@ def gnnscale_sampler(graph: Any, threads: int) -> Any:
     return lambda seeds, step: sampler.sample(seeds, step).num_edges
 
 
-def dgl_sampler(graph: Any, threads: int, dtype: torch.dtype = torch.int64) -> Any:
+def edge_weights(graph: Any) -> Any:
+    """Return random weights ``[num_edges]``, float32 in (0, 1]."""
+    return 1 - np.random.default_rng(0).random(graph.num_edges, np.float32)
+
+
+def weighted_sampler(graph: Any, threads: int) -> Any:
+    from gnnscale.sampler import WeightedSampler
+
+    weighted = replace(graph, edge_weights=edge_weights(graph))
+    sampler = WeightedSampler(weighted, fanouts=FANOUTS, num_threads=threads)
+    return lambda seeds, step: sampler.sample(seeds, step).num_edges
+
+
+def dgl_sampler(
+    graph: Any, threads: int, dtype: torch.dtype = torch.int64, *, weighted: bool = False
+) -> Any:
     import dgl
     from peers import dgl_graph
 
     topology = dgl_graph(graph, dtype)
-    sampler = dgl.dataloading.NeighborSampler(FANOUTS[::-1])
+    prob = None
+    if weighted:
+        prob = "weight"
+        topology.edata[prob] = torch.from_numpy(edge_weights(graph))
+    sampler = dgl.dataloading.NeighborSampler(FANOUTS[::-1], prob=prob)
 
     def sample(seeds: Any, step: int) -> int:
         blocks = sampler.sample_blocks(topology, torch.from_numpy(seeds).to(dtype))[2]
@@ -81,7 +104,9 @@ def pyg_sampler(graph: Any, threads: int, library: str) -> Any:
 
 SAMPLERS = {
     "gnnscale": gnnscale_sampler,
+    "gnnscale-weighted": weighted_sampler,
     "dgl": dgl_sampler,
+    "dgl-weighted": lambda graph, threads: dgl_sampler(graph, threads, weighted=True),
     "dgl-int32": lambda graph, threads: dgl_sampler(graph, threads, torch.int32),
     "pyg-lib": lambda graph, threads: pyg_sampler(graph, threads, "pyg-lib"),
     "torch-sparse": lambda graph, threads: pyg_sampler(graph, threads, "torch-sparse"),
@@ -95,11 +120,14 @@ def main() -> None:
         return
     rows, results = [], {}
     for threads in (1, 2):
-        results[threads] = interleave(SYSTEMS, rounds=options.rounds, threads=threads)
-        rates = {name: each["edges_per_s"] for name, each in results[threads].items()}
-        for name, rate in rates.items():
-            ratio = f"{rates['gnnscale'] / rate:.1f}x"
-            rows.append([name, str(threads), f"{rate / 1e6:.1f}", ratio])
+        results[threads] = {}
+        for systems in (SYSTEMS, WEIGHTED):
+            measured = interleave(systems, rounds=options.rounds, threads=threads)
+            results[threads] |= measured
+            rates = {name: each["edges_per_s"] for name, each in measured.items()}
+            for name, rate in rates.items():
+                ratio = f"{rates[systems[0]] / rate:.1f}x"
+                rows.append([name, str(threads), f"{rate / 1e6:.1f}", ratio])
     show("Neighbour sampling", ["system", "threads", "M edges/s", "gnnscale is"], rows)
     save(options.json, results)
 

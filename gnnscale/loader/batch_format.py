@@ -11,14 +11,15 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.loader.vertex_data import LoaderData, allocate
+from gnnscale.loader.data import LoaderData, allocate
 from gnnscale.model.adapters import import_dgl, to_dgl_blocks
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampler.base import to_minibatch
 
 __all__ = ["FORMATS", "BatchFormat", "DGLFormat", "PyGFormat", "Sampling"]
 
-#: DGL's customary names of what PyG calls x and y.
+#: DGL's customary names of what PyG calls x and y, and of weights of edges.
 _DGL_NAMES = {"x": "feat", "y": "label"}
+_DGL_EDGE_NAMES = {"edge_weight": "weight"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class Sampling:
     Attributes:
         fanouts: neighbours a vertex, from the seeds outwards; -1 takes all.
         replace: draw with replacement.
+        by_weight: draw with probability by the weights of the graph's edges.
+        edge_ids: batches tell the number of each edge.
         seed: fixes every choice, together with the step.
         num_threads: threads of the native kernels.
         pinned: put batches into page-locked memory.
@@ -35,6 +38,8 @@ class Sampling:
 
     fanouts: list[int]
     replace: bool
+    by_weight: bool
+    edge_ids: bool
     seed: int
     num_threads: int
     pinned: bool
@@ -46,6 +51,62 @@ class BatchFormat(Protocol):
     def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
         """Return the batch of ``seeds`` at ``step``; ``input_ids`` are the caller's names."""
         ...
+
+
+class _Drawing:
+    """Draws samples of the user's graph, and finds the data of their vertices and edges."""
+
+    def __init__(self, data: LoaderData, sampling: Sampling) -> None:
+        self.data = data
+        self._how = sampling
+        self._sampler = ops.NativeSampler(data.graph)
+        #: Whether batches tell the numbers of edges.
+        self.numbers_edges = sampling.edge_ids or bool(data.edge_rows)
+
+    def sample(self, seeds: NDArray[Any], step: int, *, only_new: bool) -> ops.Sampled:
+        """Draw the neighbours of ``seeds``."""
+        how = self._how
+        return self._sampler.sample_neighbors(
+            seeds,
+            how.fanouts,
+            replace=how.replace,
+            seed=how.seed,
+            step=step,
+            num_threads=how.num_threads,
+            only_new=only_new,
+            by_weight=how.by_weight,
+            edge_positions=self.numbers_edges,
+            edge_weights=self.data.hands_weights,
+        )
+
+    def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return int64 numbers that are yet to be written."""
+        return allocate(shape, torch.int64, pinned=self._how.pinned)
+
+    def vertex_rows(self, ids: NDArray[np.int64]) -> dict[str, torch.Tensor]:
+        """Return the data of vertices ``ids``, by PyG's names."""
+        how = self._how
+        return {
+            name: rows.take(ids, num_threads=how.num_threads, pinned=how.pinned)
+            for name, rows in self.data.rows.items()
+        }
+
+    def edge_rows(self, hops: list[ops.SampledHop]) -> tuple[torch.Tensor | None, dict[str, Any]]:
+        """Return the numbers of the edges of ``hops``, if asked for, and their data."""
+        how, found = self._how, {}
+        if self.data.hands_weights:
+            weights = [hop.edge_weights for hop in hops if hop.edge_weights is not None]
+            found["edge_weight"] = torch.from_numpy(np.concatenate(weights))
+        if not self.numbers_edges:
+            return None, found
+        numbers = self.empty((sum(len(hop.indices) for hop in hops),))
+        places = [hop.positions for hop in hops if hop.positions is not None]
+        ids = np.concatenate(places, out=numbers.numpy())
+        if self.data.graph.edge_ids is not None:
+            ids[:] = self.data.graph.edge_ids[ids]
+        for name, rows in self.data.edge_rows.items():
+            found[name] = rows.take(ids, num_threads=how.num_threads, pinned=how.pinned)
+        return numbers, found
 
 
 class PyGFormat:
@@ -64,41 +125,30 @@ class PyGFormat:
                 "PyG is not installed; pip install 'gnnscale[pyg]', or use output_format='dgl'"
             ) from None
         self._make: Callable[..., Any] = Data
-        self._data = data
-        self._sampling = sampling
-        self._sampler = ops.NativeSampler(data.graph)
+        self._drawing = _Drawing(data, sampling)
 
     def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
         """Sample, gather and label one batch."""
-        how = self._sampling
-        vertices, hops, _ = self._sampler.sample_neighbors(
-            seeds,
-            how.fanouts,
-            replace=how.replace,
-            seed=how.seed,
-            step=step,
-            num_threads=how.num_threads,
-            only_new=True,
-        )
+        drawing = self._drawing
+        vertices, hops, _ = drawing.sample(seeds, step, only_new=True)
         # Vertices reached before hop 1, after hop 1, ...; a hop's destinations are those that the
         # hop before it added.
         reached = [len(seeds), *(hop.num_src for hop in hops)]
         num_edges = [len(hop.indices) for hop in hops]
-        edge_index = allocate((2, sum(num_edges)), torch.int64, pinned=how.pinned)
+        edge_index = drawing.empty((2, sum(num_edges)))
         ends, done = edge_index.numpy(), 0
         for first_dst, hop in zip([0, *reached], hops, strict=False):
             out = ends[:, done : done + len(hop.indices)]
             ops.expand_edges(hop.indptr, hop.indices, first_dst=first_dst, out=out)
             done += len(hop.indices)
-        n_id = allocate((len(vertices),), torch.int64, pinned=how.pinned)
+        n_id = drawing.empty((len(vertices),))
         n_id.numpy()[:] = vertices
-        rows = {
-            name: rows.take(n_id.numpy(), num_threads=how.num_threads, pinned=how.pinned)
-            for name, rows in self._data.rows.items()
-        }
+        e_id, on_edges = drawing.edge_rows(hops)
+        numbers = {"n_id": n_id} if e_id is None else {"n_id": n_id, "e_id": e_id}
+        rows = drawing.vertex_rows(n_id.numpy())
         return self._make(
             edge_index=edge_index,
-            **{"n_id": n_id, **self._data.constants, **rows},
+            **{**numbers, **drawing.data.constants, **rows, **on_edges},
             input_id=torch.from_numpy(input_ids),
             batch_size=len(seeds),
             num_sampled_nodes=np.diff([0, *reached]).tolist(),
@@ -115,31 +165,29 @@ class DGLFormat:
         Raises:
             ImportError: DGL is not installed.
         """
-        import_dgl()
-        self._data = data
-        self._sampling = sampling
-        self._sampler = NeighborSampler(
-            data.graph,
-            fanouts=sampling.fanouts,
-            replace=sampling.replace,
-            seed=sampling.seed,
-            num_threads=sampling.num_threads,
-        )
+        self._edge_id = import_dgl().EID
+        self._drawing = _Drawing(data, sampling)
 
     def batch(self, seeds: NDArray[Any], input_ids: NDArray[np.int64], step: int) -> Any:
         """Sample, gather and label one batch."""
-        batch = self._sampler.sample(seeds, step)
-        blocks = to_dgl_blocks(batch, idtype=self._data.id_dtype)
+        drawing, idtype = self._drawing, self._drawing.data.id_dtype
+        sampled = drawing.sample(seeds, step, only_new=False)
+        batch = to_minibatch(len(seeds), sampled, seed=0, step=step)
+        blocks = to_dgl_blocks(batch, idtype=idtype)
         vertices = batch.input_vertices.astype(np.int64)
         for ids, frame in (
             (vertices, blocks[0].srcdata),
             (vertices[: batch.num_seeds], blocks[-1].dstdata),
         ):
-            for name, rows in self._data.rows.items():
-                frame[_DGL_NAMES.get(name, name)] = rows.take(
-                    ids, num_threads=self._sampling.num_threads, pinned=self._sampling.pinned
-                )
-        input_nodes = torch.from_numpy(vertices).to(self._data.id_dtype)
+            for name, values in drawing.vertex_rows(ids).items():
+                frame[_DGL_NAMES.get(name, name)] = values
+        for block, hop in zip(blocks, reversed(sampled[1]), strict=True):
+            numbers, on_edges = drawing.edge_rows([hop])
+            if numbers is not None:
+                block.edata[self._edge_id] = numbers.to(idtype)
+            for name, values in on_edges.items():
+                block.edata[_DGL_EDGE_NAMES.get(name, name)] = values
+        input_nodes = torch.from_numpy(vertices).to(idtype)
         return input_nodes, input_nodes[: batch.num_seeds], blocks
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,31 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.config import ConfigError, nearest
+from gnnscale.config import ConfigError
 from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph, GraphError
 from gnnscale.hardware import usable_cores
+from gnnscale.loader.arguments import check_minimum, check_options, drawn_seed, weights_of
 from gnnscale.loader.batch_format import FORMATS, Sampling
-from gnnscale.loader.vertex_data import read_data
+from gnnscale.loader.data import EdgeUse, read_data
 from gnnscale.prefetch import Pipeline
 from gnnscale.sampler import ShuffledOrder
 
 __all__ = ["NeighborLoader"]
-
-#: Arguments of PyG's loader with a single value that this one can honour.
-_FIXED = {
-    "input_time": None,
-    "subgraph_type": "directional",
-    "disjoint": False,
-    "directed": True,
-    "temporal_strategy": "uniform",
-    "time_attr": None,
-    "weight_attr": None,
-    "transform_sampler_output": None,
-}
-#: Arguments of PyG's loader that steer its worker processes and copies, and change no batch.
-_WITHOUT_EFFECT = ("is_sorted", "filter_per_worker", "persistent_workers")
 
 
 @dataclass(kw_only=True)
@@ -53,7 +40,7 @@ class _Task:
         return batch
 
 
-class NeighborLoader:
+class NeighborLoader(IterableDataset[Any]):
     """Yields sampled mini-batches; takes the arguments of PyG's loader of the same name.
 
     Batches are sampled and their rows gathered natively, by background threads instead of worker
@@ -70,14 +57,22 @@ class NeighborLoader:
       ``torch_geometric.utils.trim_to_layer``. As in PyG, a hop expands the vertices that the hop
       before it found.
 
-    There is no ``e_id``: edges are not numbered.
+    Where edges have data (``edge_attr``, ``edge_weight``, any other), or with ``edge_ids``, also
+
+    - the rows of the sampled edges, in the order of ``edge_index``;
+    - ``e_id`` int64 their places in the ``edge_index`` of ``data``. Of a ``gnnscale.Graph`` they
+      are its ``edge_ids``, or else places in its ``indices``.
 
     In DGL's form it is ``(input_nodes, output_nodes, blocks)``, with rows for all sources of the
     first block in its ``srcdata`` and for all destinations of the last one in its ``dstdata``
-    (``feat``, ``label`` and any other). As in DGL, a hop expands every vertex of the block above.
+    (``feat``, ``label`` and any other), and with data and ``dgl.EID`` of edges in each block's
+    ``edata``. As in DGL, a hop expands every vertex of the block above.
 
     An epoch begins with every ``iter()``. Epochs differ in the neighbours drawn, and
     with ``shuffle`` in the order of the seeds; ``seed`` fixes both, for any number of threads.
+
+    It is an ``IterableDataset`` with a length. A ``DataLoader(loader, batch_size=None)`` yields its
+    batches, but not with worker processes, each of which would yield all of them.
     """
 
     def __init__(
@@ -94,7 +89,10 @@ class NeighborLoader:
         prefetch_factor: int | None = 2,
         pin_memory: bool = False,
         transform: Callable[[Any], Any] | None = None,
-        seed: int = 0,
+        weight_attr: str | None = None,
+        edge_ids: bool = False,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
         num_threads: int | None = None,
         output_format: str = "pyg",
         **others: Any,
@@ -114,34 +112,48 @@ class NeighborLoader:
             prefetch_factor: batches a background thread prepares ahead; None for 2.
             pin_memory: put batches into page-locked memory; needs CUDA.
             transform: called with each batch, in the background thread; its result is yielded.
-            seed: fixes order and neighbours.
+            weight_attr: draw neighbours with probability by this attribute of edges, one number
+                each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
+                the argument, ``prob``, is taken too.
+            edge_ids: tell the numbers of edges even where these have no data.
+            generator: ``seed`` is drawn from it, once.
+            seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
             num_threads: threads of the native kernels for a batch; by default the cores, divided by
                 ``num_workers``.
             output_format: ``pyg`` or ``dgl``.
-            others: further arguments of PyG's loader, with values that mean what this one does.
+            others: further arguments of PyG's and DGL's loaders, with values that mean what this
+                one does; ``docs/loader.md`` lists them.
 
         Raises:
             ConfigError: an argument has a value that is not allowed.
             GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
             ImportError: the library of ``output_format`` is not installed.
         """
+        if isinstance(num_neighbors, Mapping):
+            raise ConfigError("num_neighbors: a dictionary, allowed is a list: one type of edges")
         fanouts = [int(number) for number in num_neighbors]
         prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         if num_threads is None:
             num_threads = max(1, usable_cores() // max(1, num_workers))
-        _check_options(fanouts, output_format, others)
-        _check_minimum(
+        if output_format not in FORMATS:
+            raise ConfigError(f"output_format={output_format!r}: allowed are {', '.join(FORMATS)}")
+        weight = weights_of(weight_attr, others)
+        check_options(fanouts, others, type(self).__init__)
+        check_minimum(
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
         )
-        _check_minimum(0, num_workers=num_workers, seed=seed)
+        seed = drawn_seed(seed, generator)
+        check_minimum(0, num_workers=num_workers, seed=seed)
         sampling = Sampling(
             fanouts=fanouts,
             replace=replace,
+            by_weight=weight is not None,
+            edge_ids=edge_ids,
             seed=seed,
             num_threads=num_threads,
             pinned=_can_pin(pin_memory),
         )
-        parts = read_data(data)
+        parts = read_data(data, EdgeUse(weight=weight, numbered=edge_ids))
         self._seeds, self._input_ids = _read_seeds(input_nodes, parts.graph)
         self._format = FORMATS[output_format](parts, sampling)
         self.batch_size = batch_size
@@ -160,7 +172,17 @@ class NeighborLoader:
         return -(-len(self._seeds) // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch."""
+        """Begin the next epoch.
+
+        Raises:
+            ConfigError: in a worker process of a ``DataLoader``.
+        """
+        worker = get_worker_info()
+        if worker is not None:
+            raise ConfigError(
+                f"num_workers={worker.num_workers} of DataLoader: allowed is 0 around a "
+                "NeighborLoader, whose own threads prepare batches; each process would yield all"
+            )
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self._batches(self._tasks(epoch))
 
@@ -195,30 +217,6 @@ class NeighborLoader:
         seeds, input_ids = self._seeds[task.positions], self._input_ids[task.positions]
         batch = self._format.batch(seeds, input_ids, task.step)
         task.batch = batch if self._transform is None else self._transform(batch)
-
-
-def _check_options(fanouts: list[int], output_format: str, others: dict[str, Any]) -> None:
-    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
-        raise ConfigError(
-            f"num_neighbors={fanouts}: allowed is a positive number, or -1 for all, for each hop"
-        )
-    if output_format not in FORMATS:
-        raise ConfigError(f"output_format={output_format!r}: allowed are {', '.join(FORMATS)}")
-    for name, value in others.items():
-        if name in _FIXED:
-            allowed = _FIXED[name]
-            plain = getattr(value, "value", value)  # PyG has an enumeration of subgraph types
-            if plain is not allowed and (allowed is None or plain != allowed):
-                raise ConfigError(f"{name}={value!r}: allowed is {allowed!r}")
-        elif name not in _WITHOUT_EFFECT:
-            known = [*inspect.signature(NeighborLoader).parameters, *_FIXED, *_WITHOUT_EFFECT]
-            raise ConfigError(f"{name}={value!r}: there is no such argument{nearest(name, known)}")
-
-
-def _check_minimum(minimum: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < minimum:
-            raise ConfigError(f"{name}={value}: must be at least {minimum}")
 
 
 def _can_pin(pin_memory: bool) -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.feature import Aggregation
+from gnnscale.graph import GraphError
 from gnnscale.model.aggregation import drawn_from, sum_scale
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
@@ -36,9 +37,20 @@ class GCNLayer(LinearAggregationLayer):
         nn.init.zeros_(self.linear.bias)
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Symmetric normalisation with full-graph degrees."""
+        """Symmetric normalisation with full-graph degrees.
+
+        Raises:
+            GraphError: edges have weights, and those of all in-edges of a source are not known.
+        """
         assert degrees is not None
-        sums = degrees[: block.num_src] if block.weight_sums is None else block.weight_sums
+        sums = degrees[: block.num_src]
+        if block.weight_sums is not None:
+            sums = block.weight_sums
+            if np.isnan(sums).any():
+                raise GraphError(
+                    "model=gcn: divides by the weights of all in-edges of both ends, and a part's "
+                    "store lacks those of vertices at its rim; train from the whole graph's store"
+                )
         root: NDArray[np.float32] = np.float32(1) / np.sqrt(sums + np.float32(1))
         weights: NDArray[np.float32] = root[block.indices]
         dst_scale = root[: block.num_dst]

@@ -348,6 +348,10 @@ def test_a_real_graph_from_its_store(test_data: Any, tmp_path: Any) -> None:
     [
         ({"num_neighbors": []}, r"num_neighbors=\[\]: allowed is a positive number, or -1"),
         ({"num_neighbors": [5, 0]}, r"num_neighbors=\[5, 0\]: allowed"),
+        (
+            {"num_neighbors": {("a", "b", "c"): [2]}},
+            "num_neighbors: a dictionary, allowed is a list",
+        ),
         ({"batch_size": 0}, "batch_size=0: must be at least 1"),
         ({"num_workers": -1}, "num_workers=-1: must be at least 0"),
         ({"prefetch_factor": 0}, "prefetch_factor=0: must be at least 1"),
@@ -356,6 +360,17 @@ def test_a_real_graph_from_its_store(test_data: Any, tmp_path: Any) -> None:
         ({"output_format": "jax"}, "output_format='jax': allowed are pyg, dgl"),
         ({"disjoint": True}, "disjoint=True: allowed is False"),
         ({"subgraph_type": "induced"}, "subgraph_type='induced': allowed is 'directional'"),
+        ({"time_attr": "time"}, "time_attr='time': allowed is None"),
+        ({"custom_cls": Data}, "custom_cls=.*: allowed is None"),
+        ({"collate_fn": list}, "collate_fn=.*: allowed is None"),
+        ({"batch_sampler": [[1]]}, "batch_sampler=.*: allowed is None"),
+        ({"edge_dir": "out"}, "edge_dir='out': allowed is 'in'"),
+        ({"mask": "train_mask"}, "mask='train_mask': allowed is None"),
+        ({"use_ddp": True}, "use_ddp=True: allowed is False"),
+        ({"device": "cuda"}, "device='cuda': allowed is None"),
+        ({"prob": "a", "weight_attr": "b"}, "prob='a': allowed is None beside weight_attr='b'"),
+        ({"weight_attr": 3}, "weight_attr=3: allowed is the name of an attribute of edges"),
+        ({"seed": 3, "generator": torch.Generator()}, "seed=3: allowed is None beside a generator"),
         ({"batchsize": 5}, "batchsize=5: there is no such argument, did you mean 'batch_size'"),
     ],
 )
@@ -393,8 +408,13 @@ def test_data_that_is_refused(graph: Graph) -> None:
         NeighborLoader(HeteroData(), [2])
     with pytest.raises(GraphError, match="data has no edge_index"):
         NeighborLoader(Data(x=torch.zeros(2, 2)), [2])
-    with pytest.raises(GraphError, match="data has edge attributes edge_attr, allowed are none"):
-        NeighborLoader(as_data(graph, edge_attr=torch.zeros(graph.num_edges, 1)), [2])
+    negative = as_data(graph, edge_attr=torch.full((graph.num_edges, 1), -1.0))
+    with pytest.raises(GraphError, match="weights 'w' of data: allowed is 'edge_attr'"):
+        NeighborLoader(negative, [2], weight_attr="w")
+    with pytest.raises(GraphError, match="weights 'w' of graph: allowed is none"):
+        NeighborLoader(graph, [2], weight_attr="w")
+    with pytest.raises(GraphError, match=r"weight -1.0 of edge 0, allowed are finite numbers"):
+        NeighborLoader(negative, [2], weight_attr="edge_attr")
     with pytest.raises(GraphError, match="'title' is a list, allowed are tensors and arrays"):
         NeighborLoader(as_data(graph, title=["a"] * graph.num_vertices), [2])
     with pytest.raises(GraphError, match="data: edge sources: vertex id 9 is out of range"):

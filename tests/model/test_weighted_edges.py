@@ -272,7 +272,23 @@ def test_weights_count_as_bytes_of_a_batch(graph: Graph) -> None:
     assert block.num_bytes == bare.num_bytes + 4 * (block.num_edges + block.num_src)
 
 
-def test_parts_of_a_graph_are_refused(graph: Graph) -> None:
-    part = replace(graph, degrees=np.diff(graph.indptr).astype(np.uint32))
-    with pytest.raises(GraphError, match="weights of edges do not go with stores of parts"):
-        NeighborSampler(part, fanouts=[2]).sample(np.arange(3), 0)
+def test_a_part_knows_sums_of_the_lists_that_it_has(graph: Graph) -> None:
+    degrees = np.diff(graph.indptr)
+    (block,) = NeighborSampler(graph, fanouts=[3]).sample(np.arange(50), 0).blocks
+    listed = np.arange(SIZE) < 50
+    kept = np.repeat(listed, degrees)
+    part = replace(
+        graph,
+        indptr=np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0))]),
+        indices=graph.indices[kept],
+        edge_weights=graph.edge_weights[kept],
+        degrees=degrees.astype(np.uint32),
+    )
+    batch = NeighborSampler(part, fanouts=[3]).sample(np.arange(50), 0)
+    assert np.array_equal(batch.blocks[0].weight_sums[:50], block.weight_sums[:50])
+    for config in (GraphSAGE, GIN):
+        model = build(config, num_layers=1)
+        whole = NeighborSampler(graph, fanouts=[3]).sample(np.arange(50), 0)
+        assert torch.equal(run(model, part, batch), run(model, graph, whole))
+    with pytest.raises(GraphError, match="model=gcn: divides by the weights of all in-edges"):
+        run(build(GCN, num_layers=1), part, batch)
