@@ -40,7 +40,8 @@ def train_and_report(
     """Train, show it on standard error, and write the files of the run directory.
 
     Its options are there from the start, so that it can be resumed whenever it is killed. Where it
-    is refused, none are left; where another run has been, that one's stay until this one starts.
+    is refused, or interrupted before it begins, none are left; where another run has been, that
+    one's stay until this one starts.
 
     Args:
         config: the run's options.
@@ -65,7 +66,7 @@ def train_and_report(
         result = run_training(config, directory, report, options=options)
     except BaseException as error:
         _write_stopped(report, error)
-        if is_new and report.run is None and isinstance(error, UserError):
+        if is_new and report.run is None and isinstance(error, (UserError, KeyboardInterrupt)):
             (directory / CONFIG_FILE).unlink(missing_ok=True)
         raise
     finally:
