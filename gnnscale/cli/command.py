@@ -19,7 +19,7 @@ from gnnscale.cli.errors import explain_hydra
 from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals, tell_interrupted
 from gnnscale.cli.job import Job, failures, register_resolvers
 from gnnscale.cli.output import Output, resolved_now, taken_back
-from gnnscale.cli.plugins import lets_jobs_stop
+from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
 from gnnscale.cli.staging import CONFIGS, Translated, run_directory, translate
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import explain, one_line, shown
@@ -148,6 +148,7 @@ def _hydra(command: str, translated: Translated, elsewhere: Sequence[str]) -> No
         log_file = "train.log" if command == "train" else None
         output = Output(folder=asked, fresh=translated.fresh, log_file=log_file)
     job = Job(command=command, output=output, stops=lets_jobs_stop(command, arguments))
+    arguments += defaults_of_search(arguments)
     register_resolvers()
     # Hydra then lets its own exceptions through.
     os.environ["HYDRA_FULL_ERROR"] = "1"

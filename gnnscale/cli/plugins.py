@@ -12,6 +12,7 @@ __all__ = [
     "PLUGIN_GROUPS",
     "check_hydra_option",
     "check_search",
+    "defaults_of_search",
     "explain_missing_plugin",
     "lets_jobs_stop",
 ]
@@ -26,6 +27,7 @@ _NOT_PLAIN = re.compile(
     r"_target_|_partial_|_args_|_recursive_|_convert_|custom_search_space|\$\{"
     r"|^[+]*hydra\.sweeper\.(?:params|search_space)"
 )
+_MAX_FAILURE_RATE = "hydra.sweeper.max_failure_rate="
 #: What has the plugins that are known, by their groups and names.
 _PACKAGES = {
     ("hydra/launcher", "joblib"): "hydra-joblib-launcher",
@@ -94,6 +96,16 @@ def check_search(arguments: Sequence[str]) -> None:
         )
 
 
+def defaults_of_search(arguments: Sequence[str]) -> list[str]:
+    """Return options that a search has here unless others are typed: failed jobs do not end it."""
+    option = "hydra.sweeper.max_failure_rate="
+    if "hydra/sweeper=optuna" not in arguments or any(
+        each.startswith(option) for each in arguments
+    ):
+        return []
+    return [f"{option}1.0"]
+
+
 def explain_missing_plugin(group: str, name: str) -> str | None:
     """Return what to install for a plugin that is not there; None for one that nobody knows."""
     package = _PACKAGES.get((group, name))
@@ -106,6 +118,6 @@ def lets_jobs_stop(command: str, arguments: Sequence[str]) -> bool:
     It is where a sweeper was told how many may fail; and where a launcher runs jobs in other
     processes, and no ``summary.json`` tells this one how they ended.
     """
-    return any(each.startswith("hydra.sweeper.max_failure_rate=") for each in arguments) or (
+    return any(each.startswith(_MAX_FAILURE_RATE) for each in arguments) or (
         command != "train" and any(each.startswith("hydra/launcher=") for each in arguments)
     )
