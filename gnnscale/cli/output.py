@@ -127,9 +127,7 @@ def check_unused(directory: Path, *, jobs: bool = False) -> None:
 
 def resume_command() -> str | None:
     """Return what to type to go on with the run of this command; None where nothing can be."""
-    from gnnscale.runtime.checkpoint.file import LAST
-
-    if _in_use is None or not (_in_use / LAST).exists():
+    if _in_use is None or not (_in_use / CONFIG_FILE).exists():
         return None
     return f"gnnscale train {shlex.quote(f'resume={_in_use}')}"
 

@@ -40,8 +40,7 @@ def train_and_report(
     """Train, show it on standard error, and write the files of the run directory.
 
     Its options are there from the start, so that it can be resumed whenever it is killed. Where it
-    is refused, or interrupted before it begins, none are left; where another run has been, that
-    one's stay until this one starts.
+    is refused, none are left; where another run has been, that one's stay until this one starts.
 
     Args:
         config: the run's options.
@@ -49,7 +48,7 @@ def train_and_report(
         options: ``config`` as plain values.
         run_training: trains.
         began: when the command began, by ``time.monotonic``; None for now.
-        table: where predicted and measured stage times are printed, None for nowhere.
+        table: where tables of the run are printed, None for nowhere.
 
     Raises:
         Exception: what ``run_training`` raises; ``summary.json`` tells it.
@@ -66,12 +65,12 @@ def train_and_report(
         result = run_training(config, directory, report, options=options)
     except BaseException as error:
         _write_stopped(report, error)
-        if is_new and report.run is None and isinstance(error, (UserError, KeyboardInterrupt)):
+        if is_new and report.run is None and isinstance(error, UserError):
             (directory / CONFIG_FILE).unlink(missing_ok=True)
         raise
     finally:
         report.close()
-    write_outcome(report, result, status="completed", console=table)
+    write_outcome(report, result, status="completed", console=table, predictions=config.predictions)
     return result
 
 

@@ -207,6 +207,7 @@ class TrainConfig(BatchesConfig):
         exchange: what devices trade before they propagate; None for nothing.
         cache_plan: a plan that ``gnnscale plan-cache`` made, which is used as it is; None for what
             ``cache_planner`` plans.
+        predictions: print predicted beside measured stage times where a single device trains, too.
     """
 
     optimizer: OptimizerConfig
@@ -214,6 +215,7 @@ class TrainConfig(BatchesConfig):
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
     cache_plan: Path | None = None
+    predictions: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

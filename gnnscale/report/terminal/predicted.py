@@ -42,7 +42,7 @@ def print_prediction(predicted: dict[str, Any], console: Console) -> None:
     if not fits(table, console):
         table.padding = (0, 0, 0, 1)
     console.print(table)
-    for sentence in sentences(predicted):
+    for sentence in sentences(predicted, absent=False):
         console.print(sentence, highlight=False, soft_wrap=True)
 
 

@@ -53,6 +53,7 @@ FREE_OPTIONS: tuple[str, ...] = (
     "dataset.store",
     "device_plan",
     "features",
+    "predictions",
     "runtime.checkpoint",
     "runtime.checkpoint_interval_s",
     "runtime.deterministic",

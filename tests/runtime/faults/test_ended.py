@@ -34,7 +34,7 @@ def test_ctrl_c_while_workers_start(runs: Any, tmp_path: Path) -> None:
     run.wait_for(run.has_all_workers)
     run.watch()
     os.killpg(run.process.pid, signal.SIGINT)
-    assert runs.ended(run, 130) == "interrupted"
+    assert runs.ended(run, 130) == f"gnnscale train resume={tmp_path}/run"
 
 
 @pytest.mark.parametrize(
