@@ -32,8 +32,8 @@ def write_outcome(
 ) -> dict[str, Any]:
     """Close ``report``, write the run's files, and print tables of the run.
 
-    They are predicted next to measured stage times where there are several devices, which ones
-    emulated were late, and what C simulation counted.
+    They are predicted next to measured stage times where there are several devices that measured
+    any, which emulated ones were late, and what C simulation counted.
 
     ``summary.json`` comes first: a disk that is full before the report is written has it.
 
@@ -43,7 +43,7 @@ def write_outcome(
         status: ``completed``, ``interrupted`` or ``failed``.
         error: why it failed.
         console: where to print the tables, None for nowhere.
-        predictions: print predicted stage times of a single device, too.
+        predictions: print predicted stage times of a single device, too, and what is not known.
 
     Returns:
         The content of ``summary.json``.
@@ -66,8 +66,9 @@ def write_outcome(
     page = render(run, summary, steps, spans, report.options)
     write_atomically(directory / REPORT_FILE, page)
     if console is not None:
-        if predicted is not None and (predictions or len(run.plan.shares) > 1):
-            print_prediction(predicted, console)
+        measured = predicted is not None and predicted["measured_step_s"] is not None
+        if predicted is not None and (predictions or (measured and len(run.plan.shares) > 1)):
+            print_prediction(predicted, console, absent=predictions)
         num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
         for sentence in late_sentences(summary["devices"], num_steps=num_steps):
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
