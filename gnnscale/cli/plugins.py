@@ -22,10 +22,11 @@ PLUGIN_GROUPS = ("hydra/launcher", "hydra/sweeper", "hydra/sweeper/sampler")
 #: Single options of Hydra that may be given.
 _OPTIONS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.verbose")
 _OF_PLUGINS = ("hydra.launcher.", "hydra.sweeper.")
-#: What options of plugins may not hold: code to import, references to it, and other options.
+#: What options of plugins may not hold: code to import, references to it, other options, and
+#: studies that somebody stored (some samplers unpickle those).
 _NOT_PLAIN = re.compile(
     r"_target_|_partial_|_args_|_recursive_|_convert_|custom_search_space|\$\{"
-    r"|^[+]*hydra\.sweeper\.(?:params|search_space)"
+    r"|^[+]*hydra\.sweeper\.(?:params|search_space|storage)"
 )
 _MAX_FAILURE_RATE = "hydra.sweeper.max_failure_rate="
 #: What has the plugins that are known, by their groups and names.
@@ -62,13 +63,14 @@ def check_hydra_option(argument: str, key: str) -> None:
         )
     if of_plugin and _NOT_PLAIN.search(argument):
         raise ConfigError(
-            f"{shown(argument)}: not allowed; options of plugins are plain values, and what is "
-            "searched is typed as options, such as optimizer.lr=interval(1e-3,1e-1)"
+            f"{shown(argument)}: not allowed; options of plugins are plain values, what is "
+            "searched is typed as options, such as optimizer.lr=interval(1e-3,1e-1), and a study "
+            "lasts as long as its command"
         )
 
 
 def check_search(arguments: Sequence[str]) -> None:
-    """Refuse a search by Optuna that does not say what is better, or would read pickles.
+    """Refuse a search by Optuna that does not say what is better.
 
     Args:
         arguments: options as they were typed.
@@ -83,16 +85,6 @@ def check_search(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "hydra/sweeper=optuna: say which validation metric is better, "
             "hydra.sweeper.direction=maximize (accuracy, F1) or minimize (an error)"
-        )
-    storage = given.get("hydra.sweeper.storage", "null").strip("'\"")
-    if storage != "null" and not storage.startswith("sqlite:///"):
-        raise ConfigError(
-            f"hydra.sweeper.storage={shown(storage)}: allowed is a file, sqlite:///FILE.db"
-        )
-    if storage != "null" and given.get("hydra/sweeper/sampler") == "cmaes":
-        raise ConfigError(
-            "hydra.sweeper.storage: not with hydra/sweeper/sampler=cmaes, which would run code "
-            "that stands in the file"
         )
 
 
