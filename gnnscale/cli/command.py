@@ -18,7 +18,7 @@ from gnnscale.cli.completion import complete
 from gnnscale.cli.errors import explain_hydra
 from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals, tell_interrupted
 from gnnscale.cli.job import Job, failures, register_resolvers
-from gnnscale.cli.output import Output, resolved_now, taken_back
+from gnnscale.cli.output import Before, Output, resolved_now, taken_back
 from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
 from gnnscale.cli.staging import CONFIGS, Translated, run_directory, translate
 from gnnscale.config import ConfigError, nearest
@@ -156,7 +156,8 @@ def _hydra(command: str, translated: Translated, elsewhere: Sequence[str]) -> No
     warnings.filterwarnings("ignore", module=r"hydra\.")
     failures.clear()
     try:
-        with taken_back(Path(os.path.abspath(sweep_folder or ".")), "multirun.yaml"):
+        before = Before(Path(os.path.abspath(sweep_folder or ".")))
+        with taken_back(before, "multirun.yaml"):
             hydra.main(version_base="1.3", config_path=CONFIGS, config_name=command)(job)()
     # What the job raises is caught there; this is Hydra, composing whatever was typed.
     except Exception as error:

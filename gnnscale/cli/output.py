@@ -22,7 +22,7 @@ from gnnscale.run_directory import CONFIG_FILE
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["Output", "check_unused", "resolved_now", "resume_command", "taken_back"]
+__all__ = ["Before", "Output", "check_unused", "resolved_now", "resume_command", "taken_back"]
 
 #: What Hydra composed for a run, in its directory.
 _COMPOSED = ".hydra"
@@ -75,33 +75,51 @@ class Output:
         directory = Path(os.path.abspath(_resolved(self.folder, options)))
         if self.fresh:
             check_unused(directory)
-        with taken_back(directory, _COMPOSED, self.log_file):
-            directory.mkdir(parents=True, exist_ok=True)
-            _write_composed(directory, options, fresh=self.fresh)
+        before = Before(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            # Of two commands at a time, one makes it.
+            (directory / _COMPOSED).mkdir(exist_ok=not self.fresh)
+        except FileExistsError:
+            check_unused(directory)
+            raise
+        with taken_back(before, _COMPOSED, self.log_file):
+            _write_composed(directory, options)
             _in_use = directory
             with _logged(directory, self.log_file):
                 yield directory
 
 
+class Before:
+    """What there was of a folder before a command wrote into it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Look at ``directory``, which may be missing."""
+        self.directory = directory
+        around = (directory, *directory.parents)
+        #: Folders that are not there, the innermost first.
+        self.missing = list(takewhile(lambda each: not os.path.lexists(each), around))
+        self.names = _names(directory)
+
+
 @contextmanager
-def taken_back(directory: Path, *names: str | None) -> Iterator[None]:
-    """Remove what was made in ``directory`` where the ``with`` block raises, if it is not more.
+def taken_back(before: Before, *names: str | None) -> Iterator[None]:
+    """Remove what was made in a folder where the ``with`` block raises, if it is not more.
 
     Args:
-        directory: may be missing, and is then removed as well, with the new folders around it.
+        before: the folder; where it was missing, it is removed as well, with the new folders
+            around it.
         names: what may be removed from it, unless it was there before.
     """
-    new_folders = _missing(directory)
-    before = _content(directory)
     try:
         yield
     except BaseException:
-        made = _content(directory) - before
+        made = _names(before.directory) - before.names
         if made <= set(names):
             for name in made:
-                _remove(directory / name)
+                _remove(before.directory / name)
             with suppress(OSError):  # another command has something in it
-                for folder in new_folders:
+                for folder in before.missing:
                     folder.rmdir()
         raise
 
@@ -162,7 +180,7 @@ def _resolved(folder: str, options: DictConfig) -> str:
         raise ConfigError(f"output={shown(folder)}: {shown(reason)}") from None
 
 
-def _write_composed(directory: Path, options: DictConfig, *, fresh: bool) -> None:
+def _write_composed(directory: Path, options: DictConfig) -> None:
     """Write what Hydra composed as it does itself: the options, its own, and those typed."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
@@ -173,11 +191,6 @@ def _write_composed(directory: Path, options: DictConfig, *, fresh: bool) -> Non
     hydra.hydra.run.dir = hydra.hydra.runtime.output_dir = str(directory)
     hydra.hydra.output_subdir = _COMPOSED
     folder = directory / _COMPOSED
-    try:
-        folder.mkdir(exist_ok=not fresh)
-    except FileExistsError:  # two commands at a time
-        check_unused(directory)
-        raise
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(options))
     write_atomically(folder / "hydra.yaml", OmegaConf.to_yaml(hydra))
     overrides = OmegaConf.to_yaml(hydra.hydra.overrides.task)
@@ -205,12 +218,7 @@ def _logged(directory: Path, name: str | None) -> Iterator[None]:
         handler.close()
 
 
-def _missing(directory: Path) -> list[Path]:
-    """Return ``directory`` and the folders around it that are not there, the innermost first."""
-    return list(takewhile(lambda each: not os.path.lexists(each), (directory, *directory.parents)))
-
-
-def _content(directory: Path) -> set[str]:
+def _names(directory: Path) -> set[str]:
     """Return the names in a folder, none where there is none."""
     try:
         return set(os.listdir(directory))
