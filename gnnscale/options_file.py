@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, nearest, printable
 from gnnscale.errors import one_line, shown
@@ -27,7 +26,6 @@ __all__ = [
     "load_yaml",
     "read_regular",
     "read_yaml",
-    "write_yaml",
 ]
 
 _MAX_BYTES = 1 << 20
@@ -129,12 +127,6 @@ def read_yaml(file: Path, *, raw: Collection[str] = ()) -> dict[str, Any]:
         raise ConfigError(f"{file}: holds no options, but {found}")
     kept = {key: values.pop(key) for key in raw if key in values}
     return _Cleaner(file).mapping(values, "") | kept
-
-
-def write_yaml(file: Path, values: dict[str, Any], *, package: str | None = None) -> None:
-    """Write options for Hydra to compose; ``package`` is where they belong."""
-    header = "" if package is None else f"# @package {package}\n"
-    file.write_text(header + OmegaConf.to_yaml(values), encoding="utf-8")
 
 
 def check_known(file: Path, values: dict[str, Any], known: Collection[str]) -> None:

@@ -188,7 +188,10 @@ def _compose(command: str, words: list[str]) -> None:
     options = []
     for word in words:
         name, _, value = word.partition("=")
-        if word.startswith("-") or name in ("resume", "run", "store"):
+        is_flag = word.startswith("-") or word == "job"  # --cfg job
+        if is_flag or name in ("resume", "run", "store", "output") or name.startswith("hydra"):
+            continue
+        if value.startswith(("tag(", "interval(")) or value == "my.yaml":
             continue
         value = value.split(",")[0] if sweeps else value
         options.append(f"{'experiment' if name == 'config' else name}={value}")

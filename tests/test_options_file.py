@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
@@ -15,7 +16,6 @@ from gnnscale.options_file import (
     check_references,
     read_regular,
     read_yaml,
-    write_yaml,
 )
 
 VALUES = """\
@@ -74,17 +74,13 @@ PLAIN = st.recursive(
 
 
 @given(values=st.dictionaries(st.sampled_from(["a", "seed", "on"]), PLAIN, max_size=3))
-def test_what_is_staged_is_what_was_read(
-    values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
     try:
         check_references(Path("x"), values, allowed=False)
     except ConfigError:
         return
-    file = tmp_path_factory.mktemp("staged") / "a.yaml"
-    write_yaml(file, values, package="_global_")
-    assert file.read_text().startswith("# @package _global_\n")
-    assert OmegaConf.to_container(OmegaConf.load(file)) == values
+    ConfigStore.instance().store("read", values)
+    assert OmegaConf.to_container(ConfigStore.instance().load("read.yaml").node) == values
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,11 @@ class EmulatedBackend(CpuBackend):
         """Free the batch's memory, and tell how late the host was since the last time."""
         self._memory.free(batch.num_bytes)
         with self._lock:
-            counters = {"late_s": self._late_s, "late_stages": float(self._late_stages)}
+            counters = {
+                "late_s": self._late_s,
+                "late_stages": float(self._late_stages),
+                "late_steps": float(self._late_stages > 0),
+            }
             counters |= self._counters()
             self._late_s, self._late_stages = 0.0, 0
         return replace(super().finish(batch), counters=counters)

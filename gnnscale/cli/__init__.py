@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from gnnscale.cli.streams import UNREAD, Streams
 from gnnscale.runtime.processes.server import start_server, stop_server
 
 __all__ = ["main"]
@@ -13,23 +14,38 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
-    if _trains(sys.argv[1:]):
+    arguments = sys.argv[1:]
+    streams = Streams()
+    trains = _trains(arguments)
+    if trains:
         # Importing torch takes longest: the process that does so is started before anything else.
         start_server()
-        if sys.stderr.isatty():
-            # Whatever is said next is written over it.
-            print("starting", end="\r", file=sys.stderr, flush=True)
+    if _works(arguments):
+        streams.announce(at_once=trains)
     try:
         from gnnscale.cli.command import main as run
 
-        return run()
+        try:
+            status = run()
+        except SystemExit as leave:  # Hydra's, behind its help, and that of a sweep's table
+            status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        streams.flush()
+        return UNREAD if streams.unread and not status else status
     finally:
+        streams.said()
         stop_server()
+
+
+def _works(arguments: Sequence[str]) -> bool:
+    """Whether a command is, at first sight, more than a question."""
+    flags = [each for each in arguments if each.startswith("-")]
+    return bool(arguments) and set(flags) <= {"-m", "--multirun", "--calibrate"}
 
 
 def _trains(arguments: Sequence[str]) -> bool:
     """Whether a command is, at first sight, a run with worker processes of its own."""
-    options = [each for each in arguments[1:] if each not in ("-m", "--multirun")]
-    flags = any(each.startswith("-") for each in options)
-    # torchrun starts processes itself.
-    return arguments[:1] == ["train"] and not flags and "RANK" not in os.environ
+    # torchrun, and a launcher's processes, start workers themselves.
+    elsewhere = "RANK" in os.environ or any(
+        each.startswith("hydra/launcher=") for each in arguments
+    )
+    return arguments[:1] == ["train"] and _works(arguments) and not elsewhere

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, NoReturn
 
+from gnnscale.cli.plugins import PLUGIN_GROUPS, check_hydra_option, check_search
 from gnnscale.config import ConfigError, printable
 from gnnscale.errors import one_line, shown
 
@@ -21,7 +22,9 @@ __all__ = [
     "check_overrides",
     "check_text",
     "config_groups",
+    "directory_of",
     "flags_first",
+    "quoted",
 ]
 
 #: Flags of Hydra's own parser, without and with a value; anything else with dashes is a mistake.
@@ -114,11 +117,12 @@ def check_flags(arguments: Sequence[str]) -> None:
         raise ConfigError(f"--package={shown(flags.package)}: goes with --cfg alone")
 
 
-def check_overrides(arguments: Sequence[str]) -> None:
+def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
     """Refuse options that Hydra cannot read, that name files, or that sweep over too many jobs.
 
     Args:
         arguments: options as they were typed, without flags.
+        sweep: whether the command has several jobs.
 
     Raises:
         ConfigError: naming the first such option.
@@ -127,10 +131,10 @@ def check_overrides(arguments: Sequence[str]) -> None:
     for argument in arguments:
         override = _parsed(argument)
         key = str(override.key_or_group)
-        if key == "hydra" or key.startswith("hydra.searchpath"):
-            raise ConfigError(
-                f"{shown(argument)}: not allowed, files of your own are config=FILE.yaml"
-            )
+        if re.match(r"hydra\b", key):
+            check_hydra_option(argument, key)
+        if key in PLUGIN_GROUPS[:2] and not sweep:
+            raise ConfigError(f"{shown(argument)}: goes with -m, a sweep of several jobs")
         if "/" in key or key in config_groups():
             _check_choice(argument, key, override)
         num_jobs *= _num_jobs(override, argument)
@@ -138,6 +142,25 @@ def check_overrides(arguments: Sequence[str]) -> None:
             raise ConfigError(
                 f"{shown(argument)}: a sweep of {num_jobs:,} jobs, allowed are {_MAX_JOBS:,}"
             )
+    check_search(arguments)
+
+
+def directory_of(argument: str) -> str:
+    """Return the folder that an option of Hydra names.
+
+    Raises:
+        ConfigError: it is no text.
+    """
+    override = _parsed(argument)
+    value = getattr(override.value(), "text", override.value())
+    if not isinstance(value, (str, int, float)):
+        raise ConfigError(f"{shown(argument)}: must be the name of a folder")
+    return str(value)
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` as Hydra's grammar reads it, whatever characters it has but backslashes."""
+    return "'" + text.replace("'", "\\'") + "'"
 
 
 def _check_choice(argument: str, group: str, override: Any) -> None:

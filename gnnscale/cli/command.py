@@ -6,28 +6,25 @@ import logging
 import os
 import sys
 import tempfile
-import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from gnnscale.cli import tasks
-from gnnscale.cli.arguments import check_flags, flags_first
+from gnnscale.cli.arguments import check_flags, flags_first, quoted
 from gnnscale.cli.completion import complete
 from gnnscale.cli.errors import explain_hydra
-from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals
-from gnnscale.cli.leftovers import remove_leftovers
-from gnnscale.cli.staging import CONFIGS, translate
+from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals, tell_interrupted
+from gnnscale.cli.job import Job, failures, register_resolvers
+from gnnscale.cli.output import Before, Output, resolved_now, taken_back
+from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
+from gnnscale.cli.staging import CONFIGS, Translated, run_directory, translate
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import explain, one_line, shown
 from gnnscale.files import unfinished_folder
-from gnnscale.hardware import torchrun_rank, usable_cores
-from gnnscale.runtime.processes.server import server_folder
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from gnnscale.hardware import torchrun_rank
 
 __all__ = ["COMMANDS", "main"]
 
@@ -50,6 +47,7 @@ gnnscale COMMAND --help           the options of a command
 gnnscale COMMAND --cfg job        its configuration, not run
 gnnscale train config=NAME        a shipped experiment, or your own: config=FILE.yaml
 gnnscale train resume=DIR         continue a run
+gnnscale train output=DIR         its directory, in place of one below outputs/train
 gnnscale train -m seed=0,1,2      a sweep, with a table of results
 gnnscale doctor --calibrate       measure this machine for the performance model
 gnnscale --shell-completion install=bash
@@ -99,19 +97,14 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
     interrupt_on_signals()
     try:
-        # Where there is a server of workers, it clears up however this process ends.
-        with (
-            tempfile.TemporaryDirectory(prefix="gnnscale-", dir=server_folder()) as staging,
-            unfinished_folder(Path(staging)),
-        ):
-            translated = flags_first(translate(command, arguments, Path(staging)))
-            check_flags(translated)
-            _hydra(command, translated, staging)
+        translated = translate(command, arguments)
+        check_flags(flags_first(translated.arguments))
+        with _elsewhere() as more:
+            _hydra(command, translated, more)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        tell_interrupted()
         return INTERRUPTED
     except Exception as error:
-        remove_leftovers()
         message = explain(error)
         if message is None:
             raise
@@ -120,7 +113,20 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
+@contextmanager
+def _elsewhere() -> Iterator[tuple[str, ...]]:
+    """Yield where processes of torchrun write other than the first: nowhere that stays."""
+    if not torchrun_rank():
+        yield ()
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="gnnscale-") as folder,
+        unfinished_folder(Path(folder)),
+    ):
+        yield f"hydra.run.dir='{folder}'", "hydra.output_subdir=null", f"hydra.sweep.dir='{folder}'"
+
+
+def _hydra(command: str, translated: Translated, elsewhere: Sequence[str]) -> None:
     """Let Hydra compose the options and run the command's task.
 
     Raises:
@@ -128,38 +134,36 @@ def _hydra(command: str, arguments: Sequence[str], staging: str) -> None:
         Exception: what the task raises.
     """
     import hydra
-    from omegaconf import OmegaConf
 
-    failures: list[Exception] = []
-    sweep = False
-
-    def job(options: DictConfig) -> None:
-        # Hydra would print a line of its own about an exception, and drop the jobs behind it.
-        nonlocal sweep
-        sweep = tasks.in_sweep()
-        try:
-            tasks.TASKS[command](options)
-        except Exception as error:
-            failures.append(error)
-            if sweep:
-                message = explain(error)
-                print(one_line(message) if message else traceback.format_exc(), file=sys.stderr)
-
-    if torchrun_rank():
-        # Only the first of torchrun's processes writes; the others need no run directory.
-        arguments = [*arguments, f"hydra.run.dir='{staging}'", "hydra.output_subdir=null"]
-        arguments += [f"hydra.sweep.dir='{staging}'"]
-    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    arguments = [*translated.arguments, *elsewhere]
+    output, sweep_folder = Output(), None
+    asked = translated.output or run_directory(command, sweep=translated.sweep)
+    if translated.sweep and not elsewhere:
+        # Hydra makes it before it composes the jobs.
+        sweep_folder = resolved_now(asked)
+        arguments.append(f"hydra.sweep.dir={quoted(sweep_folder or asked)}")
+    elif not elsewhere and asked != ".":
+        # The task makes it, once its options are accepted.
+        arguments += ["hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=console"]
+        log_file = "train.log" if command == "train" else None
+        output = Output(folder=asked, fresh=translated.fresh, log_file=log_file)
+    job = Job(command=command, output=output, stops=lets_jobs_stop(command, arguments))
+    arguments += defaults_of_search(arguments)
+    register_resolvers()
     # Hydra then lets its own exceptions through.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    sys.argv = ["gnnscale", *arguments]
+    sys.argv = ["gnnscale", *flags_first(arguments)]
     warnings.filterwarnings("ignore", module=r"hydra\.")
+    failures.clear()
     try:
-        hydra.main(version_base="1.3", config_path=CONFIGS, config_name=command)(job)()
-    # What the job raises is caught above; this is Hydra, composing whatever was typed.
+        before = Before(Path(os.path.abspath(sweep_folder or ".")))
+        with taken_back(before, "multirun.yaml"):
+            hydra.main(version_base="1.3", config_path=CONFIGS, config_name=command)(job)()
+    # What the job raises is caught there; this is Hydra, composing whatever was typed.
     except Exception as error:
-        raise ConfigError(explain_hydra(error)) from error
-    if failures and sweep:
+        if not failures:
+            raise ConfigError(explain_hydra(error)) from error
+    if failures and translated.sweep:
         raise SystemExit(1)
     if failures:
         raise failures[0]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from gnnscale.cli.plugins import explain_missing_plugin
 from gnnscale.config import unknown_option
 from gnnscale.errors import explain, shown
 
@@ -47,6 +48,8 @@ def explain_hydra(error: Exception) -> str:
 def _explain_missing(error: Any) -> str:
     wanted = str(error.missing_cfg_file)
     group, _, name = wanted.rpartition("/")
+    if (missing := explain_missing_plugin(group, name)) is not None:
+        return missing
     if not error.options:
         return f"{wanted}: no such configuration"
     options = sorted(error.options)

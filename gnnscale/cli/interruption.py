@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
 from typing import NoReturn
 
+from gnnscale.cli.output import resume_command
 from gnnscale.files import remove_unfinished_folders
+from gnnscale.hardware import torchrun_rank
 
-__all__ = ["INTERRUPTED", "interrupt_on_signals"]
+__all__ = ["INTERRUPTED", "interrupt_on_signals", "tell_interrupted"]
 
 #: Exit status of an interrupted command.
 INTERRUPTED = 130
@@ -65,10 +68,26 @@ def interrupt_on_signals() -> None:
     _Interruption()
 
 
+def tell_interrupted() -> None:
+    """Say that the command was interrupted, and what goes on with its run."""
+    print(_last_words(), file=sys.stderr)
+
+
+def _last_words() -> str:
+    command = resume_command()
+    if command is None or torchrun_rank():
+        return "interrupted"
+    if torchrun_rank() is not None:
+        # How the processes are started is for whoever started them.
+        return f"interrupted; under torchrun as before, this goes on:\n{command}"
+    return f"interrupted; this goes on with the run:\n{command}"
+
+
 def _end() -> NoReturn:
     remove_unfinished_folders()
+    line = f"{_last_words()}\n".encode()
     # A terminal hides it under a bar, which has also taken the place of ``sys.stderr``.
-    line = _SHOW_CURSOR + b"\ninterrupted\n" if os.isatty(2) else b"interrupted\n"
+    line = _SHOW_CURSOR + b"\n" + line if os.isatty(2) else line
     with suppress(OSError):
         os.write(2, line)
     os._exit(INTERRUPTED)

@@ -1,7 +1,7 @@
 """``config=`` and ``resume=``: files that give options, turned into what Hydra may compose.
 
-No text of such a file reaches Hydra. Its values are read, checked, and written anew into a staging
-directory, which is what Hydra composes.
+No text of such a file reaches Hydra. Its values are read, checked, and handed to Hydra's store of
+configurations, which goes along to the processes that a launcher starts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,16 +21,21 @@ from gnnscale.cli.arguments import (
     check_flag,
     check_overrides,
     check_text,
+    directory_of,
+    quoted,
 )
+from gnnscale.cli.output import check_unused
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import shown
 from gnnscale.foreign import check_named_again, foreign_names
-from gnnscale.options_file import check_known, check_references, read_yaml, write_yaml
+from gnnscale.options_file import check_known, check_references, read_yaml
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 
-__all__ = ["CONFIGS", "experiments", "translate"]
+__all__ = ["CONFIGS", "Translated", "experiments", "run_directory", "translate"]
 
 CONFIGS = "pkg://gnnscale.configs"
+#: Where the options of a resumed run are, for Hydra to compose.
+_RESUMED = "resumed_run"
 
 #: Mappings with whatever names the user's code takes: Hydra adds to them without a plus sign.
 _FREE = ("model.arguments",)
@@ -38,13 +44,30 @@ _GROUP = re.compile(r"(?:override )?/(\w+)", re.ASCII)
 _NAME = re.compile(r"\w+", re.ASCII)
 
 
-def translate(command: str, arguments: Sequence[str], staging: Path) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Translated:
+    """What the arguments of a command mean.
+
+    Attributes:
+        arguments: those of Hydra.
+        output: the folder to write into, which may refer to options; None for what the command
+            itself says.
+        fresh: whether that folder is refused where it holds a run.
+        sweep: whether the command has several jobs.
+    """
+
+    arguments: tuple[str, ...]
+    output: str | None = None
+    fresh: bool = True
+    sweep: bool = False
+
+
+def translate(command: str, arguments: Sequence[str]) -> Translated:
     """Turn the arguments of a command into those of Hydra.
 
     Args:
         command: the command.
         arguments: as typed.
-        staging: an empty directory, which must be there while the command runs.
 
     Raises:
         ConfigError: an argument, or a file that it names, is not allowed.
@@ -55,35 +78,84 @@ def translate(command: str, arguments: Sequence[str], staging: Path) -> list[str
             check_flag(argument, command)
     resumes = [each for each in arguments if command == "train" and _resumes(each)]
     configs = [each for each in arguments if command == "train" and each.startswith("config=")]
-    if len(resumes) > 1 or len(configs) > 1:
-        raise ConfigError(f"{shown((resumes + configs)[-1])}: given twice")
-    if resumes and configs:
-        raise ConfigError(f"{shown(configs[0])}: cannot be given with resume")
-    translated: list[str] = []
+    sweep = not {"-m", "--multirun"}.isdisjoint(arguments)
+    outputs = [each for each in arguments if _is_output(each, command, sweep=sweep)]
+    for several in (resumes, configs, outputs):
+        if len(several) > 1:
+            raise ConfigError(f"{shown(several[-1])}: given twice")
+    for other in (*configs, *outputs):
+        if resumes:
+            raise ConfigError(f"{shown(other)}: cannot be given with resume")
+    translated = Translated(arguments=(), sweep=sweep)
     typed: list[str] = []
+    special = {*configs, *resumes, *outputs}
     value_of_flag = False
     for argument in arguments:
-        name, _, value = argument.partition("=")
-        if argument.startswith("-"):
-            translated.append("calibrate=true" if argument == "--calibrate" else argument)
-        elif argument in configs:
-            translated += _configs(value, staging)
+        is_value = value_of_flag and "=" not in argument
+        if not (argument.startswith("-") or is_value or argument in special):
+            typed.append(argument)
+        if argument in outputs:
+            translated = _to_output(translated, argument)
         elif argument in resumes:
-            translated += _resume(Path(value), arguments, staging)
-        elif resumes and name == "device_plan" and not value.startswith("{"):
-            translated += _device_plan(value)
-        elif resumes and name in _train_options()[0] and not value.startswith("{"):
-            raise ConfigError(
-                f"{shown(argument)}: resume=DIR goes on with the {name} of the run; of whole "
-                "groups, device_plan alone may be another"
-            )
+            translated = _resume(translated, Path(argument.partition("=")[2]), arguments)
         else:
-            if "=" in argument or not value_of_flag:
-                typed.append(argument)
-            translated.append(f"++{argument}" if _is_free(name) else argument)
+            more = _options(argument, command, resumes=bool(resumes))
+            translated = replace(translated, arguments=(*translated.arguments, *more))
         value_of_flag = argument in HYDRA_FLAGS_WITH_VALUE
-    check_overrides(typed)
+    check_overrides(typed, sweep=sweep)
     return translated
+
+
+def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
+    """Return what an argument is to Hydra."""
+    name, _, value = argument.partition("=")
+    if argument == "--calibrate":
+        return ["calibrate=true"]
+    if command == "train" and name == "config":
+        return [_configs(value)]
+    if resumes and not value.startswith("{"):
+        if name == "device_plan":
+            return _device_plan(value)
+        if name in _train_options()[0]:
+            raise ConfigError(
+                f"{shown(argument)}: resume=DIR goes on with the {name} of the run; what may "
+                f"change is device_plan=NAME, and {_changeable()}"
+            )
+    return [f"++{argument}" if _is_free(name) else argument]
+
+
+def _changeable() -> str:
+    """Return the options that may be others when a run goes on."""
+    from gnnscale.runtime.checkpoint.file import FREE_OPTIONS
+
+    whole = {name: f"{name}.*" for name in (*_train_options()[0], "device_plan")}
+    return ", ".join(whole.get(name, name) for name in FREE_OPTIONS if name != "resume")
+
+
+def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
+    """Whether an argument names the folder that a command writes into."""
+    if sweep and argument.startswith("hydra.sweep.dir="):
+        return True
+    own = "output=" if sweep else ("output=", "hydra.run.dir=")
+    return argument.startswith(own) and run_directory(command) != "."
+
+
+def _to_output(translated: Translated, argument: str) -> Translated:
+    """Take note of the folder that is asked for."""
+    name, _, value = argument.partition("=")
+    output = value if name == "output" else directory_of(argument)
+    if not output or output == "null":
+        raise ConfigError(f"{argument}: names no folder")
+    if name == "output" and translated.sweep:
+        check_unused(Path(output), jobs=True)
+    return replace(translated, output=output, fresh=name == "output")
+
+
+@cache
+def run_directory(command: str, *, sweep: bool = False) -> str:
+    """Return the folder of a command where none is asked for; ``.`` where a run has none."""
+    content = _packaged(resources.files("gnnscale.configs") / f"{command}.yaml")
+    return str(content["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
 def experiments() -> list[str]:
@@ -116,16 +188,14 @@ def _packaged(file: Any) -> Any:
     return yaml.safe_load(file.read_text())
 
 
-def _configs(value: str, staging: Path) -> list[str]:
-    """Select the experiments that ``config=`` means; a user's own files are staged."""
-    names = [_experiment(name, number, staging) for number, name in enumerate(value.split(","))]
-    chosen = [f"experiment={','.join(names)}"]
-    if any((staging / "experiment").glob("*")):
-        chosen.append(f"--config-dir={staging}")
-    return chosen
+def _configs(value: str) -> str:
+    """Select the experiments that ``config=`` means."""
+    names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
+    return f"experiment={','.join(names)}"
 
 
-def _experiment(name: str, number: int, staging: Path) -> str:
+def _experiment(name: str, number: int) -> str:
+    """Return the name of an experiment; that of a user's own file, which becomes one."""
     known = experiments()
     if name in known:
         return name
@@ -142,9 +212,15 @@ def _experiment(name: str, number: int, staging: Path) -> str:
     if defaults is not None:
         values = {"defaults": _defaults(file, defaults), **values}
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
-    (staging / "experiment").mkdir(exist_ok=True)
-    write_yaml(staging / "experiment" / f"{staged}.yaml", values, package="_global_")
+    _store(staged, values, group="experiment", package="_global_")
     return staged
+
+
+def _store(name: str, values: dict[str, Any], **place: str) -> None:
+    """Let Hydra find ``values``, here and in the processes of a launcher."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name, values, provider="gnnscale", **place)
 
 
 def _defaults(file: Path, entries: Any) -> list[Any]:
@@ -170,9 +246,9 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     return entries
 
 
-def _resume(directory: Path, arguments: Sequence[str], staging: Path) -> list[str]:
+def _resume(translated: Translated, directory: Path, arguments: Sequence[str]) -> Translated:
     """Make the options that a run was started with the defaults of this one, in its directory."""
-    if {"-m", "--multirun"} & set(arguments):
+    if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     values = read_run(directory, _train_options()[1], option="resume")
     if not any(argument.startswith("dataset.store=") for argument in arguments):
@@ -180,21 +256,17 @@ def _resume(directory: Path, arguments: Sequence[str], staging: Path) -> list[st
         store = dataset.get("store") if isinstance(dataset, dict) else None
         check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
     _check_code(directory, values, arguments)
-    write_yaml(staging / CONFIG_FILE, values)
+    _store(_RESUMED, values)
     path = str(directory.resolve())
     if "${" in path or "\\" in path:
         raise ConfigError(f"resume={directory}: a path with ${{ or \\ cannot be resumed")
-    quoted = "'" + path.replace("'", "\\'") + "'"
-    return [
-        f"--config-path={staging}",
-        f"--config-name={Path(CONFIG_FILE).stem}",
-        f"hydra.searchpath=[{CONFIGS}]",
-        "hydra/job_logging=gnnscale",
+    more = (
+        f"--config-name={_RESUMED}",
         "hydra/hydra_logging=gnnscale",
         "hydra.job.name=train",
-        f"hydra.run.dir={quoted}",
-        f"resume={quoted}",
-    ]
+        f"resume={quoted(path)}",
+    )
+    return replace(translated, arguments=(*translated.arguments, *more), output=path, fresh=False)
 
 
 def _check_code(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:

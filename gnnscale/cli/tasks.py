@@ -11,6 +11,7 @@ from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnnscale.cli.output import Output
 from gnnscale.config import typed
 from gnnscale.errors import explain
 from gnnscale.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TASKS", "in_sweep"]
 
 
-def prepare(options: DictConfig) -> None:
+def prepare(options: DictConfig, _: Output) -> None:
     """Turn raw files into a graph store."""
     from gnnscale.runtime.settings import PrepareConfig
 
@@ -34,7 +35,7 @@ def prepare(options: DictConfig) -> None:
     print(config.dataset.prepare(force=config.force))
 
 
-def partition(options: DictConfig) -> None:
+def partition(options: DictConfig, _: Output) -> None:
     """Divide a graph into parts, show them, and draw ``partition.svg`` beside them."""
     from rich.console import Console
 
@@ -62,7 +63,7 @@ def partition(options: DictConfig) -> None:
     print(path)
 
 
-def plan_cache(options: DictConfig) -> None:
+def plan_cache(options: DictConfig, _: Output) -> None:
     """Plan the caches of a run, show them, and draw ``cache_plan.svg`` beside the plan."""
     let_idle_threads_sleep()
 
@@ -86,21 +87,24 @@ def plan_cache(options: DictConfig) -> None:
     print(path)
 
 
-def train(options: DictConfig) -> None:
-    """Train, and write ``summary.json`` into the run directory whatever the end."""
+def train(options: DictConfig, output: Output) -> float | None:
+    """Train, and write ``summary.json`` into the run directory whatever the end.
+
+    Returns:
+        The validation metric of the best epoch, as it is; None where it is not defined.
+    """
     # A job of a sweep begins now, whenever the command did.
     began = time.monotonic() - (0.0 if in_sweep() else process_age_s() or 0.0)
-    directory = _output_directory()
     try:
-        _train(options, directory, began)
+        return _train(options, output, began)
     except Exception as error:
         if in_sweep():
             # The table of the sweep is to say that this job failed.
-            _write_failure(directory, explain(error) or repr(error))
+            _write_failure(_job_directory(), explain(error) or repr(error))
         raise
 
 
-def _train(options: DictConfig, directory: Path, began: float) -> None:
+def _train(options: DictConfig, output: Output, began: float) -> float | None:
     let_idle_threads_sleep()
 
     from omegaconf import OmegaConf
@@ -115,21 +119,28 @@ def _train(options: DictConfig, directory: Path, began: float) -> None:
     if torchrun_rank():
         from gnnscale.runtime.processes.torchrun import train_other_rank
 
-        train_other_rank(config, directory, options=values, job=_job())
-        return
+        train_other_rank(config, _job_directory(), options=values, job=_job())
+        return None
     run_training: RunTraining = launch
     if torchrun_rank() is not None:
         from gnnscale.runtime.processes.torchrun import train_rank0
 
         run_training = bound(train_rank0, job=_job())
-    result = train_and_report(
-        config, directory, options=values, run_training=run_training, began=began, table=Console()
-    )
-    print(_verdict(result))
-    print(directory)
+    with output.made(options) as directory:
+        result = train_and_report(
+            config,
+            directory,
+            options=values,
+            run_training=run_training,
+            began=began,
+            table=Console(),
+        )
+        print(_verdict(result))
+        print(directory)
+    return result.valid_metric
 
 
-def evaluate(options: DictConfig) -> None:
+def evaluate(options: DictConfig, _: Output) -> None:
     """Measure the best checkpoint of a run and write ``evaluation.json`` beside it."""
     let_idle_threads_sleep()
 
@@ -148,7 +159,7 @@ def evaluate(options: DictConfig) -> None:
     print(file)
 
 
-def doctor(options: DictConfig) -> None:
+def doctor(options: DictConfig, output: Output) -> None:
     """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
 
     Raises:
@@ -170,8 +181,9 @@ def doctor(options: DictConfig) -> None:
         findings["store"] = report.examine_store(config.store)
         report.print_store(findings["store"], Console())
         problem = report.store_problem(findings["store"])
-    file = _output_directory() / "doctor.json"
-    write_json(file, findings)
+    with output.made(options) as directory:
+        file = directory / "doctor.json"
+        write_json(file, findings)
     if config.calibrate:
         file = _calibrate(Console())
     print(file)
@@ -191,7 +203,7 @@ def _calibrate(console: Console) -> Path:
     return platform_file()
 
 
-def simulate(options: DictConfig) -> None:
+def simulate(options: DictConfig, output: Output) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
     from rich.console import Console
 
@@ -203,13 +215,13 @@ def simulate(options: DictConfig) -> None:
 
     scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
-    directory = _output_directory()
-    write_json(directory / "simulation.json", describe(scaling))
-    write_atomically(directory / "scaling.svg", draw(scaling))
+    with output.made(options) as directory:
+        write_json(directory / "simulation.json", describe(scaling))
+        write_atomically(directory / "scaling.svg", draw(scaling))
     print(directory)
 
 
-TASKS: dict[str, Callable[[Any], None]] = {
+TASKS: dict[str, Callable[[Any, Output], float | None]] = {
     "prepare": prepare,
     "partition": partition,
     "plan-cache": plan_cache,
@@ -220,7 +232,8 @@ TASKS: dict[str, Callable[[Any], None]] = {
 }
 
 
-def _output_directory() -> Path:
+def _job_directory() -> Path:
+    """Return the folder that Hydra has made for this job, or for another process of torchrun."""
     from hydra.core.hydra_config import HydraConfig
 
     return Path(HydraConfig.get().runtime.output_dir)

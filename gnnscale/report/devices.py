@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gnnscale.stages import STAGES
 
-__all__ = ["MEASURED", "device_label", "kind_label", "least_real", "present_stages"]
+__all__ = [
+    "MEASURED",
+    "device_label",
+    "kind_label",
+    "late_sentences",
+    "least_real",
+    "present_stages",
+]
 
 #: The kind of figures that need no mark: those of real hardware.
 MEASURED = "measured"
@@ -43,3 +51,23 @@ def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, 
     """Return the stages that at least one of ``devices`` has a time of, in pipeline order."""
     present = {name for times in devices for name, time in times.items() if time is not None}
     return tuple(name for name in STAGES if name in present)
+
+
+def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
+    """Return a sentence for each emulated device that the host was too slow for.
+
+    Args:
+        devices: those of ``summary.json``.
+        num_steps: steps of the whole run.
+    """
+    said = []
+    for device in devices:
+        seconds = device["counters"].get("late_s", 0.0)
+        steps = round(device["counters"].get("late_steps", 0.0))
+        if seconds and steps:
+            said.append(
+                f"{device['name']}: the host was slower than the device that it emulates in "
+                f"{steps:,} of {num_steps:,} steps, by {seconds:.2g} s in all; times of this "
+                "device are too long by that"
+            )
+    return said

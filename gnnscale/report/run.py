@@ -48,7 +48,7 @@ def train_and_report(
         options: ``config`` as plain values.
         run_training: trains.
         began: when the command began, by ``time.monotonic``; None for now.
-        table: where predicted and measured stage times are printed, None for nowhere.
+        table: where tables of the run are printed, None for nowhere.
 
     Raises:
         Exception: what ``run_training`` raises; ``summary.json`` tells it.
@@ -70,7 +70,7 @@ def train_and_report(
         raise
     finally:
         report.close()
-    write_outcome(report, result, status="completed", console=table)
+    write_outcome(report, result, status="completed", console=table, predictions=config.predictions)
     return result
 
 

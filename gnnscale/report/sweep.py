@@ -23,6 +23,7 @@ from gnnscale.options_file import load_yaml, read_regular
 from gnnscale.report.devices import MEASURED
 from gnnscale.report.files.summary import SUMMARY_FILE, write_json
 from gnnscale.report.page.bars import Bar, bar_chart
+from gnnscale.run_directory import CONFIG_FILE
 
 __all__ = ["SweepReport", "collect", "over_seeds"]
 
@@ -46,12 +47,11 @@ _OF_SOME = {
 }
 _FILE_WIDTH = 160
 _MAX_SUMMARY_BYTES = 16 << 20
-#: Options that change how a run is executed: sweeping them compares times. A name before a dot
-#: stands for its whole group.
+#: Options that say how a run is executed. Where all others are alike, the same work is done, and
+#: times may be compared.
 _EXECUTION = (
-    *("algorithm", "experiment", "config", "device_plan", "partitioner", "cache_planner"),
-    *("cache_plan", "runtime"),
-    "num_threads",
+    *("device_plan", "partitioner", "cache_planner", "cache_plan", "features", "runtime"),
+    *("num_threads", "seed_order", "exchange", "predictions", "resume"),
 )
 
 
@@ -84,9 +84,10 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     """Return the jobs of the sweep in ``directory``: what varied, and what came of it.
 
     Each has ``job`` (its number), ``options`` (those overrides that differ between jobs),
-    ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median. Where
-    the sweep varies how runs are executed, ``speed_up`` is the first job's ``epoch_time_s`` over
-    this one's; it is None otherwise, and where either job has no such time. ``figures`` is the
+    ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median.
+    ``speed_up`` is the ``epoch_time_s`` of the first job that does the same work over this one's:
+    the two differ in how they are executed alone. It is None where no other job does that work, and
+    where either has no such time. ``figures`` is the
     kind of a job's figures, None where it has none. ``edge_cut_fraction`` and
     ``replication_factor`` are those of its partition, and ``step_mb`` is what a step reads in host
     memory, and moves over links and from other devices, in MB. The hit rates are those of all its
@@ -114,12 +115,27 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 **_of_caches(summary),
             }
         )
-    if _compares_times(varied):
-        first = jobs[0]["epoch_time_s"]
-        for job in jobs:
-            mine = job["epoch_time_s"]
-            job["speed_up"] = first / mine if first and mine else None
+    _compare_times(jobs, [_work(file.parent) for _, _, file in found])
     return jobs
+
+
+def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[str | None]) -> None:
+    """Set ``speed_up`` of those jobs whose work another job does as well."""
+    for job, work in zip(jobs, works, strict=True):
+        alike = [each for each, other in zip(jobs, works, strict=True) if other == work]
+        first, mine = alike[0]["epoch_time_s"], job["epoch_time_s"]
+        compared = work is not None and len(alike) > 1 and first and mine
+        job["speed_up"] = first / mine if compared else None
+
+
+def _work(directory: Path) -> str | None:
+    """Return what the job in ``directory`` computes, however it is executed; None if not known."""
+    try:
+        options = load_yaml(directory / CONFIG_FILE)
+        kept = {name: value for name, value in options.items() if name not in _EXECUTION}
+        return json.dumps(kept, sort_keys=True)
+    except (OSError, ConfigError, AttributeError, TypeError, ValueError):
+        return None
 
 
 def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
@@ -202,10 +218,6 @@ def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _varied(options: Sequence[dict[str, str]]) -> list[str]:
     names = list(dict.fromkeys(name for each in options for name in each))
     return [name for name in names if len({each.get(name) for each in options}) > 1]
-
-
-def _compares_times(varied: Sequence[str]) -> bool:
-    return any(name.lstrip("+").split(".")[0] in _EXECUTION for name in varied)
 
 
 def _plot(jobs: Sequence[dict[str, Any]]) -> str:

@@ -9,21 +9,28 @@ from gnnscale.report.figures import PREDICTIONS, fine_percent, milliseconds
 __all__ = ["sentences", "step_kind"]
 
 
-def sentences(predicted: dict[str, Any]) -> list[str]:
-    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor."""
+def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
+    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor.
+
+    Args:
+        predicted: what ``compare`` returned.
+        absent: also say what is not known, and why.
+    """
     seen = predicted["measured_step_s"]
-    said = ["step: no two full mini-batches in a row ran under the first plan"]
+    said = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
     if seen is not None:
         kind = step_kind(predicted)
         said = [f"step: {milliseconds(seen)} ms {kind} over {predicted['num_steps']:,} steps"]
     said.append(f"by rates (of {predicted['source']}): {_foretold(predicted['by_rates'])}")
     rehearsed = predicted["rehearsed"]
-    said.append(
-        "rehearsed: not, the plan goes by rates"
-        if rehearsed is None
-        else f"rehearsed: {_foretold(rehearsed)}"
-    )
-    said.append(f"noise floor: {_floor(predicted['noise_floor'])}")
+    if absent or rehearsed is not None:
+        said.append(
+            "rehearsed: not, the plan goes by rates"
+            if rehearsed is None
+            else f"rehearsed: {_foretold(rehearsed)}"
+        )
+    if absent or predicted["noise_floor"] is not None:
+        said.append(f"noise floor: {_floor(predicted['noise_floor'])}")
     for kind, errors in (predicted["kinds"] or {}).items():
         told = ", ".join(
             f"{words} {fine_percent(errors[name])}"

@@ -229,6 +229,7 @@ class TrainConfig(BatchesConfig):
         cache_plan: a plan that ``gnnscale plan-cache`` made, which is used as it is; None for what
             ``cache_planner`` plans.
         task: what is predicted.
+        predictions: print predicted beside measured stage times where a single device trains, too.
     """
 
     optimizer: OptimizerConfig
@@ -239,6 +240,7 @@ class TrainConfig(BatchesConfig):
     exchange: ExchangeConfig | None = None
     cache_plan: Path | None = None
     task: TaskConfig = field(default_factory=VertexPrediction)
+    predictions: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

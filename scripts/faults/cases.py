@@ -109,7 +109,7 @@ def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -
         check_end(run, outcome, cause="", status=-signal.SIGKILL)
         outcome.cause = "nothing: nobody is left to"
     else:
-        check_end(run, outcome, cause="^interrupted$", status=130)
+        check_end(run, outcome, cause="^gnnscale train resume=", status=130)
     return outcome
 
 

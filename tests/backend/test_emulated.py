@@ -181,7 +181,9 @@ def test_a_host_that_is_slower_is_counted(
     assert seconds == 3 * (0.1 + 0.2)
     # The transfer takes its time, propagation the host's.
     for outcome in outcomes:
-        assert outcome.counters == pytest.approx({"late_s": 0.2 - 0.05, "late_stages": 1})
+        assert outcome.counters == pytest.approx(
+            {"late_s": 0.2 - 0.05, "late_stages": 1, "late_steps": 1}
+        )
 
 
 def test_a_late_synchronisation_is_one_stage(
@@ -206,10 +208,10 @@ def test_a_late_synchronisation_is_one_stage(
     found = backend(emulated(link_latency_s=0.25, link_bandwidth=1e15), model=model)
     # A step's update is told of with the next step.
     for halves, counters in (
-        ((0.5, 0.5), {"late_s": 0.5, "late_stages": 1}),
-        ((0.5, 0.0), {"late_s": 0.25, "late_stages": 1}),
-        ((0.0, 0.5), {"late_s": 0.25, "late_stages": 1}),
-        ((0.0, 0.0), {"late_s": 0.0, "late_stages": 0}),
+        ((0.5, 0.5), {"late_s": 0.5, "late_stages": 1, "late_steps": 1}),
+        ((0.5, 0.0), {"late_s": 0.25, "late_stages": 1, "late_steps": 1}),
+        ((0.0, 0.5), {"late_s": 0.25, "late_stages": 1, "late_steps": 1}),
+        ((0.0, 0.0), {"late_s": 0.0, "late_stages": 0, "late_steps": 0}),
     ):
         late["gradients_out"], late["update_weights"] = halves
         found.gradients_out(into)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -92,7 +93,8 @@ def one_line(answer: Answer, *parts: str, before: tuple[str, ...] = ()) -> None:
     assert answer.returncode != 0
     assert answer.stdout == ""
     *told, line = answer.stderr.splitlines()
-    assert tuple(told) == before
+    # What a command says that has had to be silent for two seconds.
+    assert tuple(told[told[:1] == ["starting"] :]) == before
     for part in parts:
         assert part in line
 
@@ -276,7 +278,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
     assert len((part / "metrics.jsonl").read_text().splitlines()) == 10
     answer = gnnscale("train", f"resume={part}", "model.hidden=16")
     told = ("resume: model.hidden is 16, but", "was written with 8")
-    one_line(answer, *told, before=("starting",))
+    one_line(answer, *told, before=("starting workers",))
 
 
 def test_a_run_goes_on_with_other_devices(
@@ -294,19 +296,25 @@ def test_a_run_goes_on_with_other_devices(
 
 
 def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:
-    run = tmp_path / "run"
-    process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"hydra.run.dir={run}")
+    run = tmp_path / "the run"
+    process = start(tmp_path, environment, "train", *TINY, "epochs=100000", f"output={run}")
     epochs = run / "metrics.jsonl"
     wait_for(lambda: epochs.exists() and epochs.stat().st_size > 0)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "interrupted"
+    told, line = errors.splitlines()[-2:]
+    assert told == "interrupted; this goes on with the run:"
     assert "Traceback" not in errors
     summary = json.loads((run / "summary.json").read_text())
     assert summary["status"] == "interrupted"
     assert summary["epochs"] > 0
     assert summary["test_metric"] is None
+    # The line is for copying.
+    program, *arguments = shlex.split(line)
+    assert program == "gnnscale"
+    epochs = f"epochs={summary['epochs'] + 1}"
+    assert path_written(command_in(tmp_path, environment)(*arguments, epochs)) == run
 
 
 def test_a_partitioner_ends_with_the_command(

@@ -23,6 +23,8 @@ from gnnscale.runtime.telemetry.records import TrainResult as Result
 from gnnscale.stages import SPAN, STAGES, Access, StageTimes, Traffic
 
 BATCH = 1024
+#: What an epoch of an emulated device counts.
+LATE = {"late_s": 0.001, "late_stages": 2.0, "late_steps": 1.0}
 #: Seconds of a seed in each stage, by rank; synchronisation takes the same for any slice.
 PER_SEED = (
     {"sample": 4e-6, "load": 5e-6, "propagate": 30e-6},
@@ -269,7 +271,7 @@ def _epoch(
                 peak_rss_bytes=(900 + 40 * epoch + 100 * rank) << 20,
                 pss_bytes=(500 + 20 * epoch + 50 * rank) << 20,
                 traffic=moved[rank],
-                counters={"late_s": 0.001, "late_stages": 2.0} if emulated else {},
+                counters=LATE if emulated else {},
             )
         )
     return EpochRecord(

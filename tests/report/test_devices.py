@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from gnnscale.report.devices import device_label, kind_label, least_real, present_stages
+from gnnscale.report.devices import (
+    device_label,
+    kind_label,
+    late_sentences,
+    least_real,
+    present_stages,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,3 +42,15 @@ def test_a_stage_is_present_where_one_device_has_it() -> None:
     accelerator = {"sync": None, "load": 1.0, "transfer": 2.0, "exchange": None}
     assert present_stages([cpu, accelerator]) == ("load", "transfer", "sync")
     assert present_stages([]) == ()
+
+
+def test_a_late_host_is_told_in_words() -> None:
+    devices: list[dict[str, Any]] = [
+        {"name": "cpu:0", "counters": {}},
+        {"name": "emulated:1", "counters": {"late_s": 0.0, "late_stages": 0.0, "late_steps": 0.0}},
+        {"name": "emulated:2", "counters": {"late_s": 0.31, "late_stages": 14, "late_steps": 12}},
+    ]
+    assert late_sentences(devices, num_steps=1080) == [
+        "emulated:2: the host was slower than the device that it emulates in 12 of 1,080 steps, by "
+        "0.31 s in all; times of this device are too long by that"
+    ]

@@ -12,10 +12,14 @@ from gnnscale.report.sweep import SweepReport, collect, over_seeds
 
 
 def job(directory: Path, number: int, overrides: list[str], **summary: object) -> None:
+    """Write what a job leaves; experiments choose devices, and other options are what they say."""
     folder = directory / str(number)
     (folder / ".hydra").mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(overrides), folder / ".hydra" / "overrides.yaml")
     OmegaConf.save({"hydra": {"job": {"num": number}}}, folder / ".hydra" / "hydra.yaml")
+    options = [each.replace("+experiment", "device_plan.name") for each in overrides]
+    config = OmegaConf.from_dotlist([each.replace("experiment", "device_plan") for each in options])
+    OmegaConf.save(config, folder / "config.yaml")
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
@@ -175,6 +179,7 @@ def test_what_differs_or_is_of_a_single_job_stays_in_the_table(
         ("runtime.prefetch", True),
         ("num_threads", True),
         ("sampler.fanouts", False),
+        ("model", False),
         ("runtimes", False),
     ],
 )
@@ -182,6 +187,21 @@ def test_only_ways_to_execute_are_compared(tmp_path: Path, option: str, compared
     job(tmp_path, 0, [f"{option}=a"], **completed(0.5, 2.0))
     job(tmp_path, 1, [f"{option}=b"], **completed(0.5, 1.0))
     assert collect(tmp_path)[1]["speed_up"] == (2.0 if compared else None)
+
+
+def test_each_work_has_its_own_first_job(tmp_path: Path) -> None:
+    """Two models on two plans: a model is not faster than the other, it does something else."""
+    times = {("gcn", "cpu"): 4.0, ("gcn", "x2"): 2.0, ("sage", "cpu"): 9.0, ("sage", "x2"): 3.0}
+    for number, ((model, plan), seconds) in enumerate(times.items()):
+        job(tmp_path, number, [f"model={model}", f"device_plan={plan}"], **completed(0.5, seconds))
+    assert [each["speed_up"] for each in collect(tmp_path)] == [1.0, 2.0, 1.0, 3.0]
+
+
+def test_a_job_without_options_is_compared_with_none(tmp_path: Path) -> None:
+    for number in range(2):
+        job(tmp_path, number, [f"device_plan={number}"], **completed(0.5, 1.0))
+        (tmp_path / str(number) / "config.yaml").unlink()
+    assert [each["speed_up"] for each in collect(tmp_path)] == [None, None]
 
 
 def test_the_plot_has_a_bar_for_each_job(tmp_path: Path) -> None:

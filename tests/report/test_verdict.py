@@ -43,6 +43,13 @@ def test_what_is_not_known_is_said() -> None:
     ]
 
 
+def test_what_is_not_known_can_be_left_out() -> None:
+    unknown = {"measured_step_s": None, "rehearsed": None, "noise_floor": None}
+    said = sentences(PREDICTED | unknown, absent=False)
+    assert said == ["by rates (of this machine): 12.3 ms, error -5.6 %"]
+    assert sentences(PREDICTED, absent=False) == sentences(PREDICTED)
+
+
 def test_kinds_are_told_apart() -> None:
     errors = {
         "cpu": {"by_rates": 0.1, "rehearsed": None},

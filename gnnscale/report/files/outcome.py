@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from gnnscale.files import write_atomically
+from gnnscale.report.devices import late_sentences
 from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.files.trace import TRACE_FILE, write_trace
@@ -27,10 +28,12 @@ def write_outcome(
     status: str,
     error: str | None = None,
     console: Console | None = None,
+    predictions: bool = False,
 ) -> dict[str, Any]:
     """Close ``report``, write the run's files, and print tables of the run.
 
-    They are predicted next to measured stage times, and what C simulation counted.
+    They are predicted next to measured stage times where there are several devices that measured
+    any, which emulated ones were late, and what C simulation counted.
 
     ``summary.json`` comes first: a disk that is full before the report is written has it.
 
@@ -40,6 +43,7 @@ def write_outcome(
         status: ``completed``, ``interrupted`` or ``failed``.
         error: why it failed.
         console: where to print the tables, None for nowhere.
+        predictions: print predicted stage times of a single device, too, and what is not known.
 
     Returns:
         The content of ``summary.json``.
@@ -62,7 +66,11 @@ def write_outcome(
     page = render(run, summary, steps, spans, report.options)
     write_atomically(directory / REPORT_FILE, page)
     if console is not None:
-        if predicted is not None:
-            print_prediction(predicted, console)
+        measured = predicted is not None and predicted["measured_step_s"] is not None
+        if predicted is not None and (predictions or (measured and len(run.plan.shares) > 1)):
+            print_prediction(predicted, console, absent=predictions)
+        num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
+        for sentence in late_sentences(summary["devices"], num_steps=num_steps):
+            console.print(sentence, highlight=False, soft_wrap=True, markup=False)
         print_csim(summary["devices"], console)
     return summary

@@ -16,11 +16,12 @@ from gnnscale.report.verdict import sentences
 __all__ = ["print_prediction"]
 
 
-def print_prediction(predicted: dict[str, Any], console: Console) -> None:
+def print_prediction(predicted: dict[str, Any], console: Console, *, absent: bool = False) -> None:
     """Print the stage times that ``compare`` returned as a table, in milliseconds a step.
 
     A row of measured times is called by the kind of its figures, one of predicted times by the name
-    of the prediction; its errors are below. Stages that no device has are left out.
+    of the prediction; its errors are below. Stages that no device has are left out. ``absent`` also
+    says what is not known, and why.
     """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
@@ -42,7 +43,7 @@ def print_prediction(predicted: dict[str, Any], console: Console) -> None:
     if not fits(table, console):
         table.padding = (0, 0, 0, 1)
     console.print(table)
-    for sentence in sentences(predicted):
+    for sentence in sentences(predicted, absent=absent):
         console.print(sentence, highlight=False, soft_wrap=True)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BEST",
     "FORMAT_VERSION",
+    "FREE_OPTIONS",
     "LAST",
     "check_same_graph",
     "check_same_run",
@@ -42,7 +43,7 @@ BEST = Path("checkpoints") / "best.safetensors"
 
 #: Options that may differ between a run and its resumption: they change how long it goes on, or
 #: where it finds things, not what it computes.
-_FREE_OPTIONS: tuple[str, ...] = (
+FREE_OPTIONS: tuple[str, ...] = (
     "epochs",
     "num_threads",
     "resume",
@@ -52,6 +53,7 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "dataset.store",
     "device_plan",
     "features",
+    "predictions",
     "runtime.checkpoint",
     "runtime.checkpoint_every_s",
     "runtime.deterministic",
@@ -180,7 +182,7 @@ def check_same_run(
     Raises:
         ConfigError: naming the first option that differs, and both values.
     """
-    free = _FREE_OPTIONS
+    free = FREE_OPTIONS
     if config.get("optimizer", {}).get("schedule") == "cosine":
         # The cosine runs over all epochs; with another number of them every step would differ.
         free = tuple(option for option in free if option != "epochs")

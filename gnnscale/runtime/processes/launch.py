@@ -78,7 +78,7 @@ def launch(
     workers: list[_Worker] = []
     server = start_server()
     if not server.num_started:
-        log.info("starting")
+        log.info("starting workers")
     artefacts = make_artefacts(config)
     meeting = server.folder / f"meeting-{next(_MEETINGS)}"
     surroundings = pickle.dumps(Surroundings.of_this_process())

@@ -93,7 +93,8 @@ class DeviceEpoch:
         pss_bytes: proportional set of the process now: pages shared with other workers count once
             over all of them; None where the system does not tell.
         counters: figures that only this kind of device has; for emulated ones ``late_s``, the
-            seconds by which the host was slower than what it emulates, and ``late_stages``.
+            seconds by which the host was slower than what it emulates, ``late_stages`` and
+            ``late_steps``.
     """
 
     name: str

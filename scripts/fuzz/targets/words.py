@@ -59,7 +59,7 @@ _OPTIONS = (
     *("", " ", "\u202e"),
 )
 #: Options whose value is a path that is written to.
-_PATHS = ("hydra.run.dir", "hydra.sweep.dir", "dataset.store", "partitioner.store")
+_PATHS = ("output", "hydra.run.dir", "hydra.sweep.dir", "dataset.store", "partitioner.store")
 _PATH_VALUES = (
     *_words("/proc/x /dev/full /dev/null/x /dev/null fifo file.txt file.txt/x null dir [1] {a:1}"),
     *_words("'' ${nowhere} sub/dir ???"),

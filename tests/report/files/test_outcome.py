@@ -82,10 +82,30 @@ def test_predicted_times_are_printed_where_there_are_any(tmp_path: Path, hybrid_
     console = Console(file=screen, width=100)
     write_outcome(report, hybrid_run.result, status="completed", console=console)
     assert "Predicted and measured stage times" in screen.getvalue()
+    # The host was late in one step of each epoch.
+    late = (
+        "emulated:1: the host was slower than the device that it emulates in 3 of 90 steps, by "
+        "0.003 s in all; times of this device are too long by that\n"
+    )
+    assert screen.getvalue().endswith(late)
     printed = len(screen.getvalue())
     result = replace(hybrid_run.result, predicted=None)
     write_outcome(report, result, status="completed", console=console)
-    assert len(screen.getvalue()) == printed
+    assert screen.getvalue()[printed:] == late
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_predictions_of_a_single_device_are_printed_on_request(
+    tmp_path: Path, cpu_run: Any, asked: bool
+) -> None:
+    screen = io.StringIO()
+    report = observer(tmp_path)
+    cpu_run.tell(report)
+    console = Console(file=screen, width=100)
+    write_outcome(report, cpu_run.result, status="completed", console=console, predictions=asked)
+    assert ("Predicted and measured stage times" in screen.getvalue()) == asked
+    if not asked:
+        assert screen.getvalue() == ""
 
 
 def test_what_was_simulated_is_printed_without_a_prediction(

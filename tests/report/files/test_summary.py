@@ -145,7 +145,8 @@ def test_devices_are_told_apart(hybrid_run: Any) -> None:
     link_bytes = moved["rows"]["link_bytes"] + moved["lists"]["link_bytes"]
     assert accelerator["host_to_device_bytes"] == pytest.approx(link_bytes, abs=1)
     # Of the three epochs.
-    assert accelerator["counters"] == {"late_s": pytest.approx(0.003), "late_stages": 6}
+    late = {"late_s": pytest.approx(0.003), "late_stages": 6, "late_steps": 3}
+    assert accelerator["counters"] == late
     epochs = [each.devices[1].stage_times_s["transfer"] for each in hybrid_run.epochs]
     assert accelerator["stage_times_s"]["transfer"] == pytest.approx(sum(epochs) / 3)
     json.dumps(summary, allow_nan=False)
@@ -186,7 +187,7 @@ def test_metrics_tell_the_kind_of_figures_and_hit_rates(tmp_path: Path, cached_r
     assert accelerator["topology_hit_rate"] is None
     rows = accelerator["traffic"]["rows"]
     assert rows["hits"] == 3 * rows["misses"] > 0
-    assert accelerator["counters"] == {"late_s": 0.001, "late_stages": 2}
+    assert accelerator["counters"] == {"late_s": 0.001, "late_stages": 2, "late_steps": 1}
 
 
 def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:

@@ -50,10 +50,11 @@ def test_devices_by_hand(cached_run: Any) -> None:
 
 def test_counters_are_shown_by_their_own_names(hybrid_run: Any, cpu_run: Any) -> None:
     found = rows(devices(summarise(hybrid_run.result, status="completed")))
-    assert found[-3:] == [
+    assert found[-4:] == [
         ["device", "counter", "whole run"],
         ["emulated:1", "late_s", "0.003"],
         ["emulated:1", "late_stages", "6"],
+        ["emulated:1", "late_steps", "3"],
     ]
     assert "counter" not in devices(summarise(cpu_run.result, status="completed"))
 

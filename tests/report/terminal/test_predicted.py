@@ -77,17 +77,17 @@ def test_the_table_tells_all_names_and_their_errors(tmp_path: Path, hybrid_run: 
     ]
 
 
-def test_a_plan_that_was_not_rehearsed_says_so(tmp_path: Path, cpu_run: Any) -> None:
+def test_a_terminal_is_not_told_what_is_not_known(tmp_path: Path, cpu_run: Any) -> None:
     shown = printed(tmp_path, cpu_run, cpu_run.result)
     assert "emulated" not in shown
     assert " ms measured over 87 steps" in shown
     assert "by rates (of this_machine): 26.8 ms, error " in shown
-    assert "\nrehearsed: not, the plan goes by rates\n" in shown
+    assert "rehearsed" not in shown
 
 
 def test_a_run_without_two_windows_has_no_noise_floor(tmp_path: Path, hybrid_run: Any) -> None:
     shown = printed(tmp_path, hybrid_run, hybrid_run.result, 2)
-    assert "noise floor: unknown, " in shown
+    assert "noise floor" not in shown
 
 
 def test_a_step_that_simulates_an_fpga_says_so(tmp_path: Path, simulated_run: Any) -> None:

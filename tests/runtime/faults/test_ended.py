@@ -25,7 +25,7 @@ def test_signals_to_the_command(
     """One worker waits for the other's rows, or for a device that computes in its own thread."""
     run = runs.until_trained(tmp_path / "run", ENDLESS, plan=plan)
     os.kill(run.process.pid, number)
-    assert runs.ended(run, 130) == "interrupted"
+    assert runs.ended(run, 130) == f"gnnscale train resume={tmp_path}/run"
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
@@ -34,7 +34,7 @@ def test_ctrl_c_while_workers_start(runs: Any, tmp_path: Path) -> None:
     run.wait_for(run.has_all_workers)
     run.watch()
     os.killpg(run.process.pid, signal.SIGINT)
-    assert runs.ended(run, 130) == "interrupted"
+    assert runs.ended(run, 130) == f"gnnscale train resume={tmp_path}/run"
 
 
 @pytest.mark.parametrize(
