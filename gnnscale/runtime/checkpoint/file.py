@@ -52,6 +52,8 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "dataset.store",
     "device_plan",
     "features",
+    "loggers",
+    "observers",
     "runtime.checkpoint",
     "runtime.checkpoint_interval_s",
     "runtime.deterministic",
