@@ -22,7 +22,7 @@ _unfinished_folders: set[Path] = set()
 
 def write_atomically(
     file: Path,
-    content: str | bytes | Iterator[bytes],
+    content: str | bytes | Iterator[bytes | memoryview],
     *,
     durable: bool = False,
     shared: bool = False,

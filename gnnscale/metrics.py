@@ -225,5 +225,6 @@ def score(metric: str, scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def better(metric: str, value: float, than: float) -> bool:
-    """Whether ``value`` of ``metric``, one of ``QUALITY``, is better than another."""
-    return value < than if QUALITY[metric].lower_is_better else value > than
+    """Whether ``value`` of ``metric`` is better than another: of ``QUALITY``, or of ranks."""
+    known = QUALITY.get(metric)
+    return value < than if known is not None and known.lower_is_better else value > than

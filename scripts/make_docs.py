@@ -48,7 +48,7 @@ COMMANDS: dict[str, type[Any]] = {
 }
 GROUPS = (
     *("dataset", "partitioner", "cache_planner", "features", "sampler", "model", "optimizer"),
-    *("loss", "runtime", "device_plan", "platform", "experiment", "algorithm"),
+    *("loss", "task", "runtime", "device_plan", "platform", "experiment", "algorithm"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 #: Groups whose choices are of one class, which tells nothing about them.
@@ -325,7 +325,7 @@ An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:val
 `gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
 own differences from the defaults) and `resume=DIR`. A run that is resumed may have other `epochs`,
 `num_threads`, `device_plan`, `features`, `dataset.raw` and `dataset.store`, and of the runtime
-other `checkpoint`, `checkpoint_interval_s`, `deterministic`, `drm`, `patience`, `prefetch` and
+other `checkpoint`, `checkpoint_every_s`, `deterministic`, `drm`, `patience`, `prefetch` and
 `prefetch_depth`. With `optimizer.schedule=cosine` the epochs stay. With
 `runtime.deterministic=true`, before and now, all that plans follow from stays: `num_threads`,
 `device_plan`, `features`, caches, `drm`, `prefetch` and `prefetch_depth`.

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.cache import CachePlannerConfig
 from gnnscale.config import typed
-from gnnscale.dataset import Dataset
+from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.hardware import usable_cores
 from gnnscale.loss import LossConfig
@@ -33,11 +33,12 @@ from gnnscale.runtime.settings import (
 from gnnscale.runtime.telemetry.records import StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
+from gnnscale.task import TaskConfig
 
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {
     "cache_planner": CachePlannerConfig,
-    "dataset": Dataset,
+    "dataset": GraphSource,
     "device_plan": DevicePlanConfig,
     "features": FeatureStoreConfig,
     "loss": LossConfig,
@@ -47,6 +48,7 @@ GROUPS: dict[str, type[Any]] = {
     "platform": PlatformConfig,
     "runtime": RuntimeConfig,
     "sampler": SamplerConfig,
+    "task": TaskConfig,
 }
 #: Where the test data has an experiment's graph.
 DATA = {

@@ -713,6 +713,9 @@ SAMPLE: dict[str, Any] = {
         ("seeds", [0, 1]),
         ("fanouts", [2**63 - 1]),
         ("fanouts", [-2]),
+        ("by_weight", True),  # its edges have no weights
+        ("edge_weights", True),
+        ("edge_positions", None),
         ("fanouts", [10**30]),
         ("fanouts", [1.5]),
         ("fanouts", [1] * 65),

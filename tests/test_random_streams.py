@@ -27,6 +27,7 @@ from gnnscale.sampler import (
     NeighborSampler,
     ShuffledOrder,
     TwoStageOrder,
+    WeightedSampler,
 )
 
 SIZE = 100
@@ -98,6 +99,27 @@ def test_samples_of_neighbours(
         complete_graph(), fanouts=fanouts, replace=replace, seed=seed, num_threads=2
     )
     assert whole(sampler.sample(np.array([7, 0, 99, 50]), step)) == expected
+
+
+@pytest.mark.parametrize("id_type", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("fanouts", "replace", "first", "expected"),
+    [
+        ([5], False, [20, 25, 62, 74, 81], "cf8c32f90520e2aa"),
+        ([5], True, [69, 12, 62, 53, 15], "782151f53a9830e2"),
+        ([40, 3], False, [6, 12, 17, 18, 19], "4abe77de2731e504"),
+    ],
+)
+def test_neighbours_by_weight(
+    id_type: Any, fanouts: list[int], replace: bool, first: list[int], expected: str
+) -> None:
+    weights = np.tile(np.arange(SIZE, dtype=np.float32) % 7, SIZE)
+    graph = dataclasses.replace(complete_graph(id_type), edge_weights=weights)
+    sampler = WeightedSampler(graph, fanouts=fanouts, replace=replace, seed=42)
+    batch = sampler.sample(np.array([7, 0, 99]), 3)
+    block = batch.blocks[-1]
+    assert batch.input_vertices[block.indices[:5]].tolist() == first
+    assert whole(batch) == expected
 
 
 def test_samples_of_layers() -> None:

@@ -113,13 +113,17 @@ class ChunkLoader:
         indptr = np.asarray(self._graph.indptr[first : end + 1], dtype=np.int64)
         edges = np.asarray(self._graph.indices[indptr[0] : indptr[-1]])
         count = len(vertices)
+        sources = np.concatenate([vertices, edges])
+        weights, sums = self._graph.edge_weights, self._graph.weight_sums
         block = Block(
             indptr=indptr - indptr[0],
             indices=np.arange(count, count + len(edges), dtype=np.int32),
             num_src=count + len(edges),
             edge_vertices=edges,
+            edge_weights=None if weights is None else np.asarray(weights[indptr[0] : indptr[-1]]),
+            weight_sums=None if sums is None else sums[sources],
         )
-        return np.concatenate([vertices, edges]), block
+        return sources, block
 
 
 def _consecutive(vertices: NDArray[Any]) -> bool:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.dataset.base import Dataset, random_split
+from gnnscale.dataset.base import Dataset, GraphSource, random_split
+from gnnscale.dataset.existing import ExistingStore
+from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint
@@ -17,6 +20,7 @@ from gnnscale.dataset.readers.musae import Musae
 from gnnscale.dataset.readers.ogb import Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
+from gnnscale.dataset.readers.tables import Tables
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.dataset.structure import Structure
@@ -26,10 +30,13 @@ if TYPE_CHECKING:
     from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 
 __all__ = [
+    "Arrays",
     "Csr",
     "Dataset",
+    "ExistingStore",
     "GnnBenchmark",
     "GraphSaint",
+    "GraphSource",
     "Heterophilous",
     "Mag240m",
     "Musae",
@@ -41,10 +48,13 @@ __all__ = [
     "StoreOptions",
     "StoreWriter",
     "Structure",
+    "Tables",
     "from_arrays",
     "from_dgl",
     "from_pyg",
     "random_split",
+    "read_classes",
+    "read_ids",
     "verify_store",
 ]
 

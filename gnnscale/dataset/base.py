@@ -26,15 +26,16 @@ from gnnscale.dataset.storage.identity import (
     raw_records,
     store_place,
 )
+from gnnscale.dataset.storage.remote import is_remote
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.errors import shown
 from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
-from gnnscale.graph_files import read_meta
+from gnnscale.graph_files import has_label, read_meta
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
-__all__ = ["SPLITS", "Dataset", "random_split"]
+__all__ = ["SPLITS", "Dataset", "GraphSource", "random_split"]
 
 _LOG = logging.getLogger(__name__)
 #: Where the split comes from: the publisher, or a random draw over the labelled vertices.
@@ -44,7 +45,30 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset(StoreOptions, ABC):
+class GraphSource(ABC):
+    """Where the graph of a run comes from: files of a layout, a generator, or a store.
+
+    Attributes:
+        store: the graph store's directory; None for one in the home of all stores.
+    """
+
+    store: str | None = None
+
+    @abstractmethod
+    def prepare(self, force: bool = False) -> Path:
+        """Return the directory of the graph store, made first where that is to be done."""
+
+    def open(self) -> Graph:
+        """Prepare the store if it is missing, and map it.
+
+        Raises:
+            GraphError: as ``prepare`` does, or the store is damaged.
+        """
+        return Graph.open(self.prepare())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(StoreOptions, GraphSource):
     """Base of the readers. Each reads one published layout; options that all share are here.
 
     Attributes:
@@ -107,14 +131,6 @@ class Dataset(StoreOptions, ABC):
     def published(self) -> Published | None:
         """Return what is to be downloaded where ``raw`` is not given, None if nothing is known."""
         return None
-
-    def open(self) -> Graph:
-        """Prepare the store if it is missing, and map it.
-
-        Raises:
-            GraphError: as ``prepare`` does, or the store is damaged.
-        """
-        return Graph.open(self.prepare())
 
     def prepare(self, force: bool = False) -> Path:
         """Turn the raw files into a graph store and return its directory.
@@ -179,7 +195,8 @@ class Dataset(StoreOptions, ABC):
             return store_place(self.store)
         identity = {"format": FORMAT_VERSION, **self._identity()}
         if self.raw is not None:
-            identity["raw"] = str(_expanded(self.raw).absolute())
+            remote = is_remote(self.raw)
+            identity["raw"] = self.raw if remote else str(_expanded(self.raw).absolute())
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=4)
         return home() / "graphs" / f"{self.name}-{digest.hexdigest()}"
 
@@ -225,7 +242,7 @@ class Dataset(StoreOptions, ABC):
         before = [file.stat().st_mtime_ns for file in files]
         with StoreWriter(folder, self) as writer, track(f"preparing {self.name}"):
             self.read(writer)
-            if self.split == "random":
+            if self.split == "random" and writer.labelled:
                 parts = random_split(writer.labels, self._fractions, seed=self.split_seed)
                 _check_parts(parts, self._fractions)
                 writer.set_split(*parts, source=f"random split of {self.name}")
@@ -297,11 +314,11 @@ def random_split(
     """Draw train, valid and test vertices from those that have a label.
 
     Args:
-        labels: ``[num_vertices]`` with -1 for unknown, or ``[num_vertices, num_classes]``.
+        labels: as a Graph holds them.
         fractions: shares of train and valid; the rest is test.
         seed: fixes the draw.
     """
-    known = np.arange(len(labels)) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
+    known = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
     return order[:first], order[first:second], order[second:]

@@ -82,14 +82,14 @@ class PyGFormat:
         )
         # Vertices reached before hop 1, after hop 1, ...; a hop's destinations are those that the
         # hop before it added.
-        reached = [len(seeds), *(num_src for _, _, num_src, _ in hops)]
-        num_edges = [len(indices) for _, indices, _, _ in hops]
+        reached = [len(seeds), *(hop.num_src for hop in hops)]
+        num_edges = [len(hop.indices) for hop in hops]
         edge_index = allocate((2, sum(num_edges)), torch.int64, pinned=how.pinned)
         ends, done = edge_index.numpy(), 0
-        for first_dst, (indptr, indices, _, _) in zip([0, *reached], hops, strict=False):
-            out = ends[:, done : done + len(indices)]
-            ops.expand_edges(indptr, indices, first_dst=first_dst, out=out)
-            done += len(indices)
+        for first_dst, hop in zip([0, *reached], hops, strict=False):
+            out = ends[:, done : done + len(hop.indices)]
+            ops.expand_edges(hop.indptr, hop.indices, first_dst=first_dst, out=out)
+            done += len(hop.indices)
         n_id = allocate((len(vertices),), torch.int64, pinned=how.pinned)
         n_id.numpy()[:] = vertices
         rows = {

@@ -11,7 +11,7 @@ from torch import nn
 from gnnscale import ops
 from gnnscale.feature import FeatureStore
 from gnnscale.model.gnn import Inputs
-from gnnscale.model.layer import Degrees
+from gnnscale.model.layer import Degrees, say_unweighted
 from gnnscale.sampler import MiniBatch
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
     """Turn the blocks of ``batch`` into DGL's, input layer first.
 
     Each has its vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. Edges that carry
-    their importance (layer-wise sampling) have it in ``edata["importance"]``.
+    their importance (layer-wise sampling) have it in ``edata["importance"]``, and those that carry
+    their weight in ``edata["weight"]``.
 
     Args:
         batch: the mini-batch.
@@ -88,6 +89,8 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
         made.dstdata[dgl.NID] = vertices[: block.num_dst]
         if block.importance is not None:
             made.edata["importance"] = torch.from_numpy(block.importance)
+        if block.edge_weights is not None:
+            made.edata["weight"] = torch.from_numpy(block.edge_weights)
         blocks.append(made)
     return blocks
 
@@ -180,6 +183,8 @@ class PyGModel(_GatheredModel):
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
+        if batch.blocks[0].edge_weights is not None:
+            say_unweighted(type(self.module).__name__)
         layers = to_adjacencies(batch) if self.bipartite else to_edge_indices(batch)
         out: torch.Tensor = self.module(inputs.x, layers)
         return out[: batch.num_seeds].float()

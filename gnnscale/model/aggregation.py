@@ -13,7 +13,7 @@ from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.model.activation import Activation
 from gnnscale.sampler import Block
 
-__all__ = ["aggregate", "sum_scale"]
+__all__ = ["aggregate", "drawn_from", "sum_scale"]
 
 
 def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32] | None:
@@ -34,6 +34,20 @@ def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]
     num_sampled = np.diff(block.indptr).astype(np.float32)
     scale: NDArray[np.float32] = degrees[: block.num_dst] / np.maximum(num_sampled, np.float32(1))
     return scale
+
+
+def drawn_from(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what ``sum_scale`` is to take for degrees where messages count by their weights.
+
+    Neighbours that were drawn by weight stand for the sum of all weights, each alike; others for
+    their number.
+
+    Args:
+        block: the layer's block.
+        degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
+    """
+    by_weight = block.weight_sums is not None and block.edge_weights is None
+    return block.weight_sums if by_weight else degrees  # type: ignore[return-value]
 
 
 class _Aggregate(torch.autograd.Function):

@@ -17,7 +17,7 @@ from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.layer import Degrees, GraphLayer
+from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted
 from gnnscale.model.options import ModelConfig
 from gnnscale.model.segments import REDUCTIONS, Segments, take
 from gnnscale.sampler import Block
@@ -80,6 +80,8 @@ class CustomLayer(GraphLayer):
         Raises:
             ConfigError: a function of the user's returns rows of another shape.
         """
+        if block.edge_weights is not None:
+            say_unweighted(type(self.functions).__name__)
         rows = x.float()
         # Made once for all slices.
         messages = None if self.scatters_per_edge else self.functions.scatter(rows)

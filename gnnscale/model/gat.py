@@ -12,7 +12,7 @@ from torch.nn import functional
 from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.attention import attend
 from gnnscale.model.cost import LayerCost
-from gnnscale.model.layer import Degrees, GraphLayer, linear
+from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
 from gnnscale.sampler import Block
 
 __all__ = ["GATLayer", "with_self_edges"]
@@ -36,7 +36,8 @@ class GATLayer(GraphLayer):
     """``h'_v = ‖_k sum_u alpha_k(u, v) W_k h_u`` over u in N(v) and v.
 
     ``alpha_k`` is the softmax over v's edges of ``LeakyReLU(a_k · (W_k h_v ‖ W_k h_u))``. The last
-    layer averages its heads in place of concatenating them.
+    layer averages its heads in place of concatenating them. Attention decides what an edge counts:
+    weights of edges are not used, as in PyG's and DGL's.
     """
 
     def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
@@ -65,6 +66,8 @@ class GATLayer(GraphLayer):
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Project, attend, and concatenate or average the heads."""
+        if block.edge_weights is not None:
+            say_unweighted("model=gat")
         block = with_self_edges(block)
         z = linear(self.linear, x).float().view(-1, self.num_heads, self.width)
         score_src = (z * self.attention_src).sum(-1)

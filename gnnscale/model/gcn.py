@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.feature import Aggregation
-from gnnscale.model.aggregation import sum_scale
+from gnnscale.model.aggregation import drawn_from, sum_scale
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
@@ -20,6 +20,9 @@ class GCNLayer(LinearAggregationLayer):
 
     D counts a vertex's in-neighbours in the whole graph, and the vertex. A sampled sum is rescaled
     by degree / number sampled, so that its expectation is the full one.
+
+    Where edges have weights, ``w_uv h_u`` is summed, and D adds up the weights of in-edges, and 1
+    for the vertex itself, at both ends of an edge: as ``gcn_norm`` of PyG.
     """
 
     uses_degrees = True
@@ -35,14 +38,14 @@ class GCNLayer(LinearAggregationLayer):
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Symmetric normalisation with full-graph degrees."""
         assert degrees is not None
-        root: NDArray[np.float32] = np.float32(1) / np.sqrt(
-            degrees[: block.num_src] + np.float32(1)
-        )
+        sums = degrees[: block.num_src] if block.weight_sums is None else block.weight_sums
+        root: NDArray[np.float32] = np.float32(1) / np.sqrt(sums + np.float32(1))
         weights: NDArray[np.float32] = root[block.indices]
         dst_scale = root[: block.num_dst]
-        if block.importance is not None:
-            weights = weights * block.importance
-        scale = sum_scale(block, degrees)
+        factors = block.edge_factors
+        if factors is not None:
+            weights = weights * factors
+        scale = sum_scale(block, drawn_from(block, degrees))
         return Aggregation(
             self_term="add",
             weights=weights,

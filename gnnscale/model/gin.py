@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gnnscale.feature import Aggregation
-from gnnscale.model.aggregation import sum_scale
+from gnnscale.model.aggregation import drawn_from, sum_scale
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
@@ -14,7 +14,10 @@ __all__ = ["GINLayer"]
 
 
 class GINLayer(LinearAggregationLayer):
-    """``h'_v = MLP(h_v + sum of h_u)`` with one hidden layer; a sampled sum is rescaled."""
+    """``h'_v = MLP(h_v + sum of h_u)`` with one hidden layer; a sampled sum is rescaled.
+
+    Where edges have weights, ``w_uv h_u`` is summed.
+    """
 
     uses_degrees = True
 
@@ -27,9 +30,8 @@ class GINLayer(LinearAggregationLayer):
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Sum of the neighbours, of the same expectation as over all of them."""
         assert degrees is not None
-        return Aggregation(
-            self_term="add", weights=block.importance, dst_scale=sum_scale(block, degrees)
-        )
+        scale = sum_scale(block, drawn_from(block, degrees))
+        return Aggregation(self_term="add", weights=block.edge_factors, dst_scale=scale)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Apply the two-layer perceptron."""

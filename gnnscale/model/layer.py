@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +18,9 @@ from gnnscale.model.cost import LayerCost
 from gnnscale.sampler import Block
 from gnnscale.stages import Traffic
 
-__all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear"]
+__all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear", "say_unweighted"]
+
+_LOG = logging.getLogger(__name__)
 
 #: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, where asked for.
 Degrees = NDArray[np.float32] | None
@@ -109,6 +113,12 @@ class LinearAggregationLayer(GraphLayer):
     ) -> torch.Tensor:
         """Activate and aggregate ``h``."""
         return aggregate(h, block, self.aggregation(block, degrees), act)
+
+
+@cache
+def say_unweighted(what: str) -> None:
+    """Say once in a process that ``what`` counts all edges alike, whatever they weigh."""
+    _LOG.warning(f"{what} does not use the weights of edges: all count alike")
 
 
 def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:

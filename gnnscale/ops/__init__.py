@@ -24,9 +24,12 @@ from gnnscale.ops.edge_cut import (
     write_metis,
 )
 from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_out
+from gnnscale.ops.id_table import IntegerIds, TextIds
+from gnnscale.ops.links import draw_negatives, draw_of_pairs
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
+    SampledHop,
     count_in_degrees,
     csc_fill,
     csc_scatter,
@@ -65,6 +68,7 @@ __all__ = [
     "ArrangedBlock",
     "Contracted",
     "EdgeTiles",
+    "IntegerIds",
     "NativeReplacement",
     "NativeSampler",
     "RankedSlots",
@@ -72,7 +76,9 @@ __all__ = [
     "Replacing",
     "Rows",
     "Sampled",
+    "SampledHop",
     "Shared",
+    "TextIds",
     "UndirectedLists",
     "add_rows",
     "aggregate",
@@ -87,6 +93,8 @@ __all__ = [
     "csc_fill",
     "csc_scatter",
     "csc_sort",
+    "draw_negatives",
+    "draw_of_pairs",
     "edge_dot",
     "edge_softmax",
     "edge_softmax_backward",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ __all__ = [
     "Array",
     "NativeSampler",
     "Sampled",
+    "SampledHop",
     "contiguous",
     "count_in_degrees",
     "csc_fill",
@@ -45,8 +46,30 @@ __all__ = [
 ]
 
 Array: TypeAlias = NDArray[Any]
+
+
+class SampledHop(NamedTuple):
+    """A block of a native sample.
+
+    Attributes:
+        indptr: ``[num_dst + 1]`` int64 offsets.
+        indices: ``[num_edges]`` int32 local ids of sources.
+        num_src: number of sources.
+        importance: ``[num_edges]`` float32, of layer-wise sampling; else None.
+        positions: ``[num_edges]`` int64 place of each edge in the graph's ``indices``, or None.
+        edge_weights: ``[num_edges]`` float32, or None.
+    """
+
+    indptr: Array
+    indices: Array
+    num_src: int
+    importance: Array | None = None
+    positions: Array | None = None
+    edge_weights: Array | None = None
+
+
 #: A native sample; see ``NativeSampler.sample_neighbors``.
-Sampled: TypeAlias = "tuple[Array, list[tuple[Array, Array, int, Array | None]], Array | None]"
+Sampled: TypeAlias = "tuple[Array, list[SampledHop], Array | None]"
 
 
 def simd_level() -> str:
@@ -119,7 +142,7 @@ class NativeSampler:
         """
         if not isinstance(graph, Graph):
             raise TypeError(f"graph: {type(graph).__name__}, allowed is a Graph")
-        self._sampler = _native.sampler(graph.indptr, graph.indices)
+        self._sampler = _native.sampler(graph.indptr, graph.indices, graph.edge_weights)
         self._graph = graph.path or graph.name
 
     def sample_neighbors(
@@ -132,6 +155,9 @@ class NativeSampler:
         step: int,
         num_threads: int,
         only_new: bool = False,
+        by_weight: bool = False,
+        edge_positions: bool = False,
+        edge_weights: bool = False,
     ) -> Sampled:
         """Sample neighbours, hop 1 from the seeds.
 
@@ -147,21 +173,35 @@ class NativeSampler:
             step: likewise.
             num_threads: threads to use.
             only_new: see above.
+            by_weight: draw neighbours one after the other with probability proportional to the
+                weights of their edges, in place of all alike. Edges of weight 0 are never drawn,
+                not even with a fan-out of -1. The graph needs weights.
+            edge_positions: tell the place of each edge.
+            edge_weights: tell the weight of each edge. The graph needs weights.
 
         Returns:
-            ``input_vertices``; from the seeds outwards, a block per hop as ``(indptr int64,
-            indices int32, num_src, None)``; and the vertices that are the sources of the last
-            hop's edges.
+            ``input_vertices``; from the seeds outwards, a block per hop; and the vertices that are
+            the sources of the last hop's edges.
 
         Raises:
-            ValueError: a seed is not a vertex, or appears twice; or a hop has 2^31 edges or more.
+            ValueError: a seed is not a vertex, or appears twice; a hop has 2^31 edges or more; or
+                the graph has no weights.
             GraphError: the topology holds an offset or an id that is none.
         """
         with naming_graph(self._graph):
-            result: Sampled = self._sampler.sample_neighbors(
-                contiguous(seeds), fanouts, replace, seed, step, num_threads, only_new
+            vertices, hops, edge_vertices = self._sampler.sample_neighbors(
+                contiguous(seeds),
+                fanouts,
+                replace,
+                seed,
+                step,
+                num_threads,
+                only_new,
+                by_weight,
+                edge_positions,
+                edge_weights,
             )
-        return result
+        return vertices, [SampledHop(*hop) for hop in hops], edge_vertices
 
     def reach_neighbors(
         self,
@@ -214,23 +254,30 @@ class NativeSampler:
         return seconds
 
     def sample_layers(
-        self, seeds: Array, layer_sizes: list[int] | tuple[int, ...], *, seed: int, step: int
+        self,
+        seeds: Array,
+        layer_sizes: list[int] | tuple[int, ...],
+        *,
+        seed: int,
+        step: int,
+        edge_positions: bool = False,
+        edge_weights: bool = False,
     ) -> Sampled:
         """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
 
         Returns:
-            As ``sample_neighbors``, with each edge's importance (float32) in place of None, and
-            None in place of the last hop's sources.
+            As ``sample_neighbors``, with each edge's importance (float32), and None in place of the
+            last hop's sources.
 
         Raises:
             ValueError: as ``sample_neighbors``.
             GraphError: likewise.
         """
         with naming_graph(self._graph):
-            result: Sampled = self._sampler.sample_layers(
-                contiguous(seeds), layer_sizes, seed, step
+            vertices, hops, edge_vertices = self._sampler.sample_layers(
+                contiguous(seeds), layer_sizes, seed, step, edge_positions, edge_weights
             )
-        return result
+        return vertices, [SampledHop(*hop) for hop in hops], edge_vertices
 
 
 def contiguous(ids: Any) -> Any:

@@ -19,7 +19,6 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
-from gnnscale.model.loss import vertex_objective
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
@@ -37,13 +36,13 @@ from gnnscale.runtime.checkpoint.artefacts import (
     open_cache_plan,
     open_graph,
     open_partition,
+    open_task,
 )
 from gnnscale.runtime.checkpoint.file import LAST
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.saved_run import SavedRun, foreign
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
-from gnnscale.runtime.evaluation.measures import chosen_metrics
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.pipeline.look_ahead import look_ahead
 from gnnscale.runtime.pipeline.repeatable import repeatable_operations
@@ -60,7 +59,10 @@ from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_run import SplitRun
 from gnnscale.runtime.sync.synchronizer import Synchronizer
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import best_epoch
+from gnnscale.sampler import SeedOrder
+from gnnscale.task.base import Task
 
 __all__ = ["open_run"]
 
@@ -89,6 +91,7 @@ def open_run(
         state = _open(config, directory, options, group, artefacts)
         # Whoever waits for the device is woken by its end.
         closing.callback(state.backend.close)
+        closing.callback(state.checkpoint.close)
         saved = None
         if config.resume is not None:
             saved = _resume(state)
@@ -121,13 +124,33 @@ def _resume(state: TrainState) -> SavedRun | None:
         if split is not None:
             split.take(optimizer)
         state.best_weights, state.steps_done = saved.best_model, saved.step
+        if saved.sums is not None:
+            _resume_inside(state, saved, saved.sums)
         if state.group.is_rank0:
             state.history, state.unvalidated = state.checkpoint.history_of(saved)
-            if best_epoch(state.history, state.measures[0]) == saved.epoch:
+            best = best_epoch(state.history, state.measures[0])
+            if saved.sums is None and best == saved.epoch:
                 state.best_weights = saved.model
         metrics = [each.valid_metric for each in state.history]
         state.metrics = state.group.broadcast_json(metrics)
     return saved
+
+
+def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
+    """Take what this worker alone knew of an epoch; other devices begin with the first one's."""
+    options = state.checkpoint.options
+    if saved.config.get("device_plan") != options.get("device_plan"):
+        state.resumed = replace(sums, devices=())
+        return
+    try:
+        if {len(saved.workers), len(sums.devices)} != {state.group.size}:
+            raise ValueError(f"parts of {len(saved.workers)} workers")
+        part = saved.workers[state.group.rank]
+        part.restore_buffers(state.trained)
+    except ValueError as error:
+        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
+    state.step.rows.update(part.rows)
+    state.resumed = replace(sums, counters=part.counters)
 
 
 def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
@@ -143,6 +166,7 @@ def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
             state.group,
             state.order,
             known or None,
+            sampling=state.task.sampling(state.config.trained_sampler, state.order),
             devices=state.devices,
             effects=cache_effects(
                 len(state.devices), None if state.cache_plan is None else state.cache_plan.plan
@@ -279,14 +303,15 @@ def _open(
     torch.set_num_threads(config.host_threads)
     keep_freed_memory()
     graph = open_graph(artefacts) if artefacts else _prepare_and_open(config, group)
-    measures = chosen_metrics(config.metrics, graph)
     made = artefacts or _make_of_graph(config, graph, group)
     partition, cache_plan = open_partition(made, graph), open_cache_plan(made, graph)
     plan = None if cache_plan is None else cache_plan.plan
     devices = devices_with_caches(config.device_plan.parsed(), plan)
-    order = checked_order(config, graph, None if partition is None else partition.parts)
+    task = open_task(config, made, graph)
+    graph = task.graph
+    order = checked_order(config, task.seeds, None if partition is None else partition.parts)
     torch.manual_seed(config.seed)
-    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    model = task.build(config.model)
     columns = None if partition is None or group.size == 1 else partition.parts.columns
     split = None if columns is None else SplitRun(model, columns, group)
     trained = model if split is None else split.model
@@ -302,7 +327,7 @@ def _open(
         aggregates=device.takes_aggregated,
         compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
-    backend = open_backend(device, _host_parts(config, graph, trained, loader, cache))
+    backend = open_backend(device, _host_parts(config, task, order, trained, loader, cache))
     exchange = _open_exchange(config, split, loader, graph, group)
     collective = shared_collective(devices)
     synchronizer = Synchronizer(trained, backend, group, own_collective=collective is not None)
@@ -311,7 +336,8 @@ def _open(
         config=config,
         group=group,
         graph=graph,
-        measures=measures,
+        task=task,
+        measures=task.measures,
         store=host,
         order=order,
         devices=devices,
@@ -343,6 +369,7 @@ def _open(
             config=config,
             options=options,
             graph=graph,
+            metric=task.measures[0],
             partition=None if order.movable or partition is None else partition.content,
         ),
     )
@@ -350,19 +377,20 @@ def _open(
 
 def _host_parts(
     config: TrainConfig,
-    graph: Graph,
+    task: Task,
+    order: SeedOrder,
     model: GNN,
     loader: FeatureLoader,
     cache: OpenedCache | None,
 ) -> HostParts:
     """Return what the device is opened with."""
-    sampler = config.trained_sampler.sampler(
-        graph, seed=config.seed, num_threads=config.num_threads
+    sampler = task.sampling(config.trained_sampler, order).sampler(
+        task.graph, seed=config.seed, num_threads=config.num_threads
     )
     parts = HostParts(
-        graph=graph,
+        graph=task.graph,
         model=model,
-        objective=vertex_objective(graph, config.loss),
+        objective=task.objective,
         sampler=sampler,
         loader=loader,
     )

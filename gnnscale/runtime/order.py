@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from gnnscale.graph import Graph
+from typing import Any
+
+from numpy.typing import NDArray
+
 from gnnscale.partition import Parts
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.settings import BatchesConfig
 from gnnscale.sampler import SeedOrder, TwoStageOrder
-from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
+from gnnscale.sampler.seed_order import CheckedOrder
 
 __all__ = ["checked_order"]
 
 
-def checked_order(config: BatchesConfig, graph: Graph, parts: Parts | None) -> CheckedOrder:
+def checked_order(config: BatchesConfig, seeds: NDArray[Any], parts: Parts | None) -> CheckedOrder:
     """Return the order of the run; its first epoch is looked at before any device starts.
 
     Args:
         config: the run's options.
-        graph: the graph that is trained on.
+        seeds: ``[n]`` what is trained once an epoch: vertices, or numbers of edges.
         parts: the devices' parts of it; None where it is whole.
 
     Raises:
-        ConfigError: the order does not train every vertex once an epoch.
+        ConfigError: the order does not train every seed once an epoch.
     """
-    train_idx = labelled_vertices(graph, "train")
     num_devices = len(config.device_plan.devices)
     order: SeedOrder
     if parts is not None and parts.owner is not None:
         order = TwoStageOrder(
-            parts.train_vertices(train_idx),
+            parts.train_vertices(seeds),
             batch_sizes=config.device_plan.split or apportion([1] * num_devices, config.batch_size),
             seed=config.seed,
         )
     else:
         order = config.seed_order.order(
-            train_idx, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
+            seeds, batch_size=config.batch_size, num_devices=num_devices, seed=config.seed
         )
-    checked = CheckedOrder(order, train_idx, num_devices=num_devices)
+    checked = CheckedOrder(order, seeds, num_devices=num_devices)
     for _ in checked.epoch(0):
         pass
     return checked

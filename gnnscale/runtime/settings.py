@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
-from gnnscale.dataset import Dataset
+from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.foreign import check_name
 from gnnscale.hardware import usable_cores
@@ -25,6 +25,7 @@ from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
+from gnnscale.task import TaskConfig, VertexPrediction
 
 __all__ = [
     "COMPUTE_DTYPES",
@@ -61,7 +62,7 @@ class PrepareConfig:
         force: make it again where it exists.
     """
 
-    dataset: Dataset
+    dataset: GraphSource
     force: bool = False
 
 
@@ -79,7 +80,7 @@ class PartitionConfig:
             partition; for partitioners whose parts have all that sampling can touch (pagraph).
     """
 
-    dataset: Dataset
+    dataset: GraphSource
     partitioner: PartitionerConfig
     num_threads: int
     num_hops: int = 2
@@ -110,10 +111,11 @@ class RuntimeConfig:
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
         accumulate: mini-batches whose gradients make one update of the weights: the gradient is of
             the mean over all their seeds. The last update of an epoch may have fewer.
-        checkpoint: write ``checkpoints/last.safetensors`` after epochs, the last one included;
-            and with it ``best.safetensors`` where there are better weights.
-        checkpoint_interval_s: seconds between two checkpoints at least, or ten times as long as
-            the last one took; 0 writes one after every epoch.
+        checkpoint: write ``checkpoints/last.safetensors`` while the run trains and at its end, and
+            with it ``best.safetensors`` where there are better weights.
+        checkpoint_every_s: seconds between two checkpoints, inside epochs as well; 0 begins the
+            next one as soon as the disk has the last. None writes them behind epochs, a second
+            after the last one or more, and ten times as long as that took.
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
@@ -129,7 +131,7 @@ class RuntimeConfig:
     clip_norm: float | None = None
     accumulate: int = 1
     checkpoint: bool = True
-    checkpoint_interval_s: float = 1.0
+    checkpoint_every_s: float | None = None
     prefetch: str = "auto"
     prefetch_depth: int = 4
     drm: bool = True
@@ -142,9 +144,11 @@ class RuntimeConfig:
         check_range("runtime.accumulate", self.accumulate, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
-        if self.checkpoint_interval_s < 0:
+        every_s = self.checkpoint_every_s
+        if every_s is not None and not 0 <= every_s < math.inf:
             raise ConfigError(
-                f"runtime.checkpoint_interval_s={self.checkpoint_interval_s}: must be at least 0"
+                f"runtime.checkpoint_every_s={every_s}: must be at least 0, or null for behind "
+                "epochs"
             )
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
@@ -159,7 +163,7 @@ class BatchesConfig:
     Attributes:
         seed: fixes the initial weights, the order of seeds, the samples and the dropout.
         epochs: passes over the training vertices.
-        batch_size: seeds of a mini-batch, over all devices together.
+        batch_size: seeds of a mini-batch, over all devices together: vertices, or edges.
         num_threads: threads that compute on the host, over all workers of a machine.
         seed_order: which vertices are trained in which step.
         partitioner: how the graph is divided among the devices.
@@ -170,7 +174,7 @@ class BatchesConfig:
     epochs: int
     batch_size: int
     num_threads: int
-    dataset: Dataset
+    dataset: GraphSource
     model: ModelConfig
     sampler: SamplerConfig
     runtime: RuntimeConfig
@@ -229,6 +233,7 @@ class TrainConfig(BatchesConfig):
         exchange: what devices trade before they propagate; None for nothing.
         cache_plan: a plan that ``gnnscale plan-cache`` made, which is used as it is; None for what
             ``cache_planner`` plans.
+        task: what is predicted.
     """
 
     #: Where code is named; see ``gnnscale.foreign``.
@@ -243,9 +248,12 @@ class TrainConfig(BatchesConfig):
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
     cache_plan: Path | None = None
+    task: TaskConfig = field(default_factory=VertexPrediction)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.task.divides_edges:
+            _check_links(self)
         _check_loss(self)
         _check_names(self)
         if self.optimizer.warmup_epochs >= self.epochs:
@@ -291,7 +299,7 @@ class TrainConfig(BatchesConfig):
     @property
     def needs_more_than_graph(self) -> bool:
         """Whether something is to be made of the graph before a run: parts, caches, or rows."""
-        divides = self.partitioner.divides != "nothing"
+        divides = self.partitioner.divides != "nothing" or self.task.divides_edges
         return divides or self.has_caches or self.features.preaggregates
 
     @property
@@ -338,6 +346,31 @@ def _check_caches(option: str, config: BatchesConfig) -> None:
             f"{option}: does not go with partitioner={config.partitioner.algorithm}, whose devices "
             "have all rows of their columns aggregated by the host"
         )
+
+
+def _check_links(config: TrainConfig) -> None:
+    """Refuse what trains labels of vertices alone."""
+    option = "task=links"
+    if config.metrics:
+        raise ConfigError(f"{option}: is measured by ranks, metrics=[] alone goes with it")
+    if not isinstance(config.loss, AutoLoss):
+        raise ConfigError(f"{option}: has a loss of its own, loss=auto alone goes with it")
+    if config.partitioner.divides != "nothing":
+        raise ConfigError(
+            f"{option}: does not go with partitioner={config.partitioner.algorithm}, which divides "
+            "training vertices; partitioner=none does"
+        )
+    if config.asks_for_caches:
+        raise ConfigError(
+            f"{option}: does not go with caches, which are planned for training vertices; "
+            "cache_planner=none and cache_plan=null do"
+        )
+    for device in config.device_plan.parsed():
+        if not device.trains_host_weights:
+            raise ConfigError(
+                f"{option}: {device.label} computes the loss of vertices' labels by itself; "
+                "devices of kind cpu and emulated can take part"
+            )
 
 
 def _check_preaggregates(config: TrainConfig) -> None:

@@ -26,7 +26,6 @@ from gnnscale.runtime.caching.open import OpenedCache
 from gnnscale.runtime.caching.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
-from gnnscale.runtime.evaluation.measures import ceiling
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep
@@ -34,8 +33,11 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.weights import SplitWeights
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited
 from gnnscale.sampler import SeedOrder
+from gnnscale.task.base import Task
+from gnnscale.task.measures import ceiling
 
 __all__ = ["TrainState"]
 
@@ -50,6 +52,7 @@ class TrainState:
         config: its options.
         group: the workers of the run.
         graph: the graph that is trained on.
+        task: what is predicted of it.
         store: the features at the host, behind any cache.
         order: the seeds of every step.
         devices: the devices, in the order of ranks.
@@ -71,6 +74,7 @@ class TrainState:
         best_weights: the model's state after the best epoch, on rank 0.
         split: joins ``model`` where devices train parts of it; None where they do not.
         steps_done: over all epochs; with the seed it fixes samples and dropout.
+        resumed: what the epoch had added up that the run goes on in; None at the start of an epoch.
         predicted: what the performance model says of the plan that the run begins with.
         planning_s: seconds that finding this plan took.
         partition: what is known of the devices' parts; None where the graph is whole.
@@ -80,6 +84,7 @@ class TrainState:
     config: TrainConfig
     group: Group
     graph: Graph
+    task: Task
     measures: tuple[str, ...]
     store: FeatureStore
     order: SeedOrder
@@ -101,6 +106,7 @@ class TrainState:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     split: SplitWeights | None = None
     steps_done: int = 0
+    resumed: EpochSums | None = None
     predicted: PlanPredictions | None = None
     planning_s: float = 0.0
     partition: PartitionFigures | None = None
@@ -118,7 +124,28 @@ class TrainState:
     @property
     def awaits_validation(self) -> bool:
         """Whether an epoch is trained that is not done: the run goes on from its checkpoint."""
-        return self.steps_done > self.epoch * self.order.steps_per_epoch
+        return self.steps_left <= 0
+
+    @property
+    def steps_left(self) -> int:
+        """Steps of the epoch that is not done; none where only its validation is missing."""
+        return (self.epoch + 1) * self.order.steps_per_epoch - self.steps_done
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint is due behind the step to be synchronised; rank 0 says so for all.
+
+        It must be a step behind which weights are updated, since no gradients are kept, and not the
+        last one of an epoch, which ends with a decision of its own.
+
+        Raises:
+            OSError: the last checkpoint could not be written.
+        """
+        if not self.group.is_rank0:
+            return False
+        self.checkpoint.check()
+        updates = self.steps_left > 1 and self.step.updates_behind(self.steps_done)
+        return updates and self.checkpoint.is_due_inside
 
     @property
     def finished(self) -> bool:
@@ -154,7 +181,7 @@ class TrainState:
         """Yield the epoch's slices: sampled, loaded, transferred; and set each step's rate."""
         self.trained.train()
         rate, num_steps = self.learning_rate, self.schedule.steps_per_epoch
-        for _ in range(num_steps):
+        for _ in range(self.steps_left):
             batch = next(self.pipeline)
             part = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
             for group in self.optimizer.param_groups:
@@ -215,6 +242,7 @@ class TrainState:
             test_metrics=test_metrics or {},
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
             steps_per_epoch=self.order.steps_per_epoch,
+            steps_done=self.steps_done,
             partition=self.partition,
             step_bytes=self.step_bytes,
             cache=None if self.cache_plan is None else self.cache_plan.plan.figures,

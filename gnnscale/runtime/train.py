@@ -13,12 +13,13 @@ from gnnscale.config import ConfigError
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.validator import Validator
 from gnnscale.runtime.opening import open_run
+from gnnscale.runtime.saving import keep_best, save_behind_epoch, save_inside_epoch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder
-from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 __all__ = ["train"]
 
@@ -56,23 +57,26 @@ def train(
         recorder = StepRecorder(
             group, steps_per_epoch=state.order.steps_per_epoch, start=time.perf_counter()
         )
-        validator = Validator(config, state.graph, state.model, state.store)
+        validator = Validator(config, state.task, state.model, state.store)
         if group.is_rank0:
             validator.prepare()
             observer.started(state.result())
         if state.awaits_validation:
             _validate(state, validator, observer)
         while not state.finished:
-            recorder.begin_epoch()
+            recorder.begin_epoch(state.resumed)
+            state.resumed = None
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
                 state.step.propagate(batch)
-                totals = state.step.synchronize(batch)
+                totals = state.step.synchronize(batch, checkpoint=state.wants_checkpoint)
                 _check_loss(state, totals)
                 state.step.update_weights(batch)
                 decision = state.rebalance(batch, totals)  # dynamic resource management
                 record = recorder.add(batch, totals, decision)
                 if group.is_rank0:
                     observer.stepped(record)
+                if totals.checkpoint:
+                    save_inside_epoch(state, recorder.sums())
             _end_epoch(state, recorder, validator, observer)
         return _test(state, validator)
 
@@ -115,8 +119,7 @@ def _write_and_validate(
         record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.last_rate)
         state.unvalidated = record
         # Whatever becomes of the validation, the epoch need not be trained again.
-        if last or state.checkpoint.is_due:
-            _save(state, [*state.history, record])
+        save_behind_epoch(state, record, last=last)
     _validate(state, validator, observer)
 
 
@@ -131,39 +134,12 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
         state.history.append(record)
         state.metrics.append(metric)
         state.unvalidated = None
-        _keep(state, trained)
+        keep_best(state, trained)
         observer.finished_epoch(record)
     # The others wait here, and not in the first synchronisation of the next epoch.
     metric = state.group.broadcast_json(metric)
     if not state.group.is_rank0:
         state.metrics.append(metric)
-
-
-def _keep(state: TrainState, trained: EpochRecord) -> None:
-    """Keep the best weights, and write them along with the checkpoint of the epoch."""
-    best = best_epoch(state.history, state.measures[0])
-    assert best is not None
-    if best == state.epoch:
-        weights = state.model.state_dict()
-        state.best_weights = {name: value.clone() for name, value in weights.items()}
-    if state.finished and state.checkpoint.saved_epoch != state.epoch:
-        _save(state, [*state.history[:-1], trained])
-    if state.checkpoint.saved_epoch == state.epoch:
-        state.checkpoint.save_best(best, state.best_weights)
-
-
-def _save(state: TrainState, history: Sequence[EpochRecord]) -> None:
-    """Write the checkpoint behind the last epoch of ``history``, which is not validated there."""
-    if state.config.runtime.checkpoint:
-        state.checkpoint.save(
-            model=state.model,
-            optimizer=state.optimizer_state,
-            step=state.steps_done,
-            history=history,
-            best_weights=state.best_weights,
-            plan=state.schedule.plan_of(state.steps_done),
-            management=state.management,
-        )
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:

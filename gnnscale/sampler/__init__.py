@@ -13,6 +13,7 @@ from gnnscale.sampler.seed_order import (
     StepSeeds,
 )
 from gnnscale.sampler.two_stage import TwoStageOrder
+from gnnscale.sampler.weighted import WeightedSampler, WeightedSampling
 
 __all__ = [
     "Block",
@@ -31,6 +32,8 @@ __all__ = [
     "ShuffledOrder",
     "StepSeeds",
     "TwoStageOrder",
+    "WeightedSampler",
+    "WeightedSampling",
     "WithoutLastHop",
     "without_last_hop",
 ]

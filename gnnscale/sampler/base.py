@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
@@ -58,18 +59,36 @@ def whole_numbers(name: str, values: Any) -> list[int]:
     return list(values)
 
 
-def to_minibatch(num_seeds: int, sampled: Sampled, *, seed: int, step: int) -> MiniBatch:
-    """Order the hops of a native sample as blocks, inputs first."""
+def to_minibatch(
+    num_seeds: int,
+    sampled: Sampled,
+    *,
+    seed: int,
+    step: int,
+    weight_sums: NDArray[np.float32] | None = None,
+) -> MiniBatch:
+    """Order the hops of a native sample as blocks, inputs first.
+
+    Args:
+        num_seeds: number of seeds.
+        sampled: the native sample.
+        seed: of the run.
+        step: of the batch.
+        weight_sums: ``[num_vertices]`` of the whole graph, where it has weights.
+    """
     input_vertices, hops, edge_vertices = sampled
+    sums = None if weight_sums is None else weight_sums[input_vertices]
     blocks = tuple(
         Block(
-            indptr=indptr,
-            indices=indices,
-            num_src=num_src,
-            importance=importance,
+            indptr=hop.indptr,
+            indices=hop.indices,
+            num_src=hop.num_src,
+            importance=hop.importance,
             edge_vertices=edge_vertices if index == 0 else None,
+            edge_weights=hop.edge_weights,
+            weight_sums=None if sums is None else sums[: hop.num_src],
         )
-        for index, (indptr, indices, num_src, importance) in enumerate(reversed(hops))
+        for index, hop in enumerate(reversed(hops))
     )
     return MiniBatch(
         seed=seed, step=step, num_seeds=num_seeds, input_vertices=input_vertices, blocks=blocks

@@ -34,6 +34,7 @@ class LayerSampler:
             layer_sizes: vertices a layer, from the seeds outwards.
             seed: fixes every choice, together with the step.
         """
+        self._graph = graph
         self._native = NativeSampler(graph)
         self.layer_sizes = whole_numbers("layer_sizes", layer_sizes)
         self.seed = seed
@@ -42,8 +43,15 @@ class LayerSampler:
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
-        sampled = self._native.sample_layers(seeds, self.layer_sizes, seed=self.seed, step=step)
-        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step)
+        sampled = self._native.sample_layers(
+            seeds,
+            self.layer_sizes,
+            seed=self.seed,
+            step=step,
+            edge_weights=self._graph.edge_weights is not None,
+        )
+        weight_sums = self._graph.weight_sums
+        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "MiniBatch", "Reach"]
+__all__ = ["Block", "Links", "MiniBatch", "Reach"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,10 @@ class Block:
         num_src: number of source vertices, destinations included.
         importance: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None where
             every neighbour of a vertex was equally likely (neighbour sampling).
+        edge_weights: ``[num_edges]`` float32 weights of the edges, where the graph has weights and
+            they did not decide already which neighbours were drawn.
+        weight_sums: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph,
+            where it has weights.
         edge_vertices: ``[num_edges]`` the sources as vertices of the graph, where the sampler knows
             them: whoever reads features of the input block needs no look-up of local ids.
     """
@@ -32,6 +36,18 @@ class Block:
     num_src: int
     importance: NDArray[np.float32] | None = None
     edge_vertices: NDArray[np.integer] | None = None
+    edge_weights: NDArray[np.float32] | None = None
+    weight_sums: NDArray[np.float32] | None = None
+
+    @property
+    def edge_factors(self) -> NDArray[np.float32] | None:
+        """``[num_edges]`` float32, what a message counts in a sum; None for ones.
+
+        That is the product of importance and weight, of those that there are.
+        """
+        if self.importance is None or self.edge_weights is None:
+            return self.edge_weights if self.importance is None else self.importance
+        return self.importance * self.edge_weights
 
     @property
     def num_dst(self) -> int:
@@ -46,9 +62,27 @@ class Block:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        optional = (self.importance, self.edge_vertices)
+        optional = (self.importance, self.edge_vertices, self.edge_weights, self.weight_sums)
         arrays = [self.indptr, self.indices, *(each for each in optional if each is not None)]
         return sum(each.nbytes for each in arrays)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """The edges that a mini-batch predicts, each with the vertices that it is told apart from.
+
+    Attributes:
+        sources: ``[n]`` int32 places of the edges' sources among the seeds.
+        destinations: ``[n, 1 + k]`` int32 places of their destinations, and of k others each.
+    """
+
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its arrays."""
+        return self.sources.nbytes + self.destinations.nbytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +95,10 @@ class MiniBatch:
     Attributes:
         step: the global step that, with the run's seed, fixed every random choice.
         seed: the run's seed.
-        num_seeds: how many vertices the batch predicts.
+        num_seeds: how many vertices the model has output rows of.
         input_vertices: ``[blocks[0].num_src]`` global vertex ids.
         blocks: from the input layer to the output layer.
+        links: the edges between seeds that are predicted; None where the seeds themselves are.
     """
 
     seed: int
@@ -71,6 +106,7 @@ class MiniBatch:
     num_seeds: int
     input_vertices: NDArray[np.integer]
     blocks: tuple[Block, ...]
+    links: Links | None = None
 
     @property
     def seeds(self) -> NDArray[np.integer]:
@@ -80,7 +116,8 @@ class MiniBatch:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        return self.input_vertices.nbytes + sum(block.num_bytes for block in self.blocks)
+        links = 0 if self.links is None else self.links.num_bytes
+        return self.input_vertices.nbytes + links + sum(block.num_bytes for block in self.blocks)
 
     @property
     def num_edges(self) -> int:

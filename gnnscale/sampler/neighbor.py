@@ -13,7 +13,7 @@ from gnnscale.ops import NativeSampler
 from gnnscale.sampler.base import MAX_HOPS, SamplerConfig, to_minibatch, whole_numbers
 from gnnscale.sampler.minibatch import MiniBatch, Reach
 
-__all__ = ["NeighborSampler", "NeighborSampling"]
+__all__ = ["NeighborSampler", "NeighborSampling", "check_fanouts"]
 
 #: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
 _MAX_REPLACED = 1 << 20
@@ -44,6 +44,7 @@ class NeighborSampler:
             seed: fixes every choice, together with the step.
             num_threads: threads of one call.
         """
+        self._graph = graph
         self._native = NativeSampler(graph)
         self.fanouts = whole_numbers("fanouts", fanouts)
         self.replace = replace
@@ -59,8 +60,10 @@ class NeighborSampler:
             seed=self.seed,
             step=step,
             num_threads=self.num_threads,
+            edge_weights=self._graph.edge_weights is not None,
         )
-        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step)
+        weight_sums = self._graph.weight_sums
+        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums)
 
     def reach(self, seeds: NDArray[Any], step: int) -> Reach:
         """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
@@ -73,6 +76,24 @@ class NeighborSampler:
             num_threads=self.num_threads,
         )
         return Reach(input_vertices=vertices, indptrs=tuple(indptrs))
+
+
+def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
+    """Refuse fan-outs that none of the samplers of neighbours can have.
+
+    Raises:
+        ConfigError: there are none or too many, or one is out of range.
+    """
+    if not fanouts:
+        raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
+    check_range("number of sampler.fanouts", len(fanouts), 1, MAX_HOPS)
+    max_fanout = _MAX_REPLACED if replace else MAX_COUNT
+    for fanout in fanouts:
+        if fanout != -1 and not 1 <= fanout <= max_fanout:
+            raise ConfigError(
+                f"sampler.fanouts={list(fanouts)}: {fanout} is not a fan-out; each must "
+                f"be positive and at most {max_fanout:,}, or -1 for all neighbours"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +109,7 @@ class NeighborSampling(SamplerConfig):
     replace: bool = False
 
     def __post_init__(self) -> None:
-        if not self.fanouts:
-            raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
-        check_range("number of sampler.fanouts", len(self.fanouts), 1, MAX_HOPS)
-        max_fanout = _MAX_REPLACED if self.replace else MAX_COUNT
-        for fanout in self.fanouts:
-            if fanout != -1 and not 1 <= fanout <= max_fanout:
-                raise ConfigError(
-                    f"sampler.fanouts={list(self.fanouts)}: {fanout} is not a fan-out; each must "
-                    f"be positive and at most {max_fanout:,}, or -1 for all neighbours"
-                )
+        check_fanouts(self.fanouts, replace=self.replace)
 
     @property
     def num_layers(self) -> int:

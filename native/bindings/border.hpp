@@ -154,6 +154,7 @@ void bind_rows(py::module_& m);
 void bind_read_ahead(py::module_& m);
 void bind_elementwise(py::module_& m);
 void bind_generators(py::module_& m);
+void bind_links(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_edge_cut(py::module_& m);
 void bind_replacement(py::module_& m);
@@ -162,5 +163,6 @@ void bind_ranked_slots(py::module_& m);
 void bind_hotness(py::module_& m);
 void bind_along(py::module_& m);
 void bind_arrange(py::module_& m);
+void bind_id_table(py::module_& m);
 
 }  // namespace gnnscale

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_read_ahead(m);
   bind_elementwise(m);
   bind_generators(m);
+  bind_links(m);
   bind_partition(m);
   bind_edge_cut(m);
   bind_replacement(m);
@@ -26,4 +27,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_hotness(m);
   bind_along(m);
   bind_arrange(m);
+  bind_id_table(m);
 }

@@ -38,13 +38,16 @@ std::vector<Vertex> distinct(std::vector<Vertex> vertices) {
 
 }  // namespace
 
-// The neighbours of all vertices reached so far, list after list; offsets go to `indptr`.
+// The neighbours of all vertices reached so far, list after list; offsets go to `indptr`, and where
+// each list begins in the graph to `begins`.
 template <typename Vertex>
-std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr) const {
+std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr,
+                                                      std::vector<int64_t>& begins) const {
   std::vector<Vertex> neighbors;
   indptr[0] = 0;
   for (int64_t dst = 0; dst < map_.size(); ++dst) {
     const auto [begin, degree] = graph_.list(vertices_.data()[dst]);
+    begins.push_back(begin);
     neighbors.insert(neighbors.end(), graph_.indices + begin, graph_.indices + begin + degree);
     indptr[dst + 1] = static_cast<int64_t>(neighbors.size());
     if (indptr[dst + 1] > kMaxLocal) {
@@ -56,10 +59,10 @@ std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr) const {
 }
 
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
+BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key, const EdgeAsk& ask) {
   const int64_t num_dst = map_.size();
-  std::vector<int64_t> lists(num_dst + 1);
-  const std::vector<Vertex> neighbors = neighbors_of_all(lists.data());
+  std::vector<int64_t> lists(num_dst + 1), begins, positions;
+  const std::vector<Vertex> neighbors = neighbors_of_all(lists.data(), begins);
   const std::vector<Vertex> candidates = distinct(neighbors);
   // Sorted, so that the two ends tell of all.
   if (!candidates.empty() && (candidates.front() < 0 || candidates.back() >= graph_.num_vertices)) {
@@ -89,6 +92,7 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
       if (scale == 0.0F) continue;
       local.push_back(map_.insert(*from, vertices_.data()));
       scales.push_back(scale);
+      if (ask.positions || ask.edge_weights) positions.push_back(begins[dst] + edge - lists[dst]);
     }
     block.indptr.data[dst + 1] = static_cast<int64_t>(local.size());
   }
@@ -96,6 +100,15 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
   block.importance = Array<float>(static_cast<int64_t>(local.size()));
   std::copy(local.begin(), local.end(), block.indices.data.get());
   std::copy(scales.begin(), scales.end(), block.importance.data.get());
+  if (ask.positions) {
+    block.positions = Array<int64_t>(std::ssize(positions));
+    std::copy(positions.begin(), positions.end(), block.positions.data.get());
+  }
+  if (ask.edge_weights) {
+    block.edge_weights = Array<float>(std::ssize(positions));
+    std::transform(positions.begin(), positions.end(), block.edge_weights.data.get(),
+                   [&](int64_t position) { return ask.weights[position]; });
+  }
   block.num_src = map_.size();
   return block;
 }
@@ -103,12 +116,13 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key) {
 template <typename Vertex>
 SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
                                                     const std::vector<int64_t>& layer_sizes,
-                                                    uint64_t seed, uint64_t step) {
+                                                    uint64_t seed, uint64_t step,
+                                                    const EdgeAsk& ask) {
   start(seeds);
   SampledBatch<Vertex> batch;
   for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
     const uint64_t key = stream_key(Stream::layerwise, seed, step, hop);
-    batch.blocks.push_back(sample_layer(layer_sizes[hop], key));
+    batch.blocks.push_back(sample_layer(layer_sizes[hop], key, ask));
   }
   take_vertices(batch);
   return batch;
@@ -116,9 +130,9 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
 
 template SampledBatch<int32_t> Sampler<int32_t>::sample_layers(const Seeds&,
                                                                const std::vector<int64_t>&,
-                                                               uint64_t, uint64_t);
+                                                               uint64_t, uint64_t, const EdgeAsk&);
 template SampledBatch<int64_t> Sampler<int64_t>::sample_layers(const Seeds&,
                                                                const std::vector<int64_t>&,
-                                                               uint64_t, uint64_t);
+                                                               uint64_t, uint64_t, const EdgeAsk&);
 
 }  // namespace gnnscale

@@ -10,6 +10,7 @@
 #include "gnnscale/sampler.hpp"
 #include "gnnscale/simd.hpp"
 #include "simd/pick_kernels.hpp"
+#include "weighted_picks.hpp"
 
 namespace gnnscale {
 
@@ -91,8 +92,9 @@ typename Sampler<Vertex>::Hop Sampler<Vertex>::open_hop(const Plan& plan) {
 // Finds the lists of destinations [first, last), and writes the offsets behind them, counted from
 // the first.
 template <typename Vertex>
+template <typename Keep>
 typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
-                                                               int64_t last) {
+                                                               int64_t last, Keep&& keep) {
   int64_t* indptr = hop.indptr.data.get();
   int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
   const Vertex* vertices = vertices_.data() + hop.first_dst;
@@ -103,10 +105,24 @@ typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t
     begins[dst] = begin;
     degrees[dst] = degree;
     counted.edges += degree;
-    counted.kept += hop.count(degree);
+    counted.kept += keep(begin, degree);
     indptr[dst + 1] = counted.kept;
   }
   return counted;
+}
+
+template <typename Vertex>
+typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
+                                                               int64_t last) {
+  if (!hop.ask.by_weight) {
+    return count_lists(hop, first, last,
+                       [&](int64_t, int64_t degree) { return hop.count(degree); });
+  }
+  return count_lists(hop, first, last, [&](int64_t begin, int64_t degree) {
+    const int64_t most = hop.fanout < 0 ? degree : hop.replace ? 1 : hop.fanout;
+    const int64_t found = num_weighted(hop.ask.weights + begin, degree, most);
+    return hop.replace && hop.fanout >= 0 && found > 0 ? hop.fanout : found;
+  });
 }
 
 template <typename Vertex>
@@ -145,10 +161,74 @@ typename Sampler<Vertex>::Span Sampler<Vertex>::span(const Hop& hop, int64_t chu
 template <typename Vertex>
 bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
                                 const Span& span) const {
-  if (hop.takes_all) return copy(pick_from, span.first_dst, span.first_edge, span.last_edge);
-  thread_local Scratch<int64_t> positions;
-  return pick(pick_from, span.first_dst, span.last_dst,
-              positions.reserve(span.last_edge - span.first_edge + kPickSlack));
+  thread_local Scratch<int64_t> scratch;
+  const bool asked = hop.positions != nullptr || hop.edge_weights != nullptr;
+  if (hop.takes_all) {
+    if (asked) {
+      int64_t* positions = scratch.reserve(span.last_edge - span.first_edge);
+      list_positions(hop, span, positions);
+      tell(hop, span, positions);
+    }
+    return copy(pick_from, span.first_dst, span.first_edge, span.last_edge);
+  }
+  int64_t* positions = scratch.reserve(span.last_edge - span.first_edge + kPickSlack);
+  const bool good = hop.ask.by_weight ? pick_by_weights(hop, pick_from, span, positions)
+                                      : pick(pick_from, span.first_dst, span.last_dst, positions);
+  if (asked) tell(hop, span, positions);
+  return good;
+}
+
+template <typename Vertex>
+bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_from,
+                                      const Span& span, int64_t* positions) const {
+  const int64_t* indptr = hop.indptr.data.get();
+  const bool replace = hop.replace && hop.fanout >= 0;
+  bool good = true;
+  int64_t* found = positions;
+  for (int64_t dst = span.first_dst; dst < span.last_dst; ++dst) {
+    const int64_t count = indptr[dst + 1] - indptr[dst], begin = pick_from.begins[dst];
+    pick_weighted(combine(hop.key, static_cast<uint64_t>(pick_from.vertices[dst])), begin,
+                  hop.ask.weights + begin, pick_from.degrees[dst], count, replace, found);
+    for (int64_t i = 0; i < count; ++i) {
+      const Vertex u = graph_.indices[found[i]];
+      good = good && u >= 0 && u < graph_.num_vertices;
+      pick_from.picked[indptr[dst] + i] = u;
+    }
+    found += count;
+  }
+  return good;
+}
+
+// Makes room for what is asked for of a hop's edges.
+template <typename Vertex>
+void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
+  if (hop.ask.positions) block.positions = Array<int64_t>(hop.num_edges);
+  if (hop.ask.edge_weights) block.edge_weights = Array<float>(hop.num_edges);
+  hop.positions = block.positions.data.get();
+  hop.edge_weights = block.edge_weights.data.get();
+}
+
+// The places of the edges of a span, of a hop that takes all.
+template <typename Vertex>
+void Sampler<Vertex>::list_positions(const Hop& hop, const Span& span, int64_t* positions) const {
+  const int64_t *indptr = hop.indptr.data.get(), *begins = begins_.data();
+  int64_t dst = span.first_dst;
+  for (int64_t edge = span.first_edge; edge < span.last_edge; ++dst) {
+    const int64_t end = std::min(indptr[dst + 1], span.last_edge);
+    for (; edge < end; ++edge) *positions++ = begins[dst] + (edge - indptr[dst]);
+  }
+}
+
+template <typename Vertex>
+void Sampler<Vertex>::tell(const Hop& hop, const Span& span, const int64_t* positions) {
+  const int64_t size = span.last_edge - span.first_edge;
+  if (hop.positions != nullptr) std::copy_n(positions, size, hop.positions + span.first_edge);
+  if (hop.edge_weights == nullptr) return;
+  float* weights = hop.edge_weights + span.first_edge;
+  for (int64_t i = 0; i < size; ++i) {
+    __builtin_prefetch(&hop.ask.weights[positions[std::min(i + kPrefetchDistance, size - 1)]]);
+    weights[i] = hop.ask.weights[positions[i]];
+  }
 }
 
 template <typename Vertex>
@@ -219,6 +299,7 @@ BlockArrays Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_thread
                                                 SampledBatch<Vertex>& batch) {
   Hop hop = plan_hop(plan);
   BlockArrays block;
+  make_room(hop, block);
   block.indices = Array<int32_t>(hop.num_edges);
   int32_t* local = block.indices.data.get();
   batch.edge_vertices = Array<Vertex>(hop.num_edges);
@@ -287,15 +368,17 @@ template <typename Vertex>
 SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
                                                        const std::vector<int64_t>& fanouts,
                                                        bool replace, uint64_t seed, uint64_t step,
-                                                       int num_threads, bool only_new) {
+                                                       int num_threads, bool only_new,
+                                                       const EdgeAsk& ask) {
   start(seeds);
+  const Stream stream = ask.by_weight ? Stream::weighted : Stream::neighbors;
   SampledBatch<Vertex> batch;
   int64_t num_expanded = 0;
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
-    const uint64_t key = stream_key(Stream::neighbors, seed, step, hop);
-    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key}, num_threads,
+    const uint64_t key = stream_key(stream, seed, step, hop);
+    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, ask}, num_threads,
                                       hop + 1 == fanouts.size(), batch));
   }
   take_vertices(batch);

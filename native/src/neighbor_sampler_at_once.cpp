@@ -92,6 +92,7 @@ BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thread
       sum.edges += here.edges;
     }
     close_lists(hop, sum, grain_of(sum.kept, num_threads));
+    make_room(hop, block);
     block.indices = Array<int32_t>(hop.num_edges);
     batch.edge_vertices = Array<Vertex>(hop.num_edges);
     pick_from = pick_of(hop, batch.edge_vertices.data.get(), true);

@@ -657,6 +657,94 @@ void test_same_answer_every_way() {
   }
 }
 
+// Every instruction set has the same bits, and they are those of a logarithm.
+void test_exponentials() {
+  constexpr int64_t kSize = 1003;
+  std::vector<float> weights(kSize);
+  for (int64_t i = 0; i < kSize; ++i) weights[i] = static_cast<float>(i % 5) * 0.3F;
+  weights[7] = -1;
+  weights[8] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<double> expected(kSize);
+  baseline::pick_kernels.exponentials(5, 2, weights.data(), kSize, expected.data());
+  for (int64_t i = 0; i < kSize; ++i) {
+    if (!(weights[i] > 0)) {
+      CHECK(std::isinf(expected[i]) && expected[i] > 0);
+      continue;
+    }
+    const double u = (static_cast<double>(draw(5, 2 + i) >> 12) + 0.5) * 0x1.0p-52;
+    const double reference = -std::log(u) / static_cast<double>(weights[i]);
+    CHECK(std::abs(expected[i] - reference) <= 1e-11 * reference);
+  }
+  for (const Kernels& kernels : available_kernels()) {
+    for (const int64_t size : {int64_t{1}, int64_t{17}, kSize}) {
+      std::vector<double> found(size);
+      kernels.pick->exponentials(5, 2, weights.data(), size, found.data());
+      CHECK(std::equal(found.begin(), found.end(), expected.begin()));
+    }
+  }
+}
+
+// Places and weights are those of the edges, and asking for them changes no sample; what is drawn
+// by weight is the same for any number of threads too, and never weighs nothing.
+template <typename Vertex>
+void test_places_and_weights() {
+  const auto graph = random_graph<Vertex>(5000);
+  const auto num_edges = static_cast<int64_t>(graph.indices.size());
+  std::vector<float> weights(num_edges);
+  for (int64_t i = 0; i < num_edges; ++i) weights[i] = static_cast<float>(below(draw(11, i), 4));
+  std::vector<Vertex> seeds;
+  for (Vertex v = 0; v < 200; ++v) seeds.push_back(v * 23);
+  Sampler<Vertex> reference(graph.topology(), kDenseInTurn);
+  const auto in_graph = graph.topology();
+  for (const Relabelling& how : {kDenseAtOnce, kHashedInTurn}) {
+    Sampler<Vertex> sampler(graph.topology(), how);
+    for (const std::vector<int64_t>& fanouts :
+         std::vector<std::vector<int64_t>>{{-1, -1}, {10, 5}, {3, -1, 2}, {50}}) {
+      for (const int variant : {0, 1, 2, 3}) {
+        const bool replace = variant & 1, by_weight = variant & 2;
+        const EdgeAsk plain{weights.data(), by_weight, false, false};
+        const EdgeAsk all{weights.data(), by_weight, true, true};
+        const auto expected =
+            reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1, false, plain);
+        CHECK(expected.blocks[0].positions.size == 0);
+        if (!by_weight) {
+          CHECK(same(expected, reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1)));
+        }
+        for (const int threads : {1, 2, 8}) {
+          const auto found =
+              sampler.sample_neighbors(of(seeds), fanouts, replace, 3, 4, threads, false, all);
+          CHECK(same(expected, found));
+          for (const BlockArrays& block : found.blocks) {
+            const Vertex* ids = found.input_vertices.data.get();
+            for (int64_t dst = 0; dst + 1 < block.indptr.size; ++dst) {
+              const auto [begin, degree] = in_graph.list(ids[dst]);
+              for (int64_t e = block.indptr.data[dst]; e < block.indptr.data[dst + 1]; ++e) {
+                const int64_t position = block.positions.data[e];
+                CHECK(begin <= position && position < begin + degree);
+                CHECK(graph.indices[position] == ids[block.indices.data[e]]);
+                CHECK(weights[position] == block.edge_weights.data[e]);
+                CHECK(!by_weight || weights[position] > 0);
+                const bool twice = e > block.indptr.data[dst] && !(replace && by_weight) &&
+                                   by_weight && block.positions.data[e - 1] >= position;
+                CHECK(!twice);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  const auto layers =
+      reference.sample_layers(of(seeds), {50, 60}, 3, 4, {weights.data(), false, true, true});
+  for (const BlockArrays& block : layers.blocks) {
+    for (int64_t e = 0; e < block.indices.size; ++e) {
+      const int64_t position = block.positions.data[e];
+      CHECK(graph.indices[position] == layers.input_vertices.data[block.indices.data[e]]);
+      CHECK(weights[position] == block.edge_weights.data[e]);
+    }
+  }
+}
+
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   int64_t pages = 0, resident = 0;
@@ -794,6 +882,9 @@ int main() {
   test_same_answer_everywhere();
   test_same_answer_every_way<int32_t>();
   test_same_answer_every_way<int64_t>();
+  test_exponentials();
+  test_places_and_weights<int32_t>();
+  test_places_and_weights<int64_t>();
   test_memory_is_that_of_the_batch();
   if (kCanFork) test_fork_while_others_sample();
   test_layers();

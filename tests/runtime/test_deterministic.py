@@ -32,7 +32,7 @@ HYBRID = (
     "memory_bytes:1073741824,link_bandwidth:1e9,launch_s:5e-3}]",
     *("model.dropout=0.5", "model.norm=batch", "num_threads=2", "epochs=3"),
 )
-EXACT = (*HYBRID, "runtime.deterministic=true", "runtime.checkpoint_interval_s=0")
+EXACT = (*HYBRID, "runtime.deterministic=true", "runtime.checkpoint_every_s=0")
 SLOWLY = "seam.features=unhurried:TakeTime"
 STEPS = 6
 

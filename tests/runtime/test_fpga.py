@@ -146,13 +146,15 @@ class StopAt(Losses):
 @pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.long)])
 @composes
 def test_a_resumed_run_ends_as_one_never_stopped(tmp_path: Path, step: int) -> None:
-    common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_interval_s=0"]
+    common = [*MODELS["gin"], "device_plan=fpga_csim", "runtime.checkpoint_every_s=0"]
     losses, weights = trained(tmp_path / "whole", *common)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "part", *common, observer=StopAt(step))
     resume = f"resume={tmp_path / 'part'}"
     rest, resumed = trained(tmp_path / "part", *common, resume)
-    assert rest == losses[step // 6 * 6 :]
+    # From whichever step the disk had last, in an epoch or between two.
+    assert len(rest) >= len(losses) - step
+    assert rest == losses[-len(rest) :]
     assert weights.keys() == resumed.keys()
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
 

@@ -14,12 +14,17 @@ from gnnscale.partition import P3, Hash, Parts
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import PlanCacheConfig, TrainConfig
 from gnnscale.sampler import SeedOrder, SeedOrderConfig, ShuffledOrder, StepSeeds
+from gnnscale.sampler.seed_order import labelled_vertices
 
 Settings = Callable[..., TrainConfig]
 
 
 def seeds_of(order: SeedOrder, epoch: int = 0) -> list[list[int]]:
     return [step.seeds.tolist() for step in order.epoch(epoch)]
+
+
+def trained(graph: Graph) -> Any:
+    return labelled_vertices(graph, "train")
 
 
 def parts_of(graph: Graph, num_parts: int) -> Parts:
@@ -30,7 +35,7 @@ def test_the_order_of_a_whole_graph_is_the_users(
     settings: Settings, random_graph: Callable[..., Graph]
 ) -> None:
     graph = random_graph()
-    order = checked_order(settings("seed=3"), graph, None)
+    order = checked_order(settings("seed=3"), trained(graph), None)
     wanted = ShuffledOrder(graph.train_idx, batch_size=64, seed=3)
     for epoch in (0, 5):
         assert seeds_of(order, epoch) == seeds_of(wanted, epoch)
@@ -44,8 +49,8 @@ def test_columns_leave_the_order_as_it_is(
     graph = random_graph()
     parts = P3().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     config = settings("device_plan=cpu_x2")
-    assert seeds_of(checked_order(config, graph, parts)) == seeds_of(
-        checked_order(config, graph, None)
+    assert seeds_of(checked_order(config, trained(graph), parts)) == seeds_of(
+        checked_order(config, trained(graph), None)
     )
 
 
@@ -56,7 +61,7 @@ def test_over_parts_every_device_has_its_own_seeds(
     graph = random_graph()
     parts = parts_of(graph, 2)
     config = settings("device_plan=cpu_x2", f"device_plan.split={split}")
-    order = checked_order(config, graph, parts)
+    order = checked_order(config, trained(graph), parts)
     assert not order.movable
     steps = list(order.epoch(0))
     assert list(steps[0].counts or ()) == counts
@@ -75,8 +80,8 @@ def test_planning_and_training_have_one_order(
     planned = PlanCacheConfig(
         **{name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
     )
-    assert seeds_of(checked_order(planned, graph, None)) == seeds_of(
-        checked_order(train, graph, None)
+    assert seeds_of(checked_order(planned, trained(graph), None)) == seeds_of(
+        checked_order(train, trained(graph), None)
     )
 
 
@@ -99,4 +104,4 @@ def test_an_order_that_leaves_vertices_out_is_refused_at_once(
 ) -> None:
     config = replace(settings(), seed_order=Half())
     with pytest.raises(ConfigError, match=r"^seed_order=HalfOrder: .* epoch 1"):
-        checked_order(config, random_graph(num_vertices=100), None)
+        checked_order(config, trained(random_graph(num_vertices=100)), None)

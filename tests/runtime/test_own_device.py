@@ -111,7 +111,7 @@ class StopAfterAnEpoch(RunReport):
 def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path, plan: str) -> None:
     split = f"device_plan.split={[40, 24] if 'cpu' in plan else [BATCH]}"
     options = (plan, split, "model.norm=batch", "runtime.drm=false")
-    options = (*options, "runtime.checkpoint_interval_s=0", "runtime.prefetch=one_stage")
+    options = (*options, "runtime.checkpoint_every_s=0", "runtime.prefetch=one_stage")
     part = tmp_path / "part"
     with pytest.raises(KeyboardInterrupt):
         launched(part, *options, "epochs=100000", report=StopAfterAnEpoch)

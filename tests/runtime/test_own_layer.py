@@ -66,7 +66,7 @@ class StopAfterAnEpoch(RunReport):
 
 def test_a_resumed_run_ends_as_one_never_stopped(launched: Any, tmp_path: Path) -> None:
     options = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false")
-    options = (*options, "runtime.checkpoint_interval_s=0", "num_threads=2")
+    options = (*options, "runtime.checkpoint_every_s=0", "num_threads=2")
     own = model(own_layers.MaxPooling)
     part = tmp_path / "part"
     with pytest.raises(KeyboardInterrupt):

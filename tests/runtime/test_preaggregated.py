@@ -18,7 +18,7 @@ from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 
 #: What may differ between two runs is fixed: who trains which seeds, on how many threads.
-FIXED = ("runtime.prefetch=none", "runtime.drm=false", "runtime.checkpoint_interval_s=0")
+FIXED = ("runtime.prefetch=none", "runtime.drm=false", "runtime.checkpoint_every_s=0")
 READY = "features=preaggregated"
 EMULATED = (
     "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"

@@ -43,6 +43,7 @@ def test_options_become_records(settings: Callable[..., TrainConfig]) -> None:
         (["runtime.inference=full"], "allowed are exact, sampled"),
         (["runtime.eval_every=0"], "runtime.eval_every=0"),
         (["runtime.patience=0"], "runtime.patience=0"),
+        (["runtime.checkpoint_every_s=-1"], "runtime.checkpoint_every_s=-1.0: must be at least 0"),
         (["runtime.clip_norm=0"], "runtime.clip_norm=0.0: must be above 0"),
         (["runtime.prefetch=three_stage"], "allowed are auto, none, one_stage, two_stage"),
         (["runtime.prefetch_depth=0"], "runtime.prefetch_depth=0: must be at least 1"),

@@ -18,6 +18,7 @@ from gnnscale.graph import Graph
 from gnnscale.hardware import usable_cores
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.evaluation.plan import InferencePlan
 from gnnscale.runtime.pipeline.stages import Stages
@@ -115,6 +116,12 @@ def test_a_validation_without_room_is_refused_before_the_first_step(
     run(options, tmp_path, observer, "runtime.inference=sampled", "epochs=1")
 
 
+@pytest.fixture
+def behind_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is waited for, and a checkpoint behind every epoch, however short."""
+    monkeypatch.setattr(RunCheckpoint, "is_due", property(lambda self: self.wait() is None))
+
+
 class StopAt:
     """An observer that breaks the run off at a step, as a crash would."""
 
@@ -140,11 +147,11 @@ PLATEAU = ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.n
 
 
 @pytest.mark.parametrize(
-    ("overrides", "step", "interval_s"),
+    ("overrides", "step", "every_s"),
     [
-        *(([], *each) for each in [(2, 0), (9, 0), (17, 0), (9, 1000), (17, 1000)]),
-        *((SGD, *each) for each in [(9, 0), (17, 1000)]),
-        *((PLATEAU, *each) for each in [(9, 0), (17, 0), (17, 1000)]),
+        *(([], *each) for each in [(2, 0), (9, 0), (17, 0), (9, "null"), (17, "null")]),
+        *((SGD, *each) for each in [(9, 0), (17, "null")]),
+        *((PLATEAU, *each) for each in [(9, 0), (17, 0), (17, "null"), (17, 1000)]),
     ],
 )
 def test_a_resumed_run_ends_as_one_never_stopped(
@@ -154,10 +161,10 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     tmp_path: Path,
     overrides: list[str],
     step: int,
-    interval_s: int,
+    every_s: float | str,
 ) -> None:
     known, directory = whole(*overrides)
-    overrides = [*overrides, f"runtime.checkpoint_interval_s={interval_s}"]
+    overrides = [*overrides, f"runtime.checkpoint_every_s={every_s}"]
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path / "part", StopAt(step), *overrides)
     resume = f"resume={tmp_path / 'part'}"
@@ -170,6 +177,7 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     assert losses == [record.train_loss for record in known.history]
 
 
+@pytest.mark.usefixtures("behind_every_epoch")
 @pytest.mark.parametrize("overrides", [(), ("optimizer.schedule=plateau", "runtime.patience=2")])
 def test_an_epoch_whose_validation_fails_is_not_trained_again(
     options: Compose,
@@ -187,7 +195,7 @@ def test_an_epoch_whose_validation_fails_is_not_trained_again(
             raise MemoryError
         return measure(self, splits)
 
-    part = (tmp_path, observer, *overrides, "runtime.checkpoint_interval_s=0")
+    part = (tmp_path, observer, *overrides)
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "measure", fail_once)
         with pytest.raises(MemoryError):
@@ -267,11 +275,11 @@ def test_workers_wait_for_each_other_behind_all_that_rank_0_does(
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
     monkeypatch.setattr(Group, "broadcast_json", together)
     # The last epoch is known for it by its validation alone.
-    overrides = ("epochs=9", "runtime.patience=2", "runtime.checkpoint_interval_s=1000")
+    overrides = ("epochs=9", "runtime.patience=2", "runtime.checkpoint_every_s=1000")
     run(options, tmp_path, observer, *overrides)
-    epochs = " ".join(done[done.index("last") :]).split(" together")
+    epochs = " ".join(done[done.index("validated") :]).split(" together")
     assert epochs == [
-        "last validated best",
+        "validated",
         " validated",
         " validated",
         " validated last best",
@@ -294,11 +302,11 @@ def test_a_run_in_the_directory_of_another_resumes_as_itself(
 
 
 @pytest.mark.parametrize(
-    ("interval_s", "stop", "epochs"),
+    ("every", "stop", "epochs", "best"),
     [
-        (0, "runtime.patience=null", [1, 2, 3, 4, 5, 6]),
-        (1000, "runtime.patience=null", [1, 6]),
-        (1000, "runtime.patience=2", [1, 4]),
+        ("null", "runtime.patience=null", [1, 6], [1, 2]),
+        ("null", "runtime.patience=2", [1, 4], [1, 2]),
+        ("1000", "runtime.patience=null", [6], [2]),
     ],
 )
 def test_checkpoints_of_short_epochs_wait(
@@ -306,9 +314,10 @@ def test_checkpoints_of_short_epochs_wait(
     observer: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    interval_s: int,
+    every: str,
     stop: str,
     epochs: list[int],
+    best: list[int],
 ) -> None:
     written: list[tuple[Path, int]] = []
 
@@ -319,11 +328,11 @@ def test_checkpoints_of_short_epochs_wait(
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.0])
     monkeypatch.setattr(Predictor, "measure", lambda *_: [next(metrics)])
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
-    interval = f"runtime.checkpoint_interval_s={interval_s}"
-    run(options, tmp_path, observer, "epochs=6", stop, interval)
+    monkeypatch.setattr(run_checkpoint, "_EVERY_S", 1000.0)
+    run(options, tmp_path, observer, "epochs=6", stop, f"runtime.checkpoint_every_s={every}")
     assert [epoch for file, epoch in written if file == LAST] == epochs
     # The best weights go with a checkpoint of a later epoch, where theirs was not due.
-    assert [epoch for file, epoch in written if file == BEST] == [1, 2]
+    assert [epoch for file, epoch in written if file == BEST] == best
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 2
 
 

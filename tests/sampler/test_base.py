@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gnnscale.ops import SampledHop
 from gnnscale.sampler.base import to_minibatch, whole_numbers
 
 
@@ -16,8 +17,8 @@ def test_lists_are_copied_and_nothing_else_is_taken() -> None:
 
 
 def test_hops_from_the_seeds_become_blocks_from_the_inputs() -> None:
-    first = (np.array([0, 1]), np.array([1], np.int32), 2, None)
-    second = (np.array([0, 1, 1]), np.array([2], np.int32), 3, np.ones(1, np.float32))
+    first = SampledHop(np.array([0, 1]), np.array([1], np.int32), 2)
+    second = SampledHop(np.array([0, 1, 1]), np.array([2], np.int32), 3, np.ones(1, np.float32))
     edges = np.array([8])
     sampled = (np.array([4, 6, 8]), [first, second], edges)
     batch = to_minibatch(1, sampled, seed=3, step=5)

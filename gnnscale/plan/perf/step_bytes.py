@@ -15,8 +15,8 @@ from gnnscale.plan.perf.equations import BatchSize
 
 __all__ = ["StepBytes", "block_bytes", "partial_bytes", "step_bytes"]
 
-#: Destinations, sources, edges, and whether edges carry their importance: int32 each.
-_HEADER_BYTES = 16
+#: Destinations, sources, edges, and which optional arrays there are: int32 each.
+_HEADER_BYTES = 24
 #: A destination's number of edges, and an edge's source.
 _INDEX_BYTES = 4
 

@@ -55,18 +55,23 @@ class MlflowLogger(Observer):
 
     def finished_epoch(self, record: EpochRecord) -> None:
         """Log the epoch's numbers."""
-        self._mlflow.log_metrics(epoch_values(record), step=record.epoch)
+        self._log(epoch_values(record), record.epoch)
 
     def finished(self, run: TrainResult) -> None:
         """Log test metrics, at the epoch whose weights were tested, and end the run."""
         found = {f"test_{name}": each for name, each in run.test_metrics.items()}
         known = {name: each for name, each in found.items() if each is not None}
-        self._mlflow.log_metrics(known, step=run.best_epoch)
+        self._log(known, run.best_epoch)
         self._end("FINISHED")
 
     def close(self) -> None:
         """End a run that did not come to its end."""
         self._end("FAILED")
+
+    def _log(self, values: Mapping[str, float], epoch: int | None) -> None:
+        """Log numbers, by names that MLflow takes: ``hits@10`` is none."""
+        named = {name.replace("@", "_at_"): value for name, value in values.items()}
+        self._mlflow.log_metrics(named, step=epoch)
 
     def _end(self, status: str) -> None:
         if self._runs:

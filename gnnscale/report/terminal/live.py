@@ -93,7 +93,7 @@ class RunReport(Observer):
         self._start = self._last_progress = time.monotonic()
         self.write_options()
         write_metrics(self.directory, run.history)
-        if not run.history:
+        if not run.history and not run.steps_done:
             # What another run has left here.
             for name in (STEPS_FILE, TRACE_FILE):
                 (self.directory / name).unlink(missing_ok=True)

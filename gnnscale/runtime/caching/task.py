@@ -22,6 +22,8 @@ from gnnscale.plan.perf.workload import Workload, unmeasured_workload
 from gnnscale.runtime.caching.budget import cache_budget
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
+from gnnscale.sampler import NeighborSampling
+from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["cache_task", "check_given_plan", "plan_caches"]
 
@@ -87,7 +89,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
     draws = Draws(
         graph,
         config.sampler,
-        checked_order(config, graph, parts),
+        checked_order(config, labelled_vertices(graph, "train"), parts),
         split=partial(apportion, split),
         seed=config.seed,
         num_threads=config.num_threads,
@@ -113,8 +115,9 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
 
 
 def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
-    fanouts = getattr(config.sampler, "fanouts", None)
-    return None if fanouts is None else tuple(fanouts)
+    """Return the fan-outs by which formulas tell what a batch includes; None of other samplers."""
+    sampler = config.sampler
+    return tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None
 
 
 def _aggregated_row_bytes(model: GNN) -> int | None:

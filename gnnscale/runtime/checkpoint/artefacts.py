@@ -22,10 +22,12 @@ from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
     from gnnscale.feature import FeatureStore, PreaggregatedFeatures
+    from gnnscale.task.base import Task
 
 __all__ = [
     "CACHE_PLAN",
     "GRAPH_STORE",
+    "LINKS",
     "PARTITION",
     "PREAGGREGATED",
     "Artefact",
@@ -36,12 +38,14 @@ __all__ = [
     "open_cache_plan",
     "open_graph",
     "open_partition",
+    "open_task",
 ]
 
 log = logging.getLogger(__name__)
 
 GRAPH_STORE = "graph store"
 PARTITION = "partition"
+LINKS = "divided edges"
 CACHE_PLAN = "cache plan"
 PREAGGREGATED = "preaggregated features"
 
@@ -80,13 +84,18 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
 def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     """Make what a run needs of ``graph``, where it is not there yet.
 
-    That is a partition, a cache plan, and preaggregated features.
+    That is a partition or divided edges, a cache plan, and preaggregated features.
 
     Raises:
         GraphError: one of them cannot be made, or is damaged.
         ConfigError: the graph cannot be divided, or the caches planned, as the options say.
     """
     made = [] if config.partitioner.divides == "nothing" else [divide(config, graph)]
+    links = config.task.make(graph)
+    if links is not None:
+        graph = _opened(config, graph, links).graph
+        assert graph.content is not None
+        made.append(Artefact(name=LINKS, path=links, content=graph.content))
     if config.has_caches:
         made.append(_cache(config, graph, open_partition(made, graph)))
     if config.features.preaggregates:
@@ -141,6 +150,23 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     if partition.content != found.content:
         raise GraphError(f"{found.path}: holds another partition than when the run was launched")
     return partition
+
+
+def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
+    """Open what is predicted of ``graph``.
+
+    Raises:
+        GraphError: what was made for it is damaged, or another one than when the run was launched.
+    """
+    found = _named(artefacts, LINKS)
+    task = _opened(config, graph, None if found is None else found.path)
+    if found is not None and task.graph.content != found.content:
+        raise GraphError(f"{found.path}: holds other edges than when the run was launched")
+    return task
+
+
+def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
+    return config.task.open(graph, made, loss=config.loss, metrics=config.metrics)
 
 
 def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 #: Bumped when the contents of a checkpoint change their meaning.
-FORMAT_VERSION = 3
-#: Everything after the last finished epoch, relative to the run directory.
+FORMAT_VERSION = 4
+#: Everything after the last step that was kept, relative to the run directory.
 LAST = Path("checkpoints") / "last.safetensors"
 #: The weights with the best validation metric, relative to the run directory.
 BEST = Path("checkpoints") / "best.safetensors"
@@ -55,7 +55,7 @@ _FREE_OPTIONS: tuple[str, ...] = (
     "loggers",
     "observers",
     "runtime.checkpoint",
-    "runtime.checkpoint_interval_s",
+    "runtime.checkpoint_every_s",
     "runtime.deterministic",
     "runtime.drm",
     "runtime.patience",
@@ -79,10 +79,11 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
     Raises:
         OSError: the disk is full or the directory not writable; ``file`` is as it was before.
     """
-    from gnnscale.runtime.checkpoint.tensor_file import pack
+    from gnnscale.runtime.checkpoint.tensor_file import packed
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, pack({"format_version": FORMAT_VERSION, **content}), durable=True)
+    parts = packed({"format_version": FORMAT_VERSION, **content})
+    write_atomically(file, parts, durable=True)
 
 
 def remove_unfinished_checkpoints(directory: Path) -> None:

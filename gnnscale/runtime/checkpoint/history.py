@@ -48,7 +48,7 @@ def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
     """Return how many epochs of ``history`` are in ``metrics.jsonl``, on the disk.
 
     Whoever writes that file may be behind, or not have begun: it then ends with an epoch of before
-    the run was resumed, or of another run.
+    the run was resumed, or of another run. Or it is ahead, where this is asked in the background.
 
     Args:
         directory: of the run.
@@ -64,10 +64,8 @@ def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
         size = lines.seek(0, os.SEEK_END)
         lines.seek(max(size - 2 * _MAX_LINE, 0))
         whole = lines.read().rpartition(b"\n")[0]
-        record = _parsed(whole.rpartition(b"\n")[2] + b"\n")
-        if record is None or not 0 < record.epoch <= len(history):
-            return 0
-        if record != history[record.epoch - 1]:
+        record = _last_of(whole, len(history))
+        if record is None or record != history[record.epoch - 1]:
             return 0
         os.fsync(lines.fileno())
         return record.epoch
@@ -109,6 +107,18 @@ def _open(directory: Path) -> BinaryIO | None:
         return open(descriptor, "rb")
     os.close(descriptor)
     raise ConfigError(f"{file}: not a regular file")
+
+
+def _last_of(lines: bytes, num_epochs: int) -> EpochRecord | None:
+    """Return the last epoch among the first ``num_epochs``; None where the lines do not tell."""
+    while lines:
+        lines, _, line = lines.rpartition(b"\n")
+        record = _parsed(line + b"\n")
+        if record is None or record.epoch < 1:
+            return None
+        if record.epoch <= num_epochs:
+            return record
+    return None
 
 
 def _parsed(line: bytes) -> EpochRecord | None:

@@ -1,12 +1,12 @@
-"""The checkpoint of a run: what rank 0 writes after an epoch, and what all workers resume from."""
+"""The checkpoint of a run: what rank 0 writes while it trains, and what all workers resume from."""
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,21 @@ from gnnscale.runtime.checkpoint.file import (
 )
 from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
+from gnnscale.runtime.checkpoint.worker_part import WorkerPart
+from gnnscale.runtime.checkpoint.writer import BackgroundWriter
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
+from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch
 
 __all__ = ["RunCheckpoint", "graph_identity"]
 
 log = logging.getLogger(__name__)
 
-#: From one checkpoint to the next it is so many times as long as one takes.
+#: Where no interval is given, it is so many seconds from one checkpoint to the next, and so many
+#: times as long as one takes.
+_EVERY_S = 1.0
 _TIMES = 10
 
 
@@ -48,34 +53,70 @@ _TIMES = 10
 class RunCheckpoint:
     """Where a run keeps its checkpoints, by what they recognise it, and when they were written.
 
+    They are written in the background: ``save`` copies what training goes on to change, and leaves
+    the rest to a thread. What that fails with is raised by ``check``, ``save`` or ``wait``.
+
     Attributes:
         directory: the run directory.
         config: the run's options.
         options: the same as plain values.
         graph: the graph that is trained on.
+        metric: what decides which epoch is the best.
         partition: hash of the partition whose parts give the order of seeds; None without.
-        saved_at: when the last one was begun, on the performance counter's clock.
-        took_s: seconds that it took.
-        saved_epoch: the epoch that it is behind.
-        saved_best: the epoch whose weights are on disk as the best.
+        saved_at: when the last one was begun, on the performance counter's clock; before the
+            first, when the run was opened.
+        took_s: seconds that it took, most of them in the background.
+        saved_step: the step behind which it is.
+        saved_best: the epoch whose weights are written as the best.
     """
 
     directory: Path
     config: TrainConfig
     options: Mapping[str, Any]
     graph: Graph
+    metric: str = "accuracy"
     partition: str | None = None
-    saved_at: float = -math.inf
+    saved_at: float = field(default_factory=lambda: time.perf_counter())
     took_s: float = 0.0
-    saved_epoch: int | None = None
+    saved_step: int | None = None
     saved_best: int | None = None
+    _writer: BackgroundWriter = field(default_factory=BackgroundWriter, init=False, repr=False)
 
     @property
     def is_due(self) -> bool:
-        """Whether the last one is long enough ago; they take at most a tenth of the time."""
-        interval = self.config.runtime.checkpoint_interval_s
-        wait_s = max(interval, _TIMES * self.took_s) if interval else 0.0
-        return time.perf_counter() - self.saved_at >= wait_s
+        """Whether the next one may begin behind an epoch: the last is written, and long ago."""
+        passed_s = time.perf_counter() - self.saved_at
+        every_s = self.config.runtime.checkpoint_every_s
+        if every_s is None:
+            wait_s = max(_EVERY_S, _TIMES * self.took_s) if self.saved_step is not None else 0.0
+        else:
+            wait_s = every_s
+        return self.config.runtime.checkpoint and passed_s >= wait_s and self._writer.idle
+
+    @property
+    def is_due_inside(self) -> bool:
+        """As ``is_due``, inside an epoch."""
+        return self.config.runtime.checkpoint_every_s is not None and self.is_due
+
+    def check(self) -> None:
+        """Raise what the last one could not be written for.
+
+        Raises:
+            OSError: the disk is full or the directory not writable.
+        """
+        self._writer.check()
+
+    def wait(self) -> None:
+        """Wait until the disk has the last one.
+
+        Raises:
+            OSError: the disk is full or the directory not writable.
+        """
+        self._writer.wait()
+
+    def close(self) -> None:
+        """Let what was begun come to its end, whatever became of the run."""
+        self._writer.close()
 
     @running("checkpoint")
     def save(
@@ -88,56 +129,77 @@ class RunCheckpoint:
         best_weights: Mapping[str, Tensor],
         plan: DevicePlan,
         management: Mapping[str, Any] | None = None,
+        sums: EpochSums | None = None,
+        workers: Sequence[bytes] = (),
     ) -> None:
-        """Write everything that the run needs to go on, but for epochs in ``metrics.jsonl``.
+        """Copy everything that the run needs to go on, and begin to write it.
+
+        The epochs in ``metrics.jsonl`` are not written again. Nothing may be in flight.
 
         Args:
             model: the whole model.
             optimizer: its optimizer's state of each parameter, by its number.
             step: steps done.
-            history: records of all epochs, the last of which is yet to be validated.
-            best_weights: those of the best epoch before it.
+            history: records of all epochs that are trained to their end. Behind an epoch, its
+                record is the last of them, and yet to be validated.
+            best_weights: those of the best epoch that is validated; never changed in place.
             plan: applies to the next step.
             management: where resource management stands; None where there is none.
+            sums: what the epoch has added up so far; None behind an epoch.
+            workers: each worker's ``WorkerPart``, packed; none behind an epoch.
         """
-        self.saved_at = time.perf_counter()
-        known = num_recorded(self.directory, history[:-1])
-        save_checkpoint(
-            self.directory / LAST,
-            {
-                "epoch": len(history),
-                "step": step,
-                "model": model.state_dict(),
-                "best_model": dict(best_weights),
-                "optimizer": {number: dict(each) for number, each in optimizer.items()},
-                "torch_rng": torch.get_rng_state(),
-                "records": [record.to_dict() for record in history[known:]],
-                "plan": plan.to_values(),
-                "management": management,
-                "config": dict(self.options),
-                "graph": self._identity,
-            },
-        )
-        self.saved_epoch = len(history)
+        self.saved_at, self.saved_step = time.perf_counter(), step
+        content = {
+            "epoch": len(history),
+            "step": step,
+            "model": _copied(model.state_dict()),
+            "best_model": dict(best_weights),
+            "optimizer": {number: _copied(each) for number, each in optimizer.items()},
+            "torch_rng": torch.get_rng_state(),
+            "sums": None if sums is None else sums.to_values(),
+            "plan": plan.to_values(),
+            "management": management,
+            "config": dict(self.options),
+            "graph": self._identity,
+        }
+        best = best_epoch(history, self.metric) if sums is not None else None
+        job = partial(self._write, content, tuple(history), tuple(workers), best)
+        self._writer.begin(job)
+
+    def _write(
+        self,
+        content: dict[str, Any],
+        history: Sequence[EpochRecord],
+        workers: Sequence[bytes],
+        best: int | None,
+    ) -> None:
+        """Write a checkpoint, and behind it the weights of epoch ``best`` where they are new."""
+        validated = history if workers else history[:-1]
+        known = num_recorded(self.directory, validated)
+        content["records"] = [record.to_dict() for record in history[known:]]
+        content["workers"] = [WorkerPart.unpacked(each) for each in workers]
+        save_checkpoint(self.directory / LAST, content)
+        if best is not None:
+            self._write_best(best, content["best_model"])
         self.took_s = time.perf_counter() - self.saved_at
 
-    @running("checkpoint")
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Write the best weights where they are new.
+        """Write the best weights where they are new, behind the checkpoint that is in flight.
 
         Args:
             epoch: the best one.
-            weights: those behind it.
+            weights: those behind it, never changed in place.
         """
+        self._writer.follow(partial(self._write_best, epoch, weights))
+
+    def _write_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         if epoch == self.saved_best:
             return
-        begin = time.perf_counter()
         save_checkpoint(
             self.directory / BEST,
             {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.graph)},
         )
         self.saved_best = epoch
-        self.took_s += time.perf_counter() - begin
 
     def begin(self) -> None:
         """Remove what another run has left in the directory: this one could not resume from it."""
@@ -175,15 +237,16 @@ class RunCheckpoint:
         model.load_state_dict(saved.model)
         restore_optimizer(optimizer, saved.optimizer)
         torch.set_rng_state(saved.torch_rng)
-        self.saved_epoch = saved.epoch
+        self.saved_step = saved.step
         if group.is_rank0:
-            log.info(f"{file}: resuming after epoch {saved.epoch} of {self.config.epochs}")
+            log.info(f"{file}: resuming {_place(saved, steps_per_epoch, self.config.epochs)}")
         return saved
 
     def history_of(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-        """Return the epochs that a checkpoint goes on from, and the one that it was written in.
+        """Return the epochs that a checkpoint goes on from, and the one that it was written behind.
 
-        The latter is None where the run has come to its validation: it is then one of the former.
+        The latter is None where the run has come to its validation, which makes it one of the
+        former, and where the checkpoint is inside an epoch.
 
         Raises:
             ConfigError: ``metrics.jsonl`` lacks one of those before.
@@ -195,6 +258,8 @@ class RunCheckpoint:
                 f"{self.directory / METRICS_FILE}: has epochs 1 to {len(found)} of the {first} "
                 f"that {LAST} goes on from; a copy of the run directory needs it, too"
             )
+        if saved.sums is not None:
+            return [*found[:first], *saved.records], None
         *records, last = saved.records
         before = [*found[:first], *records]
         if len(found) == saved.epoch and is_validation_of(last, found[-1]):
@@ -220,6 +285,19 @@ class RunCheckpoint:
         saved.check_tensors(file, model, optimizer, self.config.optimizer.state_names)
         saved.check_progress(file, self.config, self.options, steps_per_epoch=steps_per_epoch)
         return saved
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in tensors.items()}
+
+
+def _place(saved: SavedRun, steps_per_epoch: int, epochs: int) -> str:
+    if saved.sums is None:
+        return f"after epoch {saved.epoch} of {epochs}"
+    return (
+        f"after step {saved.sums.num_batches} of {steps_per_epoch} in epoch {saved.epoch + 1} "
+        f"of {epochs}"
+    )
 
 
 def graph_identity(graph: Graph) -> dict[str, Any]:

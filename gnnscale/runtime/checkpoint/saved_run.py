@@ -16,7 +16,9 @@ from gnnscale.errors import shown
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 from gnnscale.runtime.checkpoint.history import check_record
+from gnnscale.runtime.checkpoint.worker_part import WorkerPart
 from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord
 
 __all__ = ["SavedRun", "check_weights", "foreign"]
@@ -27,14 +29,16 @@ class SavedRun:
     """The content of ``LAST``.
 
     Attributes:
-        epoch: epochs trained.
+        epoch: epochs trained to their end.
         step: steps done, over all epochs.
         model: the weights.
         best_model: those of the best epoch before; empty where there is none.
         optimizer: state of each parameter, by its number.
         torch_rng: state of torch's generator.
-        records: of the last epochs, which ``metrics.jsonl`` did not have yet. The last of them is
-            of an epoch that is to be validated.
+        records: of the last epochs, which ``metrics.jsonl`` did not have yet. Behind an epoch the
+            last of them is the one that is to be validated.
+        sums: what the epoch has added up so far; None behind an epoch.
+        workers: what each worker alone knows inside an epoch; empty behind one.
         plan: the device plan of the next step as plain values, None where not kept.
         management: where resource management stands as plain values, None where not kept.
         config: the run's options as plain values.
@@ -48,6 +52,8 @@ class SavedRun:
     optimizer: dict[int, dict[str, Tensor]]
     torch_rng: Tensor
     records: list[EpochRecord]
+    sums: EpochSums | None
+    workers: list[WorkerPart]
     plan: list[Any] | None
     management: dict[str, Any] | None
     config: dict[str, Any]
@@ -85,7 +91,7 @@ class SavedRun:
             ConfigError: a name, a shape or a type differs.
         """
         check_weights(file, self.model, model)
-        if self.epoch > 1 or self.best_model:
+        if self.best_model or self.epoch > (1 if self.sums is None else 0):
             check_weights(file, self.best_model, model)
         _check_optimizer(file, self.optimizer, optimizer, state_names)
 
@@ -112,7 +118,8 @@ class SavedRun:
             ConfigError: the steps are not those of the epochs, or the plan is not one of the batch
                 on these devices.
         """
-        if self.step != self.epoch * steps_per_epoch:
+        done = 0 if self.sums is None else self.sums.num_batches
+        if self.step != self.epoch * steps_per_epoch + done or done >= steps_per_epoch:
             raise foreign(file, f"{self.step} steps in {self.epoch} epochs")
         plan = self.plan_under(options)
         if plan is None:
@@ -127,17 +134,11 @@ class SavedRun:
     @classmethod
     def _of(cls, saved: Mapping[Any, Any]) -> SavedRun:
         """Check the types of all that does not depend on the model."""
-        epoch, records = saved.get("epoch"), saved.get("records")
-        if type(epoch) is not int or epoch < 1:
+        sums, workers = _inside(saved)
+        epoch = saved.get("epoch")
+        if type(epoch) is not int or epoch < (1 if sums is None else 0):
             raise ValueError(f"{shown(epoch)} epochs")
-        if not isinstance(records, list) or not 0 < len(records) <= epoch:
-            raise ValueError("no records of its epochs")
-        last = [EpochRecord.from_dict(each) for each in records]
-        for number, record in enumerate(last, start=epoch - len(last) + 1):
-            check_record(record, number)
-        trained = last[-1]
-        if trained.valid_metric is not None or trained.valid_metrics or trained.eval_time_s:
-            raise ValueError(f"record of epoch {epoch}")
+        last = _records(saved.get("records"), epoch, behind=sums is None)
         step, rng = saved.get("step"), saved.get("torch_rng")
         if type(step) is not int or not 0 < step < 2**63:
             raise ValueError(f"{shown(step)} steps")
@@ -162,6 +163,8 @@ class SavedRun:
             },
             torch_rng=rng,
             records=last,
+            sums=sums,
+            workers=workers,
             plan=plan,
             management=None if management is None else _plain(management, "resource management"),
             config=_plain(saved.get("config"), "options"),
@@ -214,6 +217,30 @@ def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
     prefetch = options.get("runtime", {}).get("prefetch")
     names = ("device_plan", "num_threads", "cache_plan", "cache_planner", "features")
     return prefetch, *(options.get(name) for name in names)
+
+
+def _inside(saved: Mapping[Any, Any]) -> tuple[EpochSums | None, list[WorkerPart]]:
+    """Return the sums and the workers' parts of a checkpoint inside an epoch."""
+    sums, workers = saved.get("sums"), saved.get("workers")
+    if not isinstance(workers, list) or bool(workers) != (sums is not None):
+        raise ValueError("no parts of its workers")
+    found = None if sums is None else EpochSums.from_values(sums)
+    return found, [WorkerPart.of(each) for each in workers]
+
+
+def _records(values: Any, epoch: int, *, behind: bool) -> list[EpochRecord]:
+    """Return the records of the last epochs; ``behind`` an epoch, its own is not validated."""
+    if not isinstance(values, list) or not int(behind) <= len(values) <= epoch:
+        raise ValueError("no records of its epochs")
+    found = [EpochRecord.from_dict(each) for each in values]
+    for number, record in enumerate(found, start=epoch - len(found) + 1):
+        check_record(record, number)
+    last = found[-1] if behind else None
+    if last is not None and (
+        last.valid_metric is not None or last.valid_metrics or last.eval_time_s is not None
+    ):
+        raise ValueError(f"record of epoch {epoch}")
+    return found
 
 
 def _mapping(value: Any, key: type) -> dict[Any, Any]:

@@ -8,16 +8,29 @@ each of these, and every mapping, is written as an object with one member that t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-__all__ = ["TensorFileError", "pack", "unpack"]
+__all__ = ["TensorFileError", "pack", "packed", "unpack"]
 
 _VALUES = "values"
+#: What the format calls types of tensors.
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class TensorFileError(ValueError):
@@ -34,10 +47,32 @@ def pack(content: Any) -> bytes:
     Raises:
         TypeError: it holds something else.
     """
+    return b"".join(packed(content))
+
+
+def packed(content: Any) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of ``pack`` in parts: tensors in host memory go to a file without a copy.
+
+    That would hold Python's lock, for which the thread that trains would wait.
+    """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_described(content, tensors), separators=(",", ":")).encode()
     tensors[_VALUES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    return safetensors.torch.save(tensors)
+    # The widest come first, so that each lies at a multiple of its width.
+    ordered = sorted(tensors.items(), key=lambda pair: -pair[1].itemsize)
+    header, end = {}, 0
+    for name, tensor in ordered:
+        begin, end = end, end + tensor.nbytes
+        dtype, shape = _DTYPES.get(tensor.dtype), list(tensor.shape)
+        if dtype is None:
+            raise TypeError(f"a tensor of {tensor.dtype} has no place in a file")
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    told = json.dumps(header, separators=(",", ":")).encode()
+    told += b" " * (-len(told) % 8)
+    yield len(told).to_bytes(8, "little") + told
+    for _, tensor in ordered:
+        if tensor.numel():
+            yield tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def unpack(content: bytes) -> Any:
@@ -68,7 +103,7 @@ def _described(value: Any, tensors: dict[str, Tensor]) -> Any:
     """Return ``value`` for JSON, with its tensors moved to ``tensors``."""
     if isinstance(value, Tensor):
         name = str(len(tensors))
-        tensors[name] = value.detach().cpu().contiguous().clone()
+        tensors[name] = value.detach().cpu().contiguous()
         return {"tensor": name}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

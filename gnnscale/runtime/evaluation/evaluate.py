@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,6 @@ from gnnscale.errors import shown
 from gnnscale.feature import FeatureStore
 from gnnscale.foreign import check_named_again, foreign_names
 from gnnscale.graph import Graph
-from gnnscale.metrics import score
 from gnnscale.model import GNN
 from gnnscale.progress import track
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
@@ -34,12 +32,13 @@ from gnnscale.runtime.checkpoint.file import (
 )
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.saved_run import check_weights
+from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.evaluation.measures import ceiling, chosen_metrics
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.task.base import Task
+from gnnscale.task.measures import ceiling
 
-__all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run"]
+__all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run", "open_run_task"]
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -81,7 +80,6 @@ class Predictor:
         self._graph = graph
         self._config = config
         self._store = store
-        self._measures = chosen_metrics(config.metrics, graph)
         self._exact = (
             LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
             if config.runtime.inference == "exact"
@@ -103,22 +101,15 @@ class Predictor:
             return self._exact.logits(vertices).numpy()
         return self._sampled(vertices)
 
-    def measure(self, splits: Sequence[NDArray[np.integer[Any]]]) -> list[dict[str, float | None]]:
-        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
-        if self._exact is not None:
-            # One pass: the layers below the last are mostly the same vertices for every split.
-            together = self.logits(np.concatenate(splits))
-            logits = np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
-        else:
-            logits = [self.logits(vertices) for vertices in splits]
-        return [
-            self._scores(rows, self._graph.labels[vertices])
-            for rows, vertices in zip(logits, splits, strict=True)
-        ]
-
-    def _scores(self, rows: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, float | None]:
-        values = {name: score(name, rows, labels) for name in self._measures}
-        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    def logits_of_each(
+        self, splits: Sequence[NDArray[np.integer[Any]]]
+    ) -> list[NDArray[np.float32]]:
+        """Return the logits of the vertices of each of ``splits``."""
+        if self._exact is None:
+            return [self.logits(vertices) for vertices in splits]
+        # One pass: the layers below the last are mostly the same vertices for every split.
+        together = self.logits(np.concatenate(splits))
+        return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
     def _sampled(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
@@ -188,8 +179,18 @@ def load_run(
     return config
 
 
+def open_run_task(run: TrainConfig) -> Task:
+    """Open what a run predicts; what it needs of its graph is made where it is gone.
+
+    Raises:
+        GraphError: the run's graph store is not usable.
+    """
+    graph = run.dataset.open()
+    return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
+
+
 def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
-    """Return a run's graph, its model with the best weights, and the epoch that these are of.
+    """Return the graph that a run samples, its model with the best weights, and their epoch.
 
     Args:
         directory: of the run.
@@ -202,8 +203,8 @@ def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, GNN, int]:
     file = directory / BEST
     if not has_checkpoint(file):
         raise ConfigError(f"{file}: no such checkpoint")
-    graph = run.dataset.open()
-    model = run.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    task = open_run_task(run)
+    graph, model = task.graph, task.build(run.model)
     best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
@@ -232,12 +233,13 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     )
     torch.set_num_threads(config.num_threads)
     graph, model, epoch = load_best(config.run, run)
-    splits = [labelled_vertices(graph, split) for split in ("train", "valid", "test")]
-    predictor = Predictor(model, graph, run)
-    predictor.prepare(np.concatenate(splits))
-    names = ("train", "valid", "test")
-    metrics = dict(zip(names, predictor.measure(splits), strict=True))
-    metric = chosen_metrics(run.metrics, graph)[0]
+    splits = ("train", "valid", "test")
+    task = open_run_task(run)
+    examiner = open_examiner(task, model, Predictor(model, graph, run))
+    for split in splits:
+        examiner.prepare(split)
+    metrics = dict(zip(splits, examiner.measure(splits), strict=True))
+    metric = task.measures[0]
     return Evaluation(
         dataset=graph.name,
         model=run.model.name,

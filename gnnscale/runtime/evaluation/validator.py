@@ -9,34 +9,33 @@ from contextlib import contextmanager
 import torch
 
 from gnnscale.feature import FeatureStore
-from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.runtime.evaluation.evaluate import Predictor
+from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.task.base import Task
 
 __all__ = ["Validator"]
 
 
 class Validator:
-    """Measures a model on the validation and on the test vertices."""
+    """Measures a model on what is held out for validation and test."""
 
-    def __init__(self, config: TrainConfig, graph: Graph, model: GNN, store: FeatureStore) -> None:
-        """Measure ``model`` on ``graph``.
+    def __init__(self, config: TrainConfig, task: Task, model: GNN, store: FeatureStore) -> None:
+        """Measure ``model`` at ``task``.
 
         Args:
             config: the run's options.
-            graph: the graph.
+            task: what is predicted.
             model: the host's weights.
             store: where features are read; the graph's own are, where devices trade rows or have
                 columns, and so but a part of them.
         """
         self._config = config
-        self._graph = graph
         own = store if config.exchange is None and store.columns is None else None
-        self._predictor = Predictor(model, graph, config, store=own)
-        self._valid_idx = labelled_vertices(graph, "valid")
+        predictor = Predictor(model, task.graph, config, store=own)
+        self._examiner = open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:
         """Return whether ``epoch``, from 1, is validated."""
@@ -49,21 +48,20 @@ class Validator:
             ConfigError: one of them needs more of the disk than is free.
         """
         for split in ("test", "valid"):
-            self._predictor.prepare(labelled_vertices(self._graph, split))
+            self._examiner.prepare(split)
 
     @running("validate")
     def validate(self) -> tuple[dict[str, float | None], float]:
         """Return the validation metrics, None for one not defined, and the seconds they took."""
         start = time.perf_counter()
         with self._all_threads():
-            (metrics,) = self._predictor.measure([self._valid_idx])
+            (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
     def test(self) -> dict[str, float | None]:
         """Return the test metrics, None for one that is not defined."""
-        vertices = labelled_vertices(self._graph, "test")
         with self._all_threads():
-            return self._predictor.measure([vertices])[0]
+            return self._examiner.measure(["test"])[0]
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:

@@ -30,6 +30,11 @@ class Accumulated:
         self._sums: list[Tensor | None] = [None] * len(self._parameters)
         self._num_seeds = 0
 
+    def ends_with(self, step: int) -> bool:
+        """Whether ``step``, counted over all epochs from 0, is the last of its update."""
+        place = step % self._steps_per_epoch + 1
+        return place % self._num_batches == 0 or place == self._steps_per_epoch
+
     def complete(self, batch: BatchSlice) -> bool:
         """Take the gradients of a mini-batch in ``parameter.grad``, its mean over the seeds.
 
@@ -39,14 +44,13 @@ class Accumulated:
         """
         if self._num_batches == 1:
             return True
-        step = batch.step % self._steps_per_epoch + 1
         # What is in the gradient is overwritten by the next mini-batch.
         for place, parameter in enumerate(self._parameters):
             if parameter.grad is not None:
                 mine, before = parameter.grad * batch.num_seeds, self._sums[place]
                 self._sums[place] = mine if before is None else before.add_(mine)
         self._num_seeds += batch.num_seeds
-        if step % self._num_batches and step < self._steps_per_epoch:
+        if not self.ends_with(batch.step):
             return False
         for parameter, total in zip(self._parameters, self._sums, strict=True):
             parameter.grad = None if total is None else total / self._num_seeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class Schedule:
             plan: applies from ``first_step`` on.
             rank: the worker's position in the plan.
             epochs: how many there are in all.
-            first_step: the step to begin with, the first of an epoch.
+            first_step: the step to begin with, in an epoch or between two.
             lead_steps: steps handed out before the first ``commit_plan``; None where the plan
                 never changes.
             pending: plans that were decided before, each with the step from which it applies.
@@ -159,7 +159,8 @@ class Schedule:
         """Yield the worker's slice of every step from the first on."""
         step = self._first
         while step < self._last:
-            for seeds in self._order.epoch(step // self.steps_per_epoch):
+            epoch, done = divmod(step, self.steps_per_epoch)
+            for seeds in islice(self._order.epoch(epoch), done, None):
                 if not self._wait_for(step):
                     return
                 yield self._slice(step, seeds)

@@ -56,13 +56,13 @@ class TrainStep:
         self._work = work
         self._accumulated = Accumulated(model, accumulate, steps_per_epoch)
         self._last_sync_s = 0.0
-        #: Rows that each layer wrote.
-        self._rows: Counter[int] = Counter()
+        #: Rows that each layer wrote since statistics were combined.
+        self.rows: Counter[int] = Counter()
 
     def propagate(self, batch: BatchSlice) -> None:
         """Compute the gradients of the slice; a device may still be at it afterwards."""
         if batch.batch is not None:
-            self._rows.update({i: each.num_dst for i, each in enumerate(batch.batch.blocks)})
+            self.rows.update({i: each.num_dst for i, each in enumerate(batch.batch.blocks)})
         if batch.device_batch is not None:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
@@ -71,15 +71,26 @@ class TrainStep:
             batch.stages.propagate -= waited_s
             batch.stages.exchange += waited_s
 
-    def synchronize(self, batch: BatchSlice) -> StepTotals:
-        """Sum the gradients of all workers, and return what all of them did in the step."""
+    def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> StepTotals:
+        """Sum the gradients of all workers, and return what all of them did in the step.
+
+        Args:
+            batch: this worker's slice.
+            checkpoint: whether rank 0 wants a checkpoint behind the step, of which all learn so.
+        """
         self._finish(batch)
         # How long this synchronisation takes is not known yet: the previous one is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)
         work = self._work
         counted = None if work is None else work.stage_times(batch.plan, batch.batch)
         with measured(batch, "sync"):
-            return self._synchronizer.synchronize(batch.outcome, stages, counted)
+            return self._synchronizer.synchronize(
+                batch.outcome, stages, counted, checkpoint=checkpoint
+            )
+
+    def updates_behind(self, step: int) -> bool:
+        """Whether weights are updated behind ``step``, counted over all epochs from 0."""
+        return self._accumulated.ends_with(step)
 
     def update_weights(self, batch: BatchSlice) -> None:
         """Apply the gradients to the weights, where their mini-batch is the last of an update."""
@@ -96,8 +107,8 @@ class TrainStep:
 
     def combine_statistics(self) -> None:
         """Make running statistics those of all devices, by the rows of each since the last time."""
-        self._synchronizer.combine_statistics(self._rows)
-        self._rows.clear()
+        self._synchronizer.combine_statistics(self.rows)
+        self.rows.clear()
 
     def _finish(self, batch: BatchSlice) -> None:
         """Wait for the device; what its own clock says takes the place of the host's."""

@@ -24,7 +24,7 @@ from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
 from gnnscale.runtime.planning.workloads import workloads_of
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
-from gnnscale.sampler import SeedOrder
+from gnnscale.sampler import SamplerConfig, SeedOrder
 
 __all__ = ["PlanSearch"]
 
@@ -71,6 +71,7 @@ class PlanSearch:
         order: SeedOrder,
         known: Sequence[dict[str, Any]] | None,
         *,
+        sampling: SamplerConfig,
         devices: Sequence[Device],
         effects: Sequence[CacheEffect],
     ) -> None:
@@ -85,6 +86,7 @@ class PlanSearch:
             group: the workers, which may be spread over several machines of the same kind.
             order: the seeds of every step.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
+            sampling: how mini-batches are sampled.
             devices: the trainers, in the order of ranks.
             effects: what each device's cache takes and spares.
         """
@@ -98,7 +100,7 @@ class PlanSearch:
         workload = measure_workload(
             graph,
             model,
-            config.trained_sampler,
+            sampling,
             order,
             seed=config.seed,
             cores=config.host_threads,

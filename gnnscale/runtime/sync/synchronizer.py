@@ -22,6 +22,8 @@ __all__ = ["StepTotals", "Synchronizer"]
 _HALF = 1 << 24
 _NO_TRAFFIC = Traffic()
 _NUM_COUNTS = 2 + len(_NO_TRAFFIC.counts())
+#: The loss, and whether a checkpoint is wanted: sums over all devices.
+_SHARED = 2
 #: Stage times, counts, and stage times by counted work.
 _ROW = 2 * len(STAGES) + 2 * _NUM_COUNTS
 
@@ -36,6 +38,7 @@ class StepTotals:
         stages: each device's stage times; ``sync`` is that of the step before.
         traffic: what each device moved.
         counted: each device's stage times by counted work, None where work is not counted.
+        checkpoint: whether rank 0 wants a checkpoint behind this step.
     """
 
     loss: float
@@ -44,6 +47,7 @@ class StepTotals:
     stages: tuple[StageTimes, ...]
     traffic: tuple[Traffic, ...]
     counted: tuple[StageTimes, ...] | None = None
+    checkpoint: bool = False
 
     @property
     def managed(self) -> tuple[StageTimes, ...]:
@@ -60,7 +64,8 @@ class Synchronizer:
     that the sum is the gradient of the mean over all seeds. As every process gets the same sums,
     each decides the same about the next steps, and nobody has to tell it.
 
-    A bucket in host memory carries the control data (loss, counts, stage times, traffic) as well,
+    A bucket in host memory carries the control data (loss, counts, stage times, traffic, and
+    whether a checkpoint is wanted, which only rank 0's clock and disk can tell) as well,
     so that a step takes one all-reduce. A bucket on devices, summed by their own collective
     library, has the control data beside it in host memory.
     """
@@ -82,7 +87,7 @@ class Synchronizer:
         self._group = group
         self._parameters = model.shared_parameters
         sizes = [parameter.numel() for parameter in self._parameters]
-        num_control = 1 + group.size * _ROW
+        num_control = _SHARED + group.size * _ROW
         if own_collective:
             collective = backend.device.collective or "cpu"
             self._bucket = torch.zeros(sum(sizes), device=collective.partition(":")[0])
@@ -104,6 +109,8 @@ class Synchronizer:
         outcome: BatchOutcome | None,
         stages: StageTimes,
         counted: StageTimes | None = None,
+        *,
+        checkpoint: bool = False,
     ) -> StepTotals:
         """Bring this device's gradients, and leave the sum in ``parameter.grad``.
 
@@ -111,11 +118,13 @@ class Synchronizer:
             outcome: what came of the slice, None for one without seeds.
             stages: its stage times.
             counted: the same by counted work, on every device or on none.
+            checkpoint: whether rank 0 wants a checkpoint behind the step; False elsewhere.
         """
         self._backend.gradients_out(self._gradients)
-        totals = self._alone(outcome, stages, counted) if self._group.size == 1 else None
-        if totals is None:
-            self._write_control(outcome, stages, counted or StageTimes())
+        if self._group.size == 1:
+            totals = self._alone(outcome, stages, counted, checkpoint=checkpoint)
+        else:
+            self._write_control(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
             if self._own_collective:
                 self._group.sum(self._bucket)
                 self._group.sum(self._control)
@@ -154,7 +163,12 @@ class Synchronizer:
             self._backend.load_state()
 
     def _alone(
-        self, outcome: BatchOutcome | None, stages: StageTimes, counted: StageTimes | None
+        self,
+        outcome: BatchOutcome | None,
+        stages: StageTimes,
+        counted: StageTimes | None,
+        *,
+        checkpoint: bool,
     ) -> StepTotals:
         return StepTotals(
             loss=outcome.loss if outcome else 0.0,
@@ -163,16 +177,22 @@ class Synchronizer:
             stages=(stages,),
             traffic=(outcome.traffic if outcome else _NO_TRAFFIC,),
             counted=None if counted is None else (counted,),
+            checkpoint=checkpoint,
         )
 
     def _write_control(
-        self, outcome: BatchOutcome | None, stages: StageTimes, counted: StageTimes
+        self,
+        outcome: BatchOutcome | None,
+        stages: StageTimes,
+        counted: StageTimes,
+        *,
+        checkpoint: bool,
     ) -> None:
         """Fill this device's row; the other rows are zeros, and so sums are exact."""
         control: NDArray[np.float32] = self._control.numpy()
         control[:] = 0
-        control[0] = outcome.loss if outcome else 0.0
-        row = control[1:].reshape(self._group.size, _ROW)[self._group.rank]
+        control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint
+        row = control[_SHARED:].reshape(self._group.size, _ROW)[self._group.rank]
         row[: len(STAGES)] = [getattr(stages, stage) for stage in STAGES]
         row[-len(STAGES) :] = [getattr(counted, stage) for stage in STAGES]
         if outcome is not None:
@@ -181,7 +201,7 @@ class Synchronizer:
 
     def _read_control(self, *, counts: bool) -> StepTotals:
         control: NDArray[np.float32] = self._control.numpy()
-        rows = control[1:].reshape(self._group.size, _ROW)
+        rows = control[_SHARED:].reshape(self._group.size, _ROW)
         halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
         sums = halves[:, 0] * _HALF + halves[:, 1]
         counted = tuple(_stage_times(row) for row in rows[:, -len(STAGES) :].tolist())
@@ -192,6 +212,7 @@ class Synchronizer:
             stages=tuple(_stage_times(row) for row in rows[:, : len(STAGES)].tolist()),
             traffic=tuple(Traffic.from_counts(each) for each in sums[:, 2:].tolist()),
             counted=counted if counts else None,
+            checkpoint=bool(control[1]),
         )
 
 

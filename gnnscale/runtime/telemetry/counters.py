@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
+
 __all__ = ["EpochCounters"]
 
 
@@ -29,6 +31,18 @@ class EpochCounters:
     loss: float = 0.0
     start: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
+
+    @classmethod
+    def going_on(cls, sums: EpochSums) -> EpochCounters:
+        """Count on from ``sums``, as if the epoch had begun so many seconds ago."""
+        return cls(
+            num_batches=sums.num_batches,
+            num_seeds=sums.num_seeds,
+            num_edges=sums.num_edges,
+            num_vertices=sums.num_vertices,
+            loss=sums.loss,
+            start=time.perf_counter() - sums.seconds,
+        )
 
     def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
         """Add a mini-batch; ``loss`` is the mean over its seeds."""

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.counters import EpochCounters
+from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
 from gnnscale.runtime.telemetry.memory import pss_bytes
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
-from gnnscale.stages import SPAN, StageTimes, Traffic
+from gnnscale.stages import SPAN, Traffic
 
 __all__ = ["StepRecorder"]
 
@@ -61,14 +62,39 @@ class StepRecorder:
         self._own_counters: Counter[str] = Counter()
         self.begin_epoch()
 
-    def begin_epoch(self) -> None:
-        """Forget the counts of the epoch before."""
-        size = self._group.size
-        self._counters = EpochCounters()
-        self._stages = [StageTimes() for _ in range(size)]
-        self._traffic = [Traffic()] * size
-        self._seeds = [0] * size
+    def begin_epoch(self, sums: EpochSums | None = None) -> None:
+        """Forget the counts of the epoch before.
+
+        Args:
+            sums: of an epoch that was begun before the run was resumed; None for a new one.
+        """
+        devices = sums.devices if sums is not None else ()
+        known = devices or [DeviceSums() for _ in range(self._group.size)]
+        self._counters = EpochCounters() if sums is None else EpochCounters.going_on(sums)
+        self._stages = [replace(each.stages) for each in known]
+        self._traffic = [each.traffic for each in known]
+        self._seeds = [each.num_seeds for each in known]
         self._plan: DevicePlan | None = None
+        if sums is not None:
+            self._own_counters.update(sums.counters)
+
+    def sums(self) -> EpochSums:
+        """Return what the epoch has added up so far."""
+        counted = self._counters
+        parts = zip(self._seeds, self._stages, self._traffic, strict=True)
+        return EpochSums(
+            num_batches=counted.num_batches,
+            num_seeds=counted.num_seeds,
+            num_edges=counted.num_edges,
+            num_vertices=counted.num_vertices,
+            loss=counted.loss,
+            seconds=counted.elapsed(),
+            devices=tuple(
+                DeviceSums(num_seeds=seeds, stages=replace(stages), traffic=traffic)
+                for seeds, stages, traffic in parts
+            ),
+            counters=dict(self._own_counters),
+        )
 
     def add(self, batch: BatchSlice, totals: StepTotals, decision: str | None) -> StepRecord:
         """Record a finished step.

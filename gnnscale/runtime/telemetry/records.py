@@ -176,6 +176,7 @@ class TrainResult:
         test_metrics: all that the run measures, by name, that of ``test_metric`` first.
         stopped_early: whether patience ran out before the last epoch.
         steps_per_epoch: steps of an epoch; None before a run has begun.
+        steps_done: over all epochs, those before a resumption included.
         partition: what is known of the parts that the devices have; None where the graph is whole.
         step_bytes: what a step is expected to move, data-parallel and as P3 does; None where the
             model cannot be split.
@@ -194,6 +195,7 @@ class TrainResult:
     test_metric: float | None = None
     stopped_early: bool = False
     steps_per_epoch: int | None = None
+    steps_done: int = 0
     partition: PartitionFigures | None = None
     step_bytes: StepBytes | None = None
     cache: CacheFigures | None = None
@@ -283,7 +285,7 @@ class Observer:
         """The last step of an epoch is done; a checkpoint and validation may follow."""
 
     def finished_epoch(self, record: EpochRecord) -> None:
-        """An epoch and its validation are done; what was due to be written is on disk."""
+        """An epoch and its validation are done."""
 
     def finished(self, run: TrainResult) -> None:
         """All epochs are done, and the best weights are tested."""

@@ -25,12 +25,15 @@ constexpr uint64_t combine(uint64_t key, uint64_t word) { return mix(key + (word
 // were tags, and another one would change every sample and every graph: they are told apart by what
 // follows the key. A new purpose gets a tag of its own. tests/test_random_streams.py pins them all.
 enum class Stream : uint64_t {
-  neighbors = kGolden,            // (step, hop), then vertex and index
-  layerwise = kGolden,            // (step, hop), then vertex; a run has one sampler
-  rmat = kGolden,                 // (0, 0), then edge and level; (0, 1), then vertex
-  planted_partition = kGolden,    // (0, 0), then attempt and index
-  dropout = 0xd1342543de82ef95,   // (step, layer), then vertex and a fourth of the column
-  partition = 0xaef17502108ef2d9  // (0, 0), then vertex
+  neighbors = kGolden,              // (step, hop), then vertex and index
+  layerwise = kGolden,              // (step, hop), then vertex; a run has one sampler
+  rmat = kGolden,                   // (0, 0), then edge and level; (0, 1), then vertex
+  planted_partition = kGolden,      // (0, 0), then attempt and index
+  dropout = 0xd1342543de82ef95,     // (step, layer), then vertex and a fourth of the column
+  partition = 0xaef17502108ef2d9,   // (0, 0), then vertex
+  negatives = 0x8bb84b93962eacc9,   // (step, 0), then edge and index
+  edge_split = 0x2d358dccaa6c78a5,  // (0, 0), then both ends
+  weighted = 0x8cb92ba72f3d8dd7     // (step, hop), then vertex and place in its list
 };
 
 // The key of a stream's draws at two counters.

@@ -34,6 +34,16 @@ struct BlockArrays {
   Array<int32_t> indices;
   Array<float> importance;  // empty where every neighbour was equally likely
   int64_t num_src = 0;
+  Array<int64_t> positions = {};   // of its edges in the topology's indices, where asked for
+  Array<float> edge_weights = {};  // likewise
+};
+
+// What is to be known of weights and places of edges; by default nothing, which costs nothing.
+struct EdgeAsk {
+  const float* weights = nullptr;  // [num_edges], in the order of the topology's indices
+  bool by_weight = false;          // neighbours are drawn with probability by weight
+  bool positions = false;          // blocks tell the place of each edge
+  bool edge_weights = false;       // and its weight
 };
 
 template <typename Vertex>
@@ -92,11 +102,14 @@ class Sampler {
   // expands only the vertices that hop h - 1 reached first, and the block's destinations are these
   // alone.
   //
+  // With `ask.by_weight`, neighbours are drawn one after the other with probability proportional to
+  // their edges' weights; those of weight 0 never, not even where all are kept.
+  //
   // Throws invalid_argument where a seed is no vertex or appears twice, length_error where a hop
   // has more than kMaxLocal vertices or edges, TopologyError where the topology is damaged.
   SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
                                         bool replace, uint64_t seed, uint64_t step, int num_threads,
-                                        bool only_new = false);
+                                        bool only_new = false, const EdgeAsk& ask = {});
 
   // What sample_neighbors of the same arguments reaches. The vertices of the last hop are not
   // given local ids, which saves it a table of four bytes a vertex.
@@ -108,7 +121,7 @@ class Sampler {
   // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept).
   // Throws as sample_neighbors does.
   SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
-                                     uint64_t seed, uint64_t step);
+                                     uint64_t seed, uint64_t step, const EdgeAsk& ask = {});
 
   // What sample_neighbors takes, without replacement, where all hops are relabelled at once.
   HopTimes time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts, uint64_t seed,
@@ -120,6 +133,7 @@ class Sampler {
     int64_t first_dst, fanout;
     bool replace;
     uint64_t key;
+    EdgeAsk ask = {};
 
     int64_t count(int64_t degree) const {
       return fanout < 0 || (!replace && degree <= fanout) ? degree : degree == 0 ? 0 : fanout;
@@ -136,6 +150,10 @@ class Sampler {
 
     // The first destination of each chunk, for those who look it up often.
     std::vector<int64_t> cuts = {};
+
+    // Where places and weights of edges go, null where nobody asks for them.
+    int64_t* positions = nullptr;
+    float* edge_weights = nullptr;
 
     void cut() {
       cuts.reserve(num_chunks() + 1);
@@ -167,11 +185,18 @@ class Sampler {
 
   Hop open_hop(const Plan& plan);
   Counted count_lists(Hop& hop, int64_t first, int64_t last);
+  template <typename Keep>
+  Counted count_lists(Hop& hop, int64_t first, int64_t last, Keep&& keep);
   void close_lists(Hop& hop, const Counted& counted, int64_t grain);
   Hop plan_hop(const Plan& plan);
   Span span(const Hop& hop, int64_t chunk) const;
   Pick<Vertex> pick_of(const Hop& hop, Vertex* picked, bool relabels) const;
   bool pick_span(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span) const;
+  bool pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span,
+                       int64_t* positions) const;
+  static void make_room(Hop& hop, BlockArrays& block);
+  void list_positions(const Hop& hop, const Span& span, int64_t* positions) const;
+  static void tell(const Hop& hop, const Span& span, const int64_t* positions);
   [[noreturn]] void refuse_picked(const Vertex* picked, const Span& span) const;
 
   // Picks the neighbours of a hop, and calls use(first, last) for edges that are, in order.
@@ -187,8 +212,8 @@ class Sampler {
                                  SampledBatch<Vertex>& batch);
   void take_vertices(SampledBatch<Vertex>& batch) const;
 
-  std::vector<Vertex> neighbors_of_all(int64_t* indptr) const;
-  BlockArrays sample_layer(int64_t layer_size, uint64_t key);
+  std::vector<Vertex> neighbors_of_all(int64_t* indptr, std::vector<int64_t>& begins) const;
+  BlockArrays sample_layer(int64_t layer_size, uint64_t key, const EdgeAsk& ask);
 
   Topology<Vertex> graph_;
   Relabelling how_;

@@ -37,6 +37,10 @@ struct PickKernels {
   // list of destination `dst`. Returns as above.
   bool (*copy32)(const Pick<int32_t>&, int64_t dst, int64_t first, int64_t last);
   bool (*copy64)(const Pick<int64_t>&, int64_t dst, int64_t first, int64_t last);
+
+  // out[i] = -log(u_i) / weights[i], of u_i the (first + i)-th draw of `key`; infinite where the
+  // weight is not positive.
+  void (*exponentials)(uint64_t key, int64_t first, const float* weights, int64_t n, double* out);
 };
 
 // Floyd's sampling with a hash set, for many picks: out[i] = begin + i-th of k < n positions.

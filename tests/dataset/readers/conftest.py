@@ -10,9 +10,11 @@ import zipfile
 from collections import defaultdict
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import torch
+from pyarrow import parquet
 
 from gnnscale.dataset import (
     Csr,
@@ -24,6 +26,7 @@ from gnnscale.dataset import (
     Ogb,
     Planetoid,
     Snap,
+    Tables,
 )
 
 _RANDOM = {"split": "random", "train_fraction": 0.3, "valid_fraction": 0.3}
@@ -175,6 +178,27 @@ def snap(root):
     return Snap(name="toy", raw=str(root), num_features=4, num_classes=2, **_RANDOM)
 
 
+def tables_csv(root):
+    rows = ["u7,ape,train,1,2", "u5,bee,valid,3,4", '"u 8",ape,test,5,6', "u9,,,7,8"]
+    (root / "vertices.csv").write_text("\n".join(["id,label,split,a,b", *rows]) + "\n")
+    edges = b"source,target,weight\nu7,u5,1\nu9,u5,2\nu5,u 8,0.5\n"
+    (root / "edges.csv.gz").write_bytes(gzip.compress(edges, mtime=0))
+    return Tables(name="toy", raw=str(root))
+
+
+def tables_parquet(root):
+    columns = {
+        "id": [7, -5, 2**40, 9],
+        "label": [0.5, 1.5, None, 2],
+        "split": ["train", "valid", None, "test"],
+        "x": pa.array([[1.0, 2.0]] * 4, pa.list_(pa.float32())),
+    }
+    parquet.write_table(pa.table(columns), root / "vertices.parquet")
+    edges = pa.table({"source": [7, 9, -5], "target": [-5, -5, 2**40]})
+    parquet.write_table(edges, root / "edges.parquet")
+    return Tables(name="toy", raw=str(root))
+
+
 LAYOUTS = {
     make.__name__: make
     for make in (
@@ -189,6 +213,8 @@ LAYOUTS = {
         ogb_binary,
         planetoid,
         snap,
+        tables_csv,
+        tables_parquet,
     )
 }
 

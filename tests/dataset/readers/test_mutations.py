@@ -14,7 +14,8 @@ from gnnscale.config import ConfigError
 from gnnscale.graph import GraphError
 
 _LAYOUTS = ("csr", "gnn_benchmark", "graphsaint", "heterophilous", "mag240m", "musae")
-_LAYOUTS += ("musae_zip", "ogb_binary", "ogb_text", "planetoid", "snap")
+_LAYOUTS += ("musae_zip", "ogb_binary", "ogb_text", "planetoid", "snap", "tables_csv")
+_LAYOUTS += ("tables_parquet",)
 #: Numbers that tend to break what believes them.
 _NUMBERS = ("-1", "0", "255", "65537", "2147483648", "9223372036854775808", "1" + "0" * 30)
 _NUMBERS += ("nan", "1e300", "0.5", "true", "[]", "[[0]]", '"x"', "{}", "None", "")

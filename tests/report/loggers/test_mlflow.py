@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +35,8 @@ class Calls(ModuleType):
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         assert all(isinstance(each, (int, float)) for each in metrics.values())
+        # As mlflow.utils.validation has it.
+        assert all(re.fullmatch(r"[/\w.\- ]*", name) for name in metrics)
         self.calls.append(("log_metrics", metrics, step))
 
     def end_run(self, status: str) -> None:
@@ -67,6 +71,14 @@ def test_what_mlflow_is_told(
     ]
     assert tested == ("log_metrics", {"test_accuracy": 0.7}, measured.result.best_epoch)
     assert ended == ("end_run", "FINISHED")
+
+
+def test_names_that_mlflow_does_not_take(mlflow: Calls, measured: Any, tmp_path: Path) -> None:
+    logger = MlflowLogger(tmp_path, {})
+    logger.started(measured.started)
+    found = {"mrr": 0.5, "hits@10": 0.75}
+    logger.finished_epoch(replace(measured.epochs[0], valid_metrics=found))
+    assert mlflow.calls[-1][1]["valid_hits_at_10"] == 0.75
 
 
 def test_many_options_take_several_calls(

@@ -138,3 +138,10 @@ def test_a_resumed_run_rewrites_the_lines_behind_its_checkpoint(
     observer.close()
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
     assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 31
+    # Of a checkpoint inside the first epoch there are steps, and no epochs.
+    inside, _ = report(tmp_path, terminal=False)
+    inside.started(replace(hybrid_run.started, steps_done=7))
+    inside.stepped(hybrid_run.steps[7])
+    inside.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 8

@@ -69,7 +69,7 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
         load_checkpoint(file)
     for version, shown in ((99, "99"), (None, "None"), ("x" * 10**6, "xxx ... xxx")):
         file.write_bytes(pack({"format_version": version}))
-        with pytest.raises(ConfigError, match="this release reads 3") as error:
+        with pytest.raises(ConfigError, match="this release reads 4") as error:
             load_checkpoint(file)
         assert shown.split()[0] in str(error.value)
         assert len(str(error.value)) < 700

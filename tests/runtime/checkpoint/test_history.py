@@ -57,9 +57,11 @@ def test_a_line_that_was_cut_off(tmp_path: Path) -> None:
 
 
 def test_epochs_of_another_time_do_not_count(tmp_path: Path) -> None:
-    # A run that was resumed before its third epoch, whose lines are not taken away yet.
+    # A run that was resumed before its third epoch, whose lines are not taken away yet; or one that
+    # is asked for an earlier state of it while it goes on.
     write_metrics(tmp_path, HISTORY)
-    assert num_recorded(tmp_path, HISTORY[:2]) == 0
+    assert num_recorded(tmp_path, HISTORY[:2]) == 2
+    assert num_recorded(tmp_path, [HISTORY[0], replace(HISTORY[1], epoch_time_s=9.0)]) == 0
     assert num_recorded(tmp_path, [*HISTORY[:2], replace(HISTORY[2], epoch_time_s=9.0)]) == 0
     # The first is missing.
     write_metrics(tmp_path, HISTORY[1:])

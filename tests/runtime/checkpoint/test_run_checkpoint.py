@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,20 +88,29 @@ class Run:
             plan=PLAN,
             management={"applies_from": 3},
         )
+        self.checkpoint.wait()
+
+    def save_best(self, epoch: int) -> None:
+        self.checkpoint.save_best(epoch, self.weights())
+        self.checkpoint.wait()
 
     def resume(self) -> Any:
         return self.checkpoint.resume(ALONE, self.model, self.optimizer, steps_per_epoch=STEPS)
 
 
 @pytest.fixture
-def new_run(settings: Callable[..., TrainConfig], tmp_path: Path) -> Callable[..., Run]:
+def new_run(settings: Callable[..., TrainConfig], tmp_path: Path) -> Iterator[Callable[..., Run]]:
     config = settings("epochs=9")
     graph = config.dataset.open()
 
     def build(seed: int = 0, graph: Graph = graph) -> Run:
-        return Run(config, graph, tmp_path, seed)
+        built.append(Run(config, graph, tmp_path, seed))
+        return built[-1]
 
-    return build
+    built: list[Run] = []
+    yield build
+    for each in built:
+        each.checkpoint.close()
 
 
 def test_what_was_saved_is_restored(new_run: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,12 +190,12 @@ def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path
 
 def test_best_weights_are_written_where_they_are_new(new_run: Any, tmp_path: Path) -> None:
     run = new_run()
-    run.checkpoint.save_best(1, run.weights())
+    run.save_best(1)
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 1
     (tmp_path / BEST).unlink()
-    run.checkpoint.save_best(1, run.weights())
+    run.save_best(1)
     assert not (tmp_path / BEST).exists()
-    run.checkpoint.save_best(3, run.weights())
+    run.save_best(3)
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 3
 
 
@@ -206,6 +215,25 @@ def test_it_is_due_after_a_while(new_run: Any, clock: Any) -> None:
     assert not checkpoint.is_due
     clock.advance(0.25)
     assert checkpoint.is_due
+    assert not checkpoint.is_due_inside
+
+
+def test_with_an_interval_it_is_due_inside_epochs_too(
+    new_run: Any, settings: Callable[..., TrainConfig], clock: Any
+) -> None:
+    run = new_run()
+    every = settings("runtime.checkpoint_every_s=60")
+    checkpoint = replace(run.checkpoint, config=every, saved_at=clock.now)
+    # Not at the start: what a kill undoes then is the start.
+    assert not checkpoint.is_due
+    assert not checkpoint.is_due_inside
+    clock.advance(60)
+    assert checkpoint.is_due
+    assert checkpoint.is_due_inside
+    checkpoint.took_s = 50.0  # it takes what was asked for
+    assert checkpoint.is_due
+    off = settings("runtime.checkpoint_every_s=60", "runtime.checkpoint=false")
+    assert not replace(checkpoint, config=off).is_due_inside
 
 
 def test_a_run_without_a_checkpoint_starts_again(

@@ -73,7 +73,7 @@ WEIGHT = "layers.0.linear.weight"
 ONES = torch.ones(3)
 CHANGES: list[tuple[Change, str]] = [
     *((drop(name), "") for name in ("epoch", "step", "model", "best_model", "optimizer")),
-    *((drop(name), "") for name in ("torch_rng", "records", "config", "graph")),
+    *((drop(name), "") for name in ("torch_rng", "records", "workers", "config", "graph")),
     (put("epoch", 0), "0 epochs"),
     (put("epoch", 5), "record of epoch 5"),
     (put("epoch", True), "True epochs"),
@@ -107,6 +107,8 @@ CHANGES: list[tuple[Change, str]] = [
     (put("records", 0, "valid_metric", 0.5), "record of epoch 1"),
     (put("records", 0, "stage_times_s", {}), "record of epoch 1"),
     (put("records", 0, "train_loss", float("nan")), "history.train_loss: nan"),
+    (put("sums", {}), "no parts of its workers"),
+    (put("workers", [5]), "no parts of its workers"),
     (put("plan", 5), "no device plan"),
     (put("plan", []), "a plan for 0 devices, there are 1"),
     (put("plan", 0, {"num_seeds": 64}), "plan.0: threads is missing"),
@@ -171,6 +173,6 @@ def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
     [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],
 )
 def test_best_weights_of_something_else(resume: Any, tmp_path: Path, content: Any) -> None:
-    (tmp_path / BEST).write_bytes(pack({"format_version": 3, **content}))
+    (tmp_path / BEST).write_bytes(pack({"format_version": 4, **content}))
     with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))

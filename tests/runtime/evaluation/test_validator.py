@@ -19,6 +19,7 @@ from gnnscale.runtime.evaluation.workers import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
+from gnnscale.task.vertices import VertexTask
 
 Settings = Callable[..., TrainConfig]
 
@@ -42,7 +43,7 @@ def test_when_validation_is_due(
     settings: Settings, graph: Graph, model: GNN, every: int, due: list[int]
 ) -> None:
     config = settings("epochs=5", f"runtime.eval_every={every}")
-    validator = Validator(config, graph, model, HostFeatures.of(graph))
+    validator = Validator(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
     assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
 
 
@@ -51,7 +52,7 @@ def test_each_split_has_its_own_metric(
     settings: Settings, graph: Graph, model: GNN, inference: str
 ) -> None:
     config = settings(f"runtime.inference={inference}")
-    validator = Validator(config, graph, model, HoldEvenVertices().open(graph))
+    validator = Validator(config, VertexTask(graph=graph), model, HoldEvenVertices().open(graph))
     valid, test = (labelled_vertices(graph, split) for split in ("valid", "test"))
     metric, seconds = validator.validate()
     assert [metric] == Predictor(model, graph, config).measure([valid])
@@ -62,11 +63,12 @@ def test_each_split_has_its_own_metric(
 
 def test_rows_are_read_from_the_store(settings: Settings, graph: Graph, model: GNN) -> None:
     nothing = NoRows().open(graph)
-    known = Validator(settings(), graph, model, HostFeatures.of(graph)).validate()[0]
-    assert Validator(settings(), graph, model, nothing).validate()[0] != known
+    task = VertexTask(graph=graph)
+    known = Validator(settings(), task, model, HostFeatures.of(graph)).validate()[0]
+    assert Validator(settings(), task, model, nothing).validate()[0] != known
     # Unless it needs others' to complete them.
     trading = replace(settings(), exchange=TradeRows())
-    assert Validator(trading, graph, model, nothing).validate()[0] == known
+    assert Validator(trading, VertexTask(graph=graph), model, nothing).validate()[0] == known
 
 
 def test_it_takes_all_threads_and_gives_them_back(
@@ -91,8 +93,8 @@ def test_it_takes_all_threads_and_gives_them_back(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        Validator(settings("num_threads=2"), graph, model, store).validate()
-        Validator(settings("num_threads=8"), graph, model, store).test()
+        Validator(settings("num_threads=2"), VertexTask(graph=graph), model, store).validate()
+        Validator(settings("num_threads=8"), VertexTask(graph=graph), model, store).test()
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -107,6 +109,7 @@ def test_a_metric_that_is_not_defined_is_none(settings: Settings, graph: Graph) 
         graph, labels=np.zeros(graph.num_vertices, np.int64), num_classes=2, metric="roc_auc"
     )
     model = settings().model.build(num_features=graph.num_features, num_classes=2)
-    validator = Validator(settings(), one_class, model, HostFeatures.of(graph))
+    task = VertexTask(graph=one_class)
+    validator = Validator(settings(), task, model, HostFeatures.of(graph))
     assert validator.validate()[0] == {"roc_auc": None}
     assert validator.test() == {"roc_auc": None}

@@ -128,3 +128,39 @@ def test_a_killed_worker_and_resumption_over_parts(
     left, right = weights(whole), weights(part)
     assert left.keys() == right.keys()
     assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rank", "stage"),
+    [
+        ("hybrid", 0, "checkpoint"),
+        pytest.param("hybrid", 1, "propagate", marks=pytest.mark.long),
+        pytest.param("p3", 1, "exchange", marks=pytest.mark.long),
+    ],
+)
+def test_a_killed_worker_and_resumption_inside_an_epoch(
+    runs: Any, launched: Any, tmp_path: Path, plan: str, rank: int, stage: str
+) -> None:
+    """Checkpoints follow each other as fast as the disk allows, and one may be half written."""
+    whole, part = tmp_path / "whole", tmp_path / "run"
+    options = (
+        *("batch_size=8", "device_plan.split=[5,3]", "epochs=4", "model.norm=batch"),
+        *("model.dropout=0.5", "runtime.checkpoint_every_s=0"),
+    )
+    kill_a_worker(runs, part, *options, plan=plan, rank=rank, stage=stage)
+    assert load_checkpoint(part / LAST)["step"] < 4 * 45
+    runs.finish(part, "resume")
+    launched(whole, *runs.options(plan), *options)
+    left, right = weights(whole), weights(part)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[key], right[key]) for key in left)
+    epochs = [
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (whole, part)
+    ]
+    for name in ("epoch", "train_loss", "valid_metric", "num_edges", "num_vertices"):
+        assert [each[name] for each in epochs[0]] == [each[name] for each in epochs[1]]
+    steps = [json.loads(line) for line in (part / "steps.jsonl").read_text().splitlines()]
+    numbers = [each["global_step"] for each in steps]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 4 * 45 - 1

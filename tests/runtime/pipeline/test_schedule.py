@@ -94,11 +94,12 @@ def test_slices_are_the_mini_batch_while_plans_change(
             each.commit_plan(step + 1 + lead_steps, plan(*new))
 
 
-def test_a_run_that_is_resumed_begins_with_its_epoch() -> None:
+@pytest.mark.parametrize("first", [3, 4, 5, 8])
+def test_a_run_that_is_resumed_begins_with_its_step(first: int) -> None:
     whole = list(schedule(20, (4, 4), epochs=3).slices())
-    rest = list(schedule(20, (4, 4), epochs=3, first_step=3).slices())
-    assert [work.step for work in rest] == [3, 4, 5, 6, 7, 8]
-    for left, right in zip(whole[3:], rest, strict=True):
+    rest = list(schedule(20, (4, 4), epochs=3, first_step=first).slices())
+    assert [work.step for work in rest] == list(range(first, 9))
+    for left, right in zip(whole[first:], rest, strict=True):
         assert left.seeds.tolist() == right.seeds.tolist()
 
 

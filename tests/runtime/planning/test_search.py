@@ -33,7 +33,17 @@ def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> Pla
     )
     devices = config.device_plan.parsed()
     effects = cache_effects(len(devices), None)
-    return PlanSearch(config, graph, model, ALONE, order, known, devices=devices, effects=effects)
+    return PlanSearch(
+        config,
+        graph,
+        model,
+        ALONE,
+        order,
+        known,
+        sampling=config.trained_sampler,
+        devices=devices,
+        effects=effects,
+    )
 
 
 def test_the_last_hop_is_not_planned_for_where_its_rows_are_ready(settings: Settings) -> None:

@@ -101,7 +101,9 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
             model.second.grad = torch.ones(4)
         times = StageTimes(sample=rank + 0.5, load=1.0, transfer=0.0, propagate=2.0, sync=0.25)
         counted = StageTimes(load=rank + 0.25) if step == 2 else None
-        result = synchronizer.synchronize(outcome, times, counted)
+        wants = step == 1 and rank == 0
+        result = synchronizer.synchronize(outcome, times, counted, checkpoint=wants)
+        assert result.checkpoint == (step == 1)  # of which every device learns
         ranks = range(size)
         works = step != 1
         assert result.loss == works * 0.125 * size * (size + 1) / 2

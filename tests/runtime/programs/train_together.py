@@ -2,9 +2,10 @@
 
 ``FOLDER/runs.json`` has the overrides of each run, by name; ``seam.OPTION=MODULE:CLASS`` names a
 class of tests/seams. What follows a ``+`` in a name tells runs in one directory apart, of which the
-later resumes the earlier. The first process leaves losses, splits and decisions of the steps, and
-where each device found the rows that it read, in ``FOLDER/NAME.json``, the others their weights in
-``FOLDER/NAME.RANK.pt``.
+later resumes the earlier. The first process leaves losses, splits and decisions of the steps, where
+each device found the rows that it read, and what is told of epochs in ``FOLDER/NAME.json``, the
+others their weights in ``FOLDER/NAME.RANK.pt``. A run named ``kept`` has a checkpoint behind every
+step, each of which is also left in a directory of its own, ``FOLDER/after-STEP``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +33,9 @@ from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.optimizer import Adam
+from gnnscale.runtime.checkpoint import run_checkpoint
+from gnnscale.runtime.checkpoint.file import LAST
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.train import train
@@ -44,6 +50,7 @@ class Notes:
         self.found: list[list[list[int]]] = []
         self.threads: list[int] = []
         self.decisions: list[str | None] = []
+        self.epochs: list[list[Any]] = []
 
     def started(self, run: Any) -> None: ...
 
@@ -59,7 +66,11 @@ class Notes:
 
     def trained(self) -> None: ...
 
-    def finished_epoch(self, record: Any) -> None: ...
+    def finished_epoch(self, record: Any) -> None:
+        told = [record.train_loss, record.num_edges, record.num_vertices, record.valid_metric]
+        parts = [[each.batch_share, each.traffic.counts()] for each in record.devices]
+        # Counters are those of devices; how late one was is a matter of the clock.
+        self.epochs.append([*told, parts, [sorted(each.counters) for each in record.devices]])
 
 
 #: Models that were trained, the last one last.
@@ -82,6 +93,25 @@ def chosen(seams: list[str]) -> dict[str, Any]:
     return {option: getattr(import_module(module), cls)() for option, (module, cls) in named}
 
 
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Begin a checkpoint behind every step, and keep each."""
+    write, due = run_checkpoint.save_checkpoint, RunCheckpoint.is_due
+
+    def keep(file: Path, content: Any) -> None:
+        write(file, content)
+        if file.name == LAST.name:
+            write(folder / f"after-{content['step']}" / LAST, content)
+
+    run_checkpoint.save_checkpoint = keep
+    RunCheckpoint.is_due = property(lambda self: self.wait() is None)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        run_checkpoint.save_checkpoint = write
+        RunCheckpoint.is_due = due  # type: ignore[method-assign]
+
+
 def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> None:
     seams = [each for each in overrides if each.startswith("seam.")]
     plain: Any = None
@@ -94,14 +124,15 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
     notes = Notes()
     directory = folder / name.partition("+")[0]
-    train(config, directory, notes, options=plain | {"resume": None}, group=group)
+    with keeping(folder) if name == "kept" else nullcontext():
+        train(config, directory, notes, options=plain | {"resume": None}, group=group)
     threads = group.broadcast_json(notes.threads)
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
     if group.is_rank0:
         result = {
             **{"losses": notes.losses, "splits": notes.splits},
-            **{"found": notes.found, "decisions": notes.decisions},
+            **{"found": notes.found, "decisions": notes.decisions, "epochs": notes.epochs},
         }
         (folder / f"{name}.json").write_text(json.dumps(result))
     else:

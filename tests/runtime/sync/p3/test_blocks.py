@@ -38,5 +38,5 @@ def test_what_is_unpacked_is_what_was_packed(
 
 def test_the_size_is_that_of_vertices_counts_and_edges(tiny_graph: Any) -> None:
     batch = NeighborSampler(tiny_graph, fanouts=[-1]).sample(np.array([0, 2]), 0)
-    # 0 <- 1, 2 and 2 <- 0, 3: four vertices, two destinations, four edges, and a header of four.
-    assert pack(batch).tolist() == [2, 4, 4, 0, *(0, 2, 1, 3), *(2, 2), *(2, 1, 0, 3)]
+    # 0 <- 1, 2 and 2 <- 0, 3: four vertices, two destinations, four edges, and a header of six.
+    assert pack(batch).tolist() == [2, 4, 4, 0, 0, 0, *(0, 2, 1, 3), *(2, 2), *(2, 1, 0, 3)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnscale.config import ConfigError
-from gnnscale.runtime.evaluation.measures import ceiling, chosen_metrics
+from gnnscale.task.measures import ceiling, chosen_metrics
 
 
 def test_the_graph_has_a_metric_of_its_own(settings: Any) -> None:

@@ -1,0 +1,82 @@
+"""Scores of edges: a graph neural network whose output rows are compared pair by pair."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gnnscale.model.gnn import GNN, Inputs
+from gnnscale.model.segments import take
+from gnnscale.sampler import MiniBatch
+
+__all__ = ["DotProduct", "LinkGNN", "PairNetwork", "link_objective", "make_decoder"]
+
+
+class DotProduct(nn.Module):
+    """The score of an edge is the dot product of its ends' rows."""
+
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
+        return (source * destination).sum(-1)
+
+
+class PairNetwork(nn.Module):
+    """The score is that of a network with one hidden layer over the ends' elementwise product."""
+
+    def __init__(self, width: int) -> None:
+        """Build the network for rows of ``width`` features, which the hidden layer has as well."""
+        super().__init__()
+        self.hidden = nn.Linear(width, width)
+        self.score = nn.Linear(width, 1)
+
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
+        scores: Tensor = self.score(self.hidden(source * destination).relu())
+        return scores.squeeze(-1)
+
+
+def make_decoder(kind: str, width: int) -> nn.Module:
+    """Build the decoder ``kind``, one of ``DECODERS``, of rows of ``width`` features."""
+    return DotProduct() if kind == "dot" else PairNetwork(width)
+
+
+class LinkGNN(GNN):
+    """A graph neural network and the decoder of its output rows.
+
+    Its forward returns scores ``[n, 1 + k]`` of the edges in ``MiniBatch.links``; of a mini-batch
+    without them, the output rows of the seeds.
+    """
+
+    def __init__(self, gnn: GNN, decoder: nn.Module) -> None:
+        """Take the layers of ``gnn``, and ``decoder``."""
+        norms = list(gnn.norms)
+        layers = [gnn.layer(index) for index in range(len(gnn.layers))]
+        super().__init__(layers, norms, gnn.dropout, gnn.widths)
+        self.decoder = decoder
+
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
+        """Return the edges' scores, float32."""
+        rows = super().forward(batch, inputs)
+        links = batch.links
+        if links is None:
+            return rows
+        sources = take(rows, links.sources)
+        destinations = take(rows, links.destinations.reshape(-1))
+        shape = (*links.destinations.shape, rows.shape[1])
+        scores: Tensor = self.decoder(sources[:, None], destinations.view(shape))
+        return scores
+
+
+def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
+    """Return the mean binary cross-entropy of edges and negatives; that of none is 0.
+
+    Args:
+        scores: ``[n, 1 + k]`` of the edges themselves in the first column, of negatives in others.
+        batch: that they are of.
+    """
+    if not len(scores):
+        return scores.sum()
+    targets = torch.zeros_like(scores)
+    targets[:, 0] = 1
+    return functional.binary_cross_entropy_with_logits(scores, targets)

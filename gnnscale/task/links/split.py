@@ -1,0 +1,311 @@
+"""Which edges of a graph are trained, validated and tested, and which send messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.config import ConfigError
+from gnnscale.dataset.formats.json_file import read_versioned
+from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.storage.folder import new_folder
+from gnnscale.dataset.storage.space import check_space
+from gnnscale.files import write_atomically
+from gnnscale.graph import Graph, GraphError
+from gnnscale.graph_files import ArrayEntry
+from gnnscale.partition.storage.identity import place_in_home
+from gnnscale.plain_records import record_from
+from gnnscale.progress import track
+
+__all__ = ["EdgeSplit", "SplitIdentity", "identify_split", "make_split", "open_split"]
+
+FORMAT_VERSION = 1
+JSON_FILE = "links.json"
+#: The parts of the split, in the order in which their shares are cut from the unit interval.
+PARTS = ("test", "valid", "train")
+
+_SLICE_EDGES = 1 << 22
+_MAX_JSON_BYTES = 1 << 20
+#: Draws have 53 bits; those below the first twenty say which end of an undirected edge is first.
+_ORIENTATION = float(1 << 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitIdentity:
+    """What decides the split.
+
+    Attributes:
+        graph: hash of what the graph's store holds.
+        name: of the graph.
+        num_vertices: of the graph.
+        num_edges: of the graph.
+        valid_fraction: share of the edges that are validated.
+        test_fraction: share of the edges that are tested.
+        seed: fixes which.
+    """
+
+    graph: str
+    name: str
+    num_vertices: int
+    num_edges: int
+    valid_fraction: float
+    test_fraction: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeSplit:
+    """A split that was opened; its arrays are mapped.
+
+    Attributes:
+        graph: the graph without the edges that are validated and tested: along all others messages
+            are sent.
+        train: ``[n, 2]`` sources and destinations of the edges that are trained.
+        valid: ``[n, 2]`` of those that are validated.
+        test: ``[n, 2]`` of those that are tested.
+        undirected: whether every edge has its reverse; each pair is then predicted once.
+    """
+
+    graph: Graph
+    train: NDArray[np.integer]
+    valid: NDArray[np.integer]
+    test: NDArray[np.integer]
+    undirected: bool
+
+    @property
+    def content(self) -> str:
+        """Hash of the split."""
+        assert self.graph.content is not None
+        return self.graph.content
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    """The entries of ``links.json`` beside its version."""
+
+    identity: SplitIdentity
+    undirected: bool
+    arrays: dict[str, ArrayEntry]
+
+
+def identify_split(
+    graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int
+) -> SplitIdentity:
+    """Return what decides a split of ``graph``.
+
+    Raises:
+        GraphError: the graph is in memory alone, where nothing tells it apart.
+    """
+    if graph.content is None:
+        raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
+    return SplitIdentity(
+        graph=graph.content,
+        name=graph.name,
+        num_vertices=graph.num_vertices,
+        num_edges=graph.num_edges,
+        valid_fraction=valid_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+    )
+
+
+def make_split(graph: Graph, identity: SplitIdentity) -> Path:
+    """Divide the edges of ``graph``, unless that is done already, and return the directory.
+
+    The part that an edge belongs to is a pure function of its ends and the seed; an edge and its
+    reverse belong to the same where every edge has one. Loops send messages, and are not predicted.
+    Memory is bounded, whatever the number of edges.
+
+    Raises:
+        ConfigError: a part of the split would be empty.
+        GraphError: the split cannot be written. Nothing is left behind.
+    """
+    path = place_in_home(
+        "links", graph.name, "split", {"format": FORMAT_VERSION, **asdict(identity)}
+    )
+    with new_folder(path) as folder:
+        if folder is not None:
+            undirected = is_undirected(graph)
+            arrays = _write(folder, graph, identity, undirected)
+            said = {"identity": asdict(identity), "undirected": undirected, "arrays": arrays}
+            content = {"format_version": FORMAT_VERSION, **said}
+            write_atomically(folder / JSON_FILE, json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def open_split(path: Path, graph: Graph) -> EdgeSplit:
+    """Map the split of ``graph`` at ``path``.
+
+    Raises:
+        GraphError: it is of another graph, or damaged.
+    """
+    again = f"remove {path}, and it is made again"
+    file = path / JSON_FILE
+    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=again)
+    try:
+        said = record_from(_Said, entries, where="entry")
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"{file}: {str(error) or 'nested too deeply'}; {again}") from None
+    if said.identity.graph != graph.content:
+        raise GraphError(f"{path}: divides the edges of another graph than {graph.name}; {again}")
+    arrays = {name: _mapped(path, name, said, again) for name in _dtypes(graph)}
+    text = json.dumps(asdict(said), sort_keys=True)
+    divided = replace(
+        graph,
+        indptr=arrays["indptr"],
+        indices=arrays["indices"],
+        edge_weights=arrays.get("edge_weights"),
+        edge_ids=None,
+        metric="mrr",
+        attainable_accuracy=None,
+        content=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
+    )
+    _check_offsets(path, arrays["indptr"], len(arrays["indices"]), again)
+    for part in PARTS:
+        _check_ids(path / f"{part}.npy", arrays[part], graph.num_vertices, again)
+    return EdgeSplit(
+        graph=divided, undirected=said.undirected, **{part: arrays[part] for part in PARTS}
+    )
+
+
+def is_undirected(graph: Graph) -> bool:
+    """Return whether every edge has its reverse, as often.
+
+    Sums of hashes are compared, which agree by chance with a probability of about 2^-50.
+    """
+    forth = back = 0
+    for src, dst, _ in _edges(graph, "looking for reverse edges"):
+        rising, falling = src < dst, src > dst
+        forth += _hashes(src[rising], dst[rising])
+        back += _hashes(dst[falling], src[falling])
+    return (forth - back) % 2**64 == 0
+
+
+def _hashes(low: NDArray[np.int64], high: NDArray[np.int64]) -> int:
+    """Return the sum of a hash of each pair, modulo 2^64."""
+    return int(ops.draw_of_pairs(low, high, seed=0).view(np.uint64).sum(dtype=np.uint64))
+
+
+def _edges(graph: Graph, what: str) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], slice]]:
+    """Yield sources and destinations of all edges, and their places in ``indices``, in slices."""
+    indptr = np.asarray(graph.indptr)
+    first = 0
+    with track(what, total=graph.num_edges, unit="edges") as advance:
+        while first < graph.num_edges:
+            last = min(first + _SLICE_EDGES, graph.num_edges)
+            low = int(np.searchsorted(indptr, first, side="right")) - 1
+            high = int(np.searchsorted(indptr, last, side="left"))
+            inside = np.clip(indptr[low : high + 1], first, last)
+            dst = np.repeat(np.arange(low, high, dtype=np.int64), np.diff(inside))
+            yield graph.indices[first:last].astype(np.int64), dst, slice(first, last)
+            advance(last - first)
+            first = last
+
+
+def _write(
+    folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
+) -> dict[str, dict[str, Any]]:
+    """Write all arrays, and return their entries."""
+    what = f"dividing the edges of {graph.name}"
+    edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
+    check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
+    writers = {
+        name: NpyWriter(folder / f"{name}.npy", dtype, shape)
+        for name, (dtype, shape) in _dtypes(graph).items()
+    }
+    try:
+        _fill(writers, graph, identity, undirected, what)
+        arrays = {name: writer.close() for name, writer in writers.items()}
+        for part in PARTS:
+            if not arrays[part]["shape"][0]:
+                raise ConfigError(
+                    f"task: none of the {graph.num_edges} edges of {graph.name} is left for "
+                    f"{part}; task.valid_fraction={identity.valid_fraction}, "
+                    f"task.test_fraction={identity.test_fraction}"
+                )
+        return arrays
+    finally:
+        for writer in writers.values():
+            writer.abandon()
+
+
+def _dtypes(graph: Graph) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Return element type and shape of a row of each array of a split."""
+    ids = graph.indices.dtype
+    arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+        "indptr": (np.dtype(np.int64), ()),
+        "indices": (ids, ()),
+        **dict.fromkeys(PARTS, (ids, (2,))),
+    }
+    if graph.edge_weights is not None:
+        arrays["edge_weights"] = (np.dtype(np.float32), ())
+    return arrays
+
+
+def _fill(
+    writers: dict[str, NpyWriter],
+    graph: Graph,
+    identity: SplitIdentity,
+    undirected: bool,
+    what: str,
+) -> None:
+    """Write every edge where it belongs."""
+    indptr = np.zeros(graph.num_vertices + 1, np.int64)
+    bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
+    for src, dst, place in _edges(graph, what):
+        loop = src == dst
+        low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
+        draws = ops.draw_of_pairs(low, high, seed=identity.seed)
+        part = np.searchsorted(bounds, draws, side="right")
+        sends = loop | (part == PARTS.index("train"))
+        writers["indices"].append(graph.indices[place][sends])
+        if graph.edge_weights is not None:
+            writers["edge_weights"].append(graph.edge_weights[place][sends])
+        ops.count_in_degrees(dst[sends], indptr[1:])
+        # A pair once, and an edge that is there several times once: lists are sorted.
+        once = ~loop & (src < dst) if undirected else ~loop
+        once[1:] &= (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+        pairs = np.stack([src, dst], axis=1)
+        turned = undirected & (np.floor(draws * _ORIENTATION) % 2 == 1)
+        pairs[turned] = pairs[turned][:, ::-1]
+        for number, name in enumerate(PARTS):
+            found = pairs[once & (part == number)]
+            writers[name].append(found.astype(graph.indices.dtype))
+    writers["indptr"].append(np.cumsum(indptr))
+
+
+def _mapped(path: Path, name: str, said: _Said, again: str) -> NDArray[Any]:
+    """Map an array that is as ``links.json`` says."""
+    file, entry = path / f"{name}.npy", said.arrays.get(name)
+    if entry is None:
+        raise GraphError(f"{path / JSON_FILE}: says nothing of {name}; {again}")
+    if file_bytes(file) != entry.bytes:
+        raise GraphError(
+            f"{file}: {file_bytes(file)} bytes, {JSON_FILE} says {entry.bytes} (truncated?); "
+            f"{again}"
+        )
+    array = map_npy(file)
+    if array.shape != entry.shape or str(array.dtype) != entry.dtype or not array.flags.aligned:
+        raise GraphError(f"{file}: not the array that {JSON_FILE} tells of; {again}")
+    return array
+
+
+def _check_offsets(path: Path, indptr: NDArray[Any], num_edges: int, again: str) -> None:
+    if indptr[0] != 0 or indptr[-1] != num_edges or (np.diff(indptr) < 0).any():
+        raise GraphError(f"{path / 'indptr.npy'}: no offsets of {num_edges} edges; {again}")
+
+
+def _check_ids(file: Path, edges: NDArray[Any], num_vertices: int, again: str) -> None:
+    if edges.ndim != 2 or edges.shape[1] != 2 or not len(edges):
+        raise GraphError(f"{file}: {list(edges.shape)}, must be [edges, 2]; {again}")
+    if edges.min() < 0 or edges.max() >= num_vertices:
+        raise GraphError(f"{file}: an id is none of {num_vertices} vertices; {again}")

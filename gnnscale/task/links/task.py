@@ -1,0 +1,68 @@
+"""The task of predicting edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.graph import Graph
+from gnnscale.model import GNN, ModelConfig
+from gnnscale.model.links import LinkGNN, link_objective, make_decoder
+from gnnscale.model.loss import Objective
+from gnnscale.sampler import SamplerConfig, SeedOrder
+from gnnscale.sampler.links import LinkSampling
+from gnnscale.task.links.split import EdgeSplit
+from gnnscale.task.options import LinkPrediction
+
+__all__ = ["LinkTask"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTask:
+    """Edges are predicted.
+
+    Attributes:
+        config: the task's options.
+        split: the edges, and the graph without those that are held out.
+    """
+
+    config: LinkPrediction
+    split: EdgeSplit
+
+    @property
+    def graph(self) -> Graph:
+        """The graph without the edges that are validated and tested."""
+        return self.split.graph
+
+    @property
+    def seeds(self) -> NDArray[Any]:
+        """The numbers of all edges that are trained."""
+        return np.arange(len(self.split.train))
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Mean reciprocal rank, and Hits@k."""
+        return "mrr", f"hits@{self.config.hits}"
+
+    @property
+    def objective(self) -> Objective:
+        """Binary cross-entropy of edges and negatives."""
+        return link_objective
+
+    def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
+        """Return how mini-batches of edges are sampled."""
+        return LinkSampling(
+            vertices=vertices,
+            edges=self.split.train,
+            num_negatives=self.config.num_negatives,
+            undirected=self.split.undirected,
+            order=order,
+        )
+
+    def build(self, model: ModelConfig) -> GNN:
+        """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
+        gnn = model.build(num_features=self.graph.num_features, num_classes=model.hidden)
+        return LinkGNN(gnn, make_decoder(self.config.decoder, gnn.widths[-1]))

@@ -1,0 +1,136 @@
+"""Group ``task``: what is predicted. Read without torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.graph import Graph
+from gnnscale.loss import LossConfig
+
+if TYPE_CHECKING:
+    from gnnscale.task.base import Task
+
+__all__ = ["DECODERS", "LinkPrediction", "TaskConfig", "VertexPrediction"]
+
+#: From the rows of two vertices to the score of an edge: their dot product, or a small network.
+DECODERS = ("dot", "mlp")
+_MAX_NEGATIVES = 1 << 10
+_MAX_CANDIDATES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig(ABC):
+    """Base of the configuration group ``task``."""
+
+    #: Whether edges are predicted, and so divided before a run.
+    divides_edges: ClassVar[bool] = False
+
+    def make(self, graph: Graph) -> Path | None:
+        """Make what the task needs of ``graph``, unless it is there; None where it needs nothing.
+
+        Raises:
+            ConfigError: the graph has nothing of what is to be predicted.
+            GraphError: it cannot be written.
+        """
+        return None
+
+    @abstractmethod
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
+        """Open the task over ``graph``.
+
+        Args:
+            graph: of the run's dataset.
+            made: what ``make`` has made of it.
+            loss: what a run minimises, where the task has no loss of its own.
+            metrics: what a run measures, where the task does not say; none for the graph's own.
+
+        Raises:
+            GraphError: that is damaged.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexPrediction(TaskConfig):
+    """Labels of vertices are predicted, by the graph's own split."""
+
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
+        """Return the task."""
+        from gnnscale.task.vertices import VertexTask
+
+        return VertexTask(graph=graph, loss=loss, metrics=metrics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkPrediction(TaskConfig):
+    """Edges are predicted: which two vertices belong together.
+
+    A part of the edges is held out for validation and test; messages are sent along the others. A
+    mini-batch has ``batch_size`` edges, and along these no messages are sent in their step. A
+    vertex's output row has ``model.hidden`` features.
+
+    Attributes:
+        num_negatives: vertices that an edge's destination is told apart from in training, drawn
+            anew each step.
+        decoder: one of ``DECODERS``.
+        valid_fraction: share of the edges that are validated.
+        test_fraction: share of the edges that are tested.
+        split_seed: fixes which edges these are.
+        num_candidates: vertices among which an edge's destination is ranked in validation and
+            test, the same each time.
+        hits: k of Hits@k, the share of edges whose destination is among the first k.
+    """
+
+    divides_edges: ClassVar[bool] = True
+
+    num_negatives: int = 1
+    decoder: str = "dot"
+    valid_fraction: float = 0.05
+    test_fraction: float = 0.1
+    split_seed: int = 0
+    num_candidates: int = 100
+    hits: int = 10
+
+    def __post_init__(self) -> None:
+        check_range("task.num_negatives", self.num_negatives, 1, _MAX_NEGATIVES)
+        check_choice("task.decoder", self.decoder, DECODERS)
+        check_range("task.split_seed", self.split_seed, 0, MAX_SEED)
+        check_range("task.num_candidates", self.num_candidates, 1, _MAX_CANDIDATES)
+        check_range("task.hits", self.hits, 1, _MAX_CANDIDATES)
+        held_out = self.valid_fraction, self.test_fraction
+        # Written so that NaN is refused too.
+        if not (min(held_out) > 0 and sum(held_out) < 1):
+            raise ConfigError(
+                f"task.valid_fraction={self.valid_fraction}, task.test_fraction="
+                f"{self.test_fraction}: both must be above 0, their sum below 1"
+            )
+
+    def make(self, graph: Graph) -> Path | None:
+        """Divide the edges of ``graph``, unless that is done already."""
+        from gnnscale.task.links.split import identify_split, make_split
+
+        identity = identify_split(
+            graph,
+            valid_fraction=self.valid_fraction,
+            test_fraction=self.test_fraction,
+            seed=self.split_seed,
+        )
+        return make_split(graph, identity)
+
+    def open(
+        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+    ) -> Task:
+        """Open the divided edges."""
+        from gnnscale.task.links.split import open_split
+        from gnnscale.task.links.task import LinkTask
+
+        assert made is not None
+        return LinkTask(config=self, split=open_split(made, graph))

@@ -1,0 +1,208 @@
+"""Link prediction of this project and of DGL: MRR with the same edges, candidates and options.
+
+    python scripts/compare_links.py [--rows cora slashdot] [--seeds N] [--data DIR] [--json FILE]
+
+GraphSAGE with the dot product of rows, mean binary cross-entropy of edges and negatives. Both sides
+train the same edges, and leave the edges of a mini-batch and their reverses out of its messages.
+Both report the test MRR under the weights of the best validation epoch, over all neighbours, with
+the same candidates. Exit status 1 says that the means differ by more than a point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnscale.hardware import let_idle_threads_sleep, usable_cores
+
+let_idle_threads_sleep()  # which only works before torch is imported
+
+# ruff: noqa: E402
+import numpy as np
+import torch
+from benchmarking import save, show
+from compare_accuracy import DglSage, Observer
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from torch.nn import functional
+
+from gnnscale.config import typed
+from gnnscale.model.links import DotProduct
+from gnnscale.runtime.evaluation.evaluate import open_run_task
+from gnnscale.runtime.evaluation.links import LinkExaminer
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.train import train
+from gnnscale.task.links.task import LinkTask
+
+#: Options of each row, and where a folder of raw files has its graph.
+ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cora": (
+        "planetoid",
+        (
+            *("dataset=planetoid", "dataset.name=cora", "model.hidden=64", "batch_size=512"),
+            *("sampler.fanouts=[15,10]", "epochs=40", "optimizer.lr=0.003"),
+        ),
+    ),
+    "slashdot": (
+        "snap",
+        (
+            *("dataset=snap", "dataset.name=soc-Slashdot0902", "model.hidden=32"),
+            *("batch_size=4096", "sampler.fanouts=[10,5]", "epochs=3", "optimizer.lr=0.003"),
+        ),
+    ),
+}
+#: Points by which the means may differ.
+ALLOWED = 1.0
+
+
+class Rows:
+    """Stands in the place of a predictor, with rows that another system has computed."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._rows = rows
+
+    def logits(self, vertices: Any) -> Any:
+        return self._rows[torch.from_numpy(vertices.astype(np.int64))].numpy()
+
+
+class Compared(torch.nn.Module):
+    """What an examiner asks of a model, for rows that are there."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.decoder = DotProduct()
+        self.widths = (width,)
+
+
+def train_gnnscale(config: TrainConfig) -> float:
+    """Train as ``gnnscale train`` does and return the test MRR."""
+    with tempfile.TemporaryDirectory(prefix="gnnscale-links-") as directory:
+        result = train(config, Path(directory), Observer(lambda *_: None), options={})
+    assert result.test_metric is not None
+    return result.test_metric
+
+
+def train_dgl(config: TrainConfig) -> float:
+    """Train in DGL, by its own way of edge prediction, and return the test MRR."""
+    import dgl
+    from peers import csc, features
+
+    torch.manual_seed(config.seed)
+    dgl.seed(config.seed)
+    torch.set_num_threads(config.num_threads)
+    task = open_run_task(config)
+    assert isinstance(task, LinkTask)
+    indptr, src = csc(task.graph)
+    dst = torch.arange(task.graph.num_vertices).repeat_interleave(indptr.diff())
+    # Of both ends, so that DGL finds an edge by them.
+    topology = dgl.graph((src, dst), num_nodes=task.graph.num_vertices)
+    x = features(task.graph).float()
+    ends = torch.from_numpy(np.array(task.split.train)).long()
+    edges = topology.edge_ids(ends[:, 0], ends[:, 1])
+    exclude: dict[str, Any] = {"exclude": "self"}
+    if task.split.undirected:
+        exclude = {"exclude": "reverse_id", "reverse_eids": topology.edge_ids(dst, src)}
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        # DGL counts fan-outs from the inputs, this project from the seeds.
+        dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1]),
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(task.config.num_negatives),
+        **exclude,
+    )
+    loader = dgl.dataloading.DataLoader(
+        topology, edges, sampler, batch_size=config.batch_size, shuffle=True, num_workers=0
+    )
+    hidden = config.model.hidden
+    widths = [task.graph.num_features, *[hidden] * config.model.num_layers]
+    model = DglSage(widths, config.model.dropout)
+    optimizer = config.optimizer.build(model)
+
+    @torch.no_grad()
+    def measure(split: str) -> float:
+        model.eval()
+        rows = model([topology] * config.model.num_layers, x)
+        examiner = LinkExaminer(task, Compared(hidden), Rows(rows))  # type: ignore[arg-type]
+        (found,) = examiner.measure([split])
+        assert found is not None
+        return found
+
+    best, best_weights = -1.0, model.state_dict()
+    for _ in range(config.epochs):
+        model.train()
+        for inputs, positive, negative, blocks in loader:
+            h = model(blocks, x[inputs])
+            scores = [
+                (h[src] * h[dst]).sum(-1) for src, dst in (positive.edges(), negative.edges())
+            ]
+            targets = [torch.ones_like(scores[0]), torch.zeros_like(scores[1])]
+            loss = functional.binary_cross_entropy_with_logits(
+                torch.cat(scores), torch.cat(targets)
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        valid = measure("valid")
+        if valid > best:
+            best, best_weights = valid, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best_weights)
+    return measure("test")
+
+
+SYSTEMS = {"gnnscale": train_gnnscale, "dgl": train_dgl}
+
+
+def settings(row: str, data: Path, seed: int, overrides: Sequence[str]) -> TrainConfig:
+    """Return the options of a run."""
+    folder, options = ROWS[row]
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        node = compose(
+            "train",
+            [*options, f"dataset.raw={data / folder}", "task=links", f"seed={seed}", *overrides],
+        )
+    return typed(node, TrainConfig)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    arguments.add_argument("--seeds", type=int, default=5, help="runs of each system")
+    arguments.add_argument("--data", type=Path, default=os.environ.get("GNNSCALE_TEST_DATA"))
+    arguments.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments.add_argument("overrides", nargs="*", help="options, as in epochs=10")
+    given = arguments.parse_args()
+    if given.data is None:
+        arguments.error("--data: a folder of raw files is needed, or GNNSCALE_TEST_DATA")
+    figures, apart = {}, False
+    for row in given.rows:
+        points: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+        for seed in range(given.seeds):
+            for name, run in SYSTEMS.items():
+                config = settings(row, Path(given.data), seed, given.overrides)
+                points[name].append(100 * run(config))
+                print(f"{row}, {name}, seed {seed}: {points[name][-1]:.2f}", file=sys.stderr)
+        means = {name: statistics.mean(each) for name, each in points.items()}
+        difference = means["gnnscale"] - means["dgl"]
+        apart |= abs(difference) > ALLOWED
+        figures[row] = {**means, "difference": difference, "points": points}
+    show(
+        "test MRR in points, means over seeds",
+        ["graph", *SYSTEMS, "difference"],
+        [
+            [row, *(f"{each[name]:.2f}" for name in SYSTEMS), f"{each['difference']:+.2f}"]
+            for row, each in figures.items()
+        ],
+    )
+    if given.json:
+        save(given.json, figures)
+    return int(apart)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

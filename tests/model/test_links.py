@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.graph import Graph
+from gnnscale.model import GraphSAGE
+from gnnscale.model.links import LinkGNN, link_objective, make_decoder
+from gnnscale.sampler import NeighborSampler
+from gnnscale.sampler.minibatch import Links
+
+
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+def test_scores_are_those_of_rows_pair_by_pair(tiny_graph: Graph, decoder: str) -> None:
+    gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
+    model = LinkGNN(gnn, make_decoder(decoder, 4)).eval()
+    batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)
+    inputs = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
+    rows = model(batch, inputs)
+    assert rows.shape == (3, 4)
+    links = Links(
+        sources=np.array([0, 2], np.int32), destinations=np.array([[1, 2], [0, 0]], np.int32)
+    )
+    scores = model(replace(batch, links=links), inputs)
+    expected = [
+        [model.decoder(rows[source], rows[target]) for target in targets]
+        for source, targets in zip([0, 2], [[1, 2], [0, 0]], strict=True)
+    ]
+    assert torch.allclose(scores, torch.stack([torch.stack(row) for row in expected]))
+    scores.sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+
+
+def test_loss_by_hand(tiny_graph: Graph) -> None:
+    batch = NeighborSampler(tiny_graph, fanouts=[1]).sample(np.array([0]), 0)
+    scores = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
+    sigmoid = torch.sigmoid(scores)
+    expected = -torch.stack(
+        [sigmoid[0, 0], 1 - sigmoid[0, 1], sigmoid[1, 0], 1 - sigmoid[1, 1]]
+    ).log()
+    assert link_objective(scores, batch).item() == pytest.approx(expected.mean().item())
+    assert link_objective(torch.zeros(0, 2), batch).item() == 0

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.sampler import MiniBatch, NeighborSampling, ShuffledOrder
+from gnnscale.sampler.links import LinkSampler, LinkSampling, StepEdges
+
+NUM_VERTICES, NUM_EDGES = 200, 600
+
+
+def pairs() -> np.ndarray[Any, Any]:
+    generator = np.random.default_rng(0)
+    found = generator.integers(0, NUM_VERTICES, (2 * NUM_EDGES, 2))
+    found = np.unique(np.sort(found[found[:, 0] != found[:, 1]], axis=1), axis=0)
+    return generator.permutation(found)[:NUM_EDGES].astype(np.int32)
+
+
+@pytest.fixture
+def graph() -> Graph:
+    """An undirected graph whose edges are those that are trained."""
+    edges = pairs()
+    both = np.concatenate([edges, edges[:, ::-1]])
+    return from_arrays((both[:, 0], both[:, 1]), np.zeros((NUM_VERTICES, 1), np.float32))
+
+
+def sampler(graph: Graph, *, batch_size: int = 50, num_negatives: int = 3) -> LinkSampler:
+    edges = pairs()
+    sampling = LinkSampling(
+        vertices=NeighborSampling(fanouts=[5, 4]),
+        edges=edges,
+        num_negatives=num_negatives,
+        undirected=True,
+        order=ShuffledOrder(np.arange(len(edges)), batch_size=batch_size, seed=1),
+    )
+    assert sampling.num_layers == 2
+    return sampling.sampler(graph, seed=1, num_threads=1)
+
+
+def messages(batch: MiniBatch, layer: int) -> set[tuple[int, int]]:
+    block = batch.blocks[layer]
+    dst = batch.input_vertices[np.repeat(np.arange(block.num_dst), np.diff(block.indptr))]
+    return set(zip(batch.input_vertices[block.indices].tolist(), dst.tolist(), strict=True))
+
+
+def test_seeds_are_ends_and_negatives(graph: Graph) -> None:
+    seeds = np.array([10, 3, 77])
+    batch = sampler(graph).sample(seeds, 0)
+    links = batch.links
+    assert links is not None
+    assert links.destinations.shape == (3, 4)
+    edges = pairs()[seeds]
+    assert batch.seeds[links.sources].tolist() == edges[:, 0].tolist()
+    assert batch.seeds[links.destinations[:, 0]].tolist() == edges[:, 1].tolist()
+    assert len(set(batch.seeds.tolist())) == batch.num_seeds
+    named = {*links.sources.tolist(), *links.destinations.ravel().tolist()}
+    assert named == set(range(batch.num_seeds))
+
+
+def test_no_message_along_what_any_device_predicts_in_the_step(graph: Graph) -> None:
+    edges = pairs()
+    order = ShuffledOrder(np.arange(len(edges)), batch_size=50, seed=1)
+    steps = list(order.epoch(0))
+    whole = {tuple(edge) for edge in edges[steps[2].seeds].tolist()}
+    mine = sampler(graph).sample(steps[2].seeds[:10], 2)
+    sampled = messages(mine, 0) | messages(mine, 1)
+    assert sampled
+    assert not sampled & whole
+    assert not {(dst, src) for src, dst in sampled} & whole
+    # Without leaving out, some of them would be there.
+    vertices = NeighborSampling(fanouts=[5, 4]).sampler(graph, seed=1, num_threads=1)
+    plain = vertices.sample(mine.seeds, 2)
+    assert (messages(plain, 0) | messages(plain, 1)) & whole
+
+
+def test_a_slice_gets_what_the_whole_batch_gets(graph: Graph) -> None:
+    order = ShuffledOrder(np.arange(NUM_EDGES), batch_size=50, seed=1)
+    seeds = next(iter(order.epoch(1))).seeds
+    step = order.steps_per_epoch
+    whole = sampler(graph).sample(seeds, step)
+    part = sampler(graph).sample(seeds[20:35], step)
+    assert whole.links is not None
+    assert part.links is not None
+    for name in ("sources", "destinations"):
+        ours = part.seeds[getattr(part.links, name)]
+        assert np.array_equal(ours, whole.seeds[getattr(whole.links, name)][20:35])
+    assert messages(part, 1) <= messages(whole, 1)
+    own = set(part.seeds.tolist())
+    assert messages(part, 1) == {edge for edge in messages(whole, 1) if edge[1] in own}
+
+
+def test_other_steps_have_other_negatives(graph: Graph) -> None:
+    seeds = np.arange(40)
+    drawn = []
+    for step in (0, 1):
+        batch = sampler(graph).sample(seeds, step)
+        assert batch.links is not None
+        drawn.append(batch.seeds[batch.links.destinations[:, 1:]])
+    assert not np.array_equal(*drawn)
+
+
+def test_edges_of_a_step_follow_the_order() -> None:
+    order = ShuffledOrder(np.arange(10), batch_size=4, seed=5)
+    edges = StepEdges(order)
+    for epoch in (0, 3, 1):
+        for place, step in enumerate(order.epoch(epoch)):
+            assert np.array_equal(edges(epoch * 3 + place), step.seeds)
