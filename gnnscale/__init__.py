@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gnnscale.graph import Graph, GraphError
     from gnnscale.loader.neighbor_loader import NeighborLoader
     from gnnscale.model.adapters import DGLModel, PyGModel
+    from gnnscale.runtime.telemetry.records import Observer
     from gnnscale.sampler import Block, LayerSampler, MiniBatch, NeighborSampler
 
     __version__: str
@@ -28,6 +29,7 @@ __all__ = [
     "MiniBatch",
     "NeighborLoader",
     "NeighborSampler",
+    "Observer",
     "PyGModel",
     "from_arrays",
     "from_dgl",
@@ -40,6 +42,7 @@ _MODULES = {
     "gnnscale.graph": ("Graph", "GraphError"),
     "gnnscale.model.adapters": ("DGLModel", "PyGModel"),
     "gnnscale.loader.neighbor_loader": ("NeighborLoader",),
+    "gnnscale.runtime.telemetry.records": ("Observer",),
     "gnnscale.sampler": ("Block", "LayerSampler", "MiniBatch", "NeighborSampler"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

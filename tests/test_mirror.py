@@ -99,6 +99,7 @@ WHOLE = {
     "cli/test_foreign_files.py": "nothing that a file says is executed",
     "cli/test_odd_lines.py": "every wrong line gets one line",
     "cli/test_start.py": "what a command imports and starts",
+    "cli/test_training_page.py": "docs/training.md",
     "dataset/readers/test_crafted.py": "files made to harm a reader",
     "dataset/readers/test_layouts.py": "the layouts of all readers",
     "dataset/readers/test_mutations.py": "damaged files of all readers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from gnnscale.runtime.evaluation.evaluate import load_best
 from gnnscale.runtime.processes.by_name import refuse_while_imported
 from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.records import TrainResult
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
 __all__ = ["Training", "load_input_graph", "save_model", "start_training"]
 
@@ -103,6 +103,7 @@ def start_training(
     options: Mapping[str, Any] | None = None,
     directory: str | Path | None = None,
     resume: str | Path | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Training:
     """Train as ``gnnscale train`` does (``Start_training``).
 
@@ -117,6 +118,7 @@ def start_training(
             ``{"optimizer": "sgd", "optimizer.lr": 0.1}``.
         directory: the run directory; None for one of its own in ``outputs/train``.
         resume: run directory to continue.
+        observers: follow the run, and are told of every step and epoch.
 
     Raises:
         ConfigError: an option is not allowed, or does not fit another one or the graph.
@@ -155,7 +157,9 @@ def start_training(
     values |= {each.group: each.values for each in chosen if each.values} | {"resume": None}
     folder = Path(resume or directory or place).absolute()
     with _run_directory(folder, line):
-        result = train_and_report(config, folder, options=values, run_training=launch)
+        result = train_and_report(
+            config, folder, options=values, run_training=launch, observers=observers
+        )
     with torch.random.fork_rng(devices=[]):
         _, trained, _ = load_best(folder, config)
     return Training(model=trained.eval(), directory=folder, result=result)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 
+from gnnscale.config import ConfigError
 from gnnscale.errors import UserError, explain
 from gnnscale.report.files.outcome import write_outcome
+from gnnscale.report.observers import Observers, open_observers
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["RunTraining", "train_and_report"]
+__all__ = ["RunTraining", "early_stop", "train_and_report"]
+
+log = logging.getLogger(__name__)
 
 
 class RunTraining(Protocol):
@@ -36,6 +42,7 @@ def train_and_report(
     run_training: RunTraining,
     began: float | None = None,
     table: Console | None = None,
+    observers: Sequence[Observer] = (),
 ) -> TrainResult:
     """Train, show it on standard error, and write the files of the run directory.
 
@@ -49,29 +56,58 @@ def train_and_report(
         run_training: trains.
         began: when the command began, by ``time.monotonic``; None for now.
         table: where tables of the run are printed, None for nowhere.
+        observers: follow the run beside those that the options name.
 
     Raises:
+        ConfigError: a logger is not installed, or an observer fails.
         Exception: what ``run_training`` raises; ``summary.json`` tells it.
         OSError: a file cannot be written.
     """
     console = Console(stderr=True)
+    others = open_observers(config, directory, options, observers)
     report = RunReport(
         directory, epochs=config.epochs, options=options, console=console, began=began
     )
+    everybody = Observers(report, others)
     is_new = not (directory / CONFIG_FILE).exists()
     if is_new:
         report.write_options()
     try:
-        result = run_training(config, directory, report, options=options)
+        result = run_training(config, directory, everybody, options=options)
     except BaseException as error:
         _write_stopped(report, error)
         if is_new and report.run is None and isinstance(error, UserError):
             (directory / CONFIG_FILE).unlink(missing_ok=True)
+        _close_after_failure(everybody)
         raise
+    report.close()
+    try:
+        if result.stopped_early:
+            log.info(early_stop(result, config))
+        write_outcome(
+            report, result, status="completed", console=table, predictions=config.predictions
+        )
+        everybody.finished(result)
     finally:
-        report.close()
-    write_outcome(report, result, status="completed", console=table, predictions=config.predictions)
+        everybody.close()
     return result
+
+
+def early_stop(result: TrainResult, config: TrainConfig) -> str:
+    """Say in a line why a run stopped before its last epoch."""
+    patience = config.runtime.patience
+    return (
+        f"stopped after epoch {len(result.history)}: no better {result.metric} for {patience} "
+        f"validations (runtime.patience={patience}); best was epoch {result.best_epoch}"
+    )
+
+
+def _close_after_failure(everybody: Observers) -> None:
+    """Close what follows a run; what fails then is no more than a line beside the cause."""
+    try:
+        everybody.close()
+    except (ConfigError, OSError) as failure:
+        print(explain(failure) or failure, file=sys.stderr)
 
 
 def _write_stopped(report: RunReport, error: BaseException) -> None:

@@ -15,7 +15,7 @@ from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.foreign import foreign_names
+from gnnscale.foreign import check_name, foreign_names
 from gnnscale.hardware import usable_cores
 from gnnscale.loss import AutoLoss, LossConfig
 from gnnscale.metrics import QUALITY
@@ -31,6 +31,7 @@ from gnnscale.task import TaskConfig, VertexPrediction
 __all__ = [
     "COMPUTE_DTYPES",
     "INFERENCE",
+    "LOGGERS",
     "BatchesConfig",
     "CodeOfModel",
     "EvaluateConfig",
@@ -46,6 +47,9 @@ __all__ = [
 COMPUTE_DTYPES = ("float32", "bfloat16")
 #: Evaluation over all neighbours, layer by layer, or over those the sampler picks.
 INFERENCE = ("exact", "sampled")
+
+#: What a run may be logged to, beside its own files.
+LOGGERS = ("csv", "tensorboard", "mlflow")
 
 _MAX_PREFETCH_DEPTH = 1024
 #: Parts where neither options nor the devices of a run say how many.
@@ -223,6 +227,10 @@ class TrainConfig(BatchesConfig):
         loss: what is minimised.
         metrics: what validation and test measure; the first decides which epoch is the best, and
             with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
+        loggers: what the run is logged to, beside its own files: any of ``LOGGERS``.
+        observers: classes of one's own that follow the run, ``MODULE:NAME`` or ``FILE.py:NAME``;
+            each is made with the run directory and the options, and is a
+            ``gnnscale.Observer``.
         resume: run directory to continue; None starts a new one.
         features: where workers read features from.
         exchange: what devices trade before they propagate; None for nothing.
@@ -232,9 +240,14 @@ class TrainConfig(BatchesConfig):
         predictions: print predicted beside measured stage times where a single device trains, too.
     """
 
+    #: Where code is named; see ``gnnscale.foreign``.
+    foreign: ClassVar[tuple[str, ...]] = ("observers",)
+
     optimizer: OptimizerConfig
     loss: LossConfig = field(default_factory=AutoLoss)
     metrics: list[str] = field(default_factory=list)
+    loggers: list[str] = field(default_factory=list)
+    observers: list[str] = field(default_factory=list)
     resume: Path | None = None
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
@@ -247,7 +260,7 @@ class TrainConfig(BatchesConfig):
         if self.task.divides_edges:
             _check_links(self)
         _check_loss(self)
-        _check_metrics(self)
+        _check_names(self)
         if self.optimizer.warmup_epochs >= self.epochs:
             raise ConfigError(
                 f"optimizer.warmup_epochs={self.optimizer.warmup_epochs}: must be below "
@@ -311,12 +324,17 @@ class TrainConfig(BatchesConfig):
         return self.cache_planner.caches or self.cache_plan is not None
 
 
-def _check_metrics(config: TrainConfig) -> None:
-    """Refuse metrics that nobody knows, or that are given twice."""
-    for number, metric in enumerate(config.metrics):
-        check_choice("metrics", metric, QUALITY)
-        if metric in config.metrics[:number]:
-            raise ConfigError(f"metrics=[{', '.join(config.metrics)}]: {metric} is given twice")
+def _check_names(config: TrainConfig) -> None:
+    """Refuse metrics and loggers that nobody knows, and names that are given twice."""
+    for option, allowed in (("metrics", QUALITY), ("loggers", LOGGERS), ("observers", None)):
+        names = getattr(config, option)
+        for number, name in enumerate(names):
+            if allowed is None:
+                check_name(name, option=option)
+            else:
+                check_choice(option, name, allowed)
+            if name in names[:number]:
+                raise ConfigError(f"{option}=[{', '.join(names)}]: {name} is given twice")
 
 
 def _check_loss(config: TrainConfig) -> None:

@@ -238,6 +238,7 @@ class TrainState:
             predicted=self.predicted,
             planning_s=self.planning_s,
             test_metric=(test_metrics or {}).get(metric),
+            measures=self.measures,
             test_metrics=test_metrics or {},
             stopped_early=self.out_of_patience and self.epoch < self.config.epochs,
             steps_per_epoch=self.order.steps_per_epoch,

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+import logging
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +18,10 @@ from gnnscale.run_directory import read_run
 OPTIONS = {"seed": 5, "epochs": 2}
 
 
-def train(directory: Path, run_training: Callable[..., Any]) -> Any:
+def train(directory: Path, run_training: Callable[..., Any], **values: Any) -> Any:
+    config: Any = SimpleNamespace(**{"epochs": 2, "loggers": [], "observers": [], **values})
     return train_and_report(
-        SimpleNamespace(epochs=2),  # type: ignore[arg-type]
+        config,
         directory,
         options=OPTIONS,
         run_training=run_training,
@@ -56,3 +61,44 @@ def test_options_of_another_run_stay_until_this_one_starts(
     with pytest.raises(type(error)):
         train(tmp_path, ended_by(error))
     assert (tmp_path / "config.yaml").read_text() == "seed: 7\n"
+
+
+def test_a_logger_that_is_not_there_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError, match="loggers=mlflow: is not installed; pip install mlflow"):
+        train(tmp_path, ended_by(AssertionError()), loggers=["csv", "mlflow"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_stops_early_says_why(
+    tmp_path: Path, hybrid_run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def run_training(*found: Any, **_: Any) -> Any:
+        hybrid_run.tell(found[2])
+        return replace(hybrid_run.result, stopped_early=True)
+
+    runtime = SimpleNamespace(patience=5)
+    result = train(tmp_path, run_training, runtime=runtime, loggers=["csv"])
+    assert caplog.messages[-1] == (
+        f"stopped after epoch 3: no better {result.metric} for 5 validations "
+        f"(runtime.patience=5); best was epoch {result.best_epoch}"
+    )
+    assert (tmp_path / "metrics.csv").read_text().count("\n") == 4
+
+
+def test_a_logger_that_fails_ends_the_run_in_one_line(tmp_path: Path, hybrid_run: Any) -> None:
+    def run_training(*found: Any, **_: Any) -> Any:
+        found[2].started(hybrid_run.started)
+        (tmp_path / "metrics.csv").unlink()
+        (tmp_path / "metrics.csv").mkdir()
+        found[2].finished_epoch(hybrid_run.epochs[0])
+
+    said = r"loggers=csv: finished_epoch failed: .*metrics\.csv: Is a directory$"
+    with pytest.raises(ConfigError, match=said) as error:
+        train(tmp_path, run_training, loggers=["csv"])
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", str(error.value))

@@ -25,7 +25,7 @@ from gnnscale.report.files.summary import append_metrics, write_metrics
 from gnnscale.report.files.trace import TRACE_FILE, Spans
 from gnnscale.report.terminal.panel import LivePanel, epoch_bar
 from gnnscale.run_directory import CONFIG_FILE
-from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 
 __all__ = ["RunReport", "epoch_line"]
 
@@ -37,7 +37,7 @@ _SHOW_AFTER_S = 1.0
 _PROGRESS_EVERY_S = 10.0
 
 
-class RunReport:
+class RunReport(Observer):
     """The observer of a run.
 
     It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.

@@ -54,6 +54,8 @@ FREE_OPTIONS: tuple[str, ...] = (
     "device_plan",
     "features",
     "predictions",
+    "loggers",
+    "observers",
     "runtime.checkpoint",
     "runtime.checkpoint_every_s",
     "runtime.deterministic",

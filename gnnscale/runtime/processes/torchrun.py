@@ -5,31 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gnnscale.plan.device import process_group_backend
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import join_torchrun
-from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
 
 __all__ = ["train_other_rank", "train_rank0"]
 
 
-class _Nobody:
-    """The observer of a worker that does not train_rank0, and is never called."""
-
-    def started(self, run: TrainResult) -> None: ...
-
-    def stepped(self, record: StepRecord) -> None: ...
-
-    def traced(self, spans: NDArray[np.void]) -> None: ...
-
-    def trained(self) -> None: ...
-
-    def finished_epoch(self, record: EpochRecord) -> None: ...
+class _Nobody(Observer):
+    """The observer of a worker that is not rank 0, and is never called."""
 
 
 def train_other_rank(

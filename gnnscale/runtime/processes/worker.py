@@ -23,7 +23,7 @@ from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.sync.group import PeerLostError, join
-from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 
 __all__ = ["Messages", "tell", "work"]
@@ -47,7 +47,7 @@ class Messages:
             self._connection.send_bytes(message)
 
 
-class _Forwarder:
+class _Forwarder(Observer):
     """An observer that sends every event to the launching process."""
 
     def __init__(self, messages: Messages) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +173,7 @@ class TrainResult:
         predicted: what the performance model predicts for ``plan``, None where not asked.
         planning_s: seconds that finding ``plan`` took, rehearsals included.
         test_metric: under the weights of ``best_epoch``; None where the run did not get there.
+        measures: what validation and test measure, ``metric`` first.
         test_metrics: all that the run measures, by name, that of ``test_metric`` first.
         stopped_early: whether patience ran out before the last epoch.
         steps_per_epoch: steps of an epoch; None before a run has begun.
@@ -199,6 +200,7 @@ class TrainResult:
     partition: PartitionFigures | None = None
     step_bytes: StepBytes | None = None
     cache: CacheFigures | None = None
+    measures: tuple[str, ...] = ()
     test_metrics: dict[str, float | None] = field(default_factory=dict)
 
     @property
@@ -264,8 +266,12 @@ def _best(metrics: Sequence[float | None], metric: str) -> int | None:
     return None if best is None else best[0]
 
 
-class Observer(Protocol):
-    """Receives the events of a run, in this order, and must not change them."""
+class Observer:
+    """Receives the events of a run, in this order, and must not change them.
+
+    These methods do nothing: a class of one's own has this one as its base, and the methods that it
+    needs. It lives in the process that started the run, and is called from one thread.
+    """
 
     def started(self, run: TrainResult) -> None:
         """The run is set up; ``run.history`` has the epochs that it goes on from."""
@@ -281,3 +287,9 @@ class Observer(Protocol):
 
     def finished_epoch(self, record: EpochRecord) -> None:
         """An epoch and its validation are done."""
+
+    def finished(self, run: TrainResult) -> None:
+        """All epochs are done, and the best weights are tested."""
+
+    def close(self) -> None:
+        """Nothing follows, whatever the end: it comes last, and where the run failed as well."""

@@ -1,0 +1,1 @@
+"""What a run is logged to, beside its own files."""

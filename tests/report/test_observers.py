@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gnnscale.config import ConfigError
+from gnnscale.report.loggers.csv_file import CsvLogger
+from gnnscale.report.observers import Observers, open_observers
+from gnnscale.runtime.telemetry.records import Observer
+
+
+class Notes(Observer):
+    """Keeps what happens, in order with others, and raises what it is asked to."""
+
+    def __init__(self, happened: list[str], name: str, fails: dict[str, Exception]) -> None:
+        self._happened, self._name, self._fails = happened, name, fails
+
+    def _note(self, event: str) -> None:
+        self._happened.append(f"{self._name}.{event}")
+        if event in self._fails:
+            raise self._fails[event]
+
+    def trained(self) -> None:
+        self._note("trained")
+
+    def close(self) -> None:
+        self._note("close")
+
+
+def opened(directory: Path, *given: Any, **names: list[str]) -> dict[str, Observer]:
+    config: Any = SimpleNamespace(**{"loggers": [], "observers": [], **names})
+    return open_observers(config, directory, {"seed": 1}, given)
+
+
+def test_all_are_told_in_their_order(tmp_path: Path) -> None:
+    happened: list[str] = []
+    report, first, second = (Notes(happened, name, {}) for name in ("report", "a", "b"))
+    everybody = Observers(report, {"a": first, "b": second})
+    everybody.trained()
+    everybody.close()
+    assert happened == [
+        *("report.trained", "a.trained", "b.trained"),
+        *("report.close", "a.close", "b.close"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(28, "No space left on device", "/x/y"), "a: trained failed: /x/y: No space left"),
+        (KeyError("x"), r"a: trained failed: KeyError: 'x' \(.*test_observers.py:\d+\)"),
+        (ConfigError("said already"), "^said already$"),
+    ],
+)
+def test_what_fails_is_told_in_one_line(error: Exception, message: str) -> None:
+    happened: list[str] = []
+    failing = Notes(happened, "a", {"trained": error, "close": error})
+    everybody = Observers(Observer(), {"a": failing, "b": Notes(happened, "b", {})})
+    with pytest.raises(ConfigError, match=message) as raised:
+        everybody.trained()
+    assert "\n" not in str(raised.value)
+    # All are closed.
+    with pytest.raises(ConfigError):
+        everybody.close()
+    assert happened == ["a.trained", "a.close", "b.close"]
+
+
+def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
+    found = opened(tmp_path, Observer(), loggers=["csv"], observers=["own_observers:Watch"])
+    csv, own, passed = found.values()
+    assert isinstance(csv, CsvLogger)
+    assert (own.directory, own.options) == (tmp_path, {"seed": 1})  # type: ignore[attr-defined]
+    assert list(found) == [
+        *("loggers=csv", "observers=own_observers:Watch"),
+        f"observers[0] ({Observer.__module__}:Observer)",
+    ]
+    assert type(passed) is Observer
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_observers:Half", "observers=own_observers:Half: has no method stepped; gnnscale.Obs"),
+        ("own_observers:Broken", "making it failed: ZeroDivisionError: division by zero"),
+        ("own_observers:Nobody", "has no Nobody"),
+    ],
+)
+def test_what_is_no_observer(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        opened(tmp_path, observers=[name])
