@@ -221,8 +221,8 @@ class Tables(Dataset):
         ids = _ID_BYTES * num_vertices
         check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
         _LOG.info(
-            "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for other data "
-            "of them, %s for reading, then up to %s for sorting edges",
+            "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
+            "other data, %s for reading, then up to %s for sorting edges",
             table.path,
             f"{num_vertices:,}",
             *map(size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
