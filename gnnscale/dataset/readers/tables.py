@@ -35,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 _WEIGHT = "weight"
 #: Bytes a vertex, beside its id: label, part of the split, in-degree, where its list begins.
 _VERTEX_BYTES = 48
+#: And of a table of ids, at most; texts come on top.
+_ID_BYTES = 64
 #: Batches of edges that are decoded, mapped and stored at a time.
 _AHEAD = 3
 _Mapped: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[np.float32] | None]"
@@ -63,7 +65,7 @@ class Tables(Dataset):
         target: column of the ids that edges go to.
         weight: column of the weights of edges, read where there is one of the default's name; None
             where every edge counts the same.
-        delimiter: one character between the values of CSV.
+        delimiter: one character between the values of CSV, or ``tab``.
     """
 
     vertices: str | None = None
@@ -83,10 +85,12 @@ class Tables(Dataset):
         super().__post_init__()
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
-        if len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n':
+        if self.delimiter != "tab" and (
+            len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
+        ):
             raise ConfigError(
-                f"dataset.delimiter={shown(repr(self.delimiter))}: one character of ASCII, and "
-                "neither a quote nor a line end"
+                f"dataset.delimiter={shown(repr(self.delimiter))}: allowed are tab, and one "
+                "character of ASCII that is neither a quote nor a line end"
             )
         if self.label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
@@ -116,15 +120,20 @@ class Tables(Dataset):
         return table_files(folder, table, name)
 
     def _table(self, table: str, name: str | None) -> Table:
-        return Table(self._files(table, name), self.delimiter, self.memory_bytes)
+        delimiter = "\t" if self.delimiter == "tab" else self.delimiter
+        return Table(self._files(table, name), delimiter, self.memory_bytes)
 
     def read(self, writer: StoreWriter) -> None:
         """Push the vertices, then the edges."""
         vertices, edges = self._table("vertices", self.vertices), self._table("edges", self.edges)
         columns = self._feature_columns(vertices)
         edge_columns = self._edge_columns(edges)
+        expected = vertices.num_rows()
+        if expected is not None:  # else told when they are decompressed
+            self._say_memory(vertices, expected, writer.path)
         ids = self._read_vertices(vertices, writer)
-        self._say_memory(vertices, ids, writer)
+        if expected is None:
+            self._say_memory(vertices, writer.num_vertices, writer.path)
         for src, dst, weights in self._mapped(edges, edge_columns, ids):
             writer.add_edges(src, dst, weights=weights, source=edges.path)
         del ids
@@ -166,7 +175,7 @@ class Tables(Dataset):
                 yield edges.mapped
 
     def _feature_columns(self, table: Table) -> FeatureColumns:
-        named = (self.id, self.label, self.split_column)
+        named = (table.require("id", self.id), self.label, self.split_column)
         names = self.features or [name for name in table.names if name not in named]
         for name in names:
             table.require("features", name)
@@ -206,16 +215,17 @@ class Tables(Dataset):
             found.array = None
         return found
 
-    def _say_memory(self, vertices: Table, ids: IdMap, writer: StoreWriter) -> None:
-        each = _VERTEX_BYTES * writer.num_vertices
-        batches = 12 * vertices.batch_bytes
-        check_space(f"{vertices.path}: {writer.num_vertices} vertices", writer.path, memory=each)
+    def _say_memory(self, table: Table, num_vertices: int, folder: Path) -> None:
+        """Tell what memory it takes; ``num_vertices`` may be an estimate."""
+        each = _VERTEX_BYTES * num_vertices
+        ids = _ID_BYTES * num_vertices
+        check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
         _LOG.info(
-            "%s: %s vertices; memory: %s for ids, %s for other data of vertices, up to %s for "
-            "reading, then up to %s for sorting edges",
-            vertices.path,
-            f"{writer.num_vertices:,}",
-            *map(size, (ids.num_bytes, each, batches, self.memory_bytes)),
+            "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
+            "other data, %s for reading, then up to %s for sorting edges",
+            table.path,
+            f"{num_vertices:,}",
+            *map(size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
         )
 
 

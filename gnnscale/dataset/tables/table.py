@@ -59,9 +59,14 @@ class Table:
                 raise GraphError(
                     f"{file.path}: has no column {shown(repr(column))} (dataset.{option}), it has "
                     f"{listed}{f' and {more} more' if more > 0 else ''}"
-                    f"{nearest(column, file.names)}"
+                    f"{nearest(column, file.names)}{self._hint(file)}"
                 )
         return column
+
+    @staticmethod
+    def _hint(file: _File) -> str:
+        alone = isinstance(file, CsvFile) and len(file.names) == 1
+        return "; dataset.delimiter says what is between the values" if alone else ""
 
     def num_rows(self) -> int | None:
         """Return how many rows there are, about so of CSV; None where a file is compressed."""

@@ -184,7 +184,7 @@ def test_names_of_files_and_columns(tmp_path):
         source="from",
         target="to",
         weight="w",
-        delimiter="\t",
+        delimiter="tab",
     ).open()
     assert lists(graph) == [[], [0], []]
     assert graph.features.tolist() == [[8, 7], [2, 1], [4, 3]]
@@ -333,11 +333,19 @@ def test_cora_as_tables_is_cora(cora, tmp_path):
         np.testing.assert_array_equal(getattr(graph, array), getattr(cora, array))
 
 
-def test_memory_is_told_beforehand(tables, caplog):
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
+def test_memory_is_told_beforehand(tables, caplog, packed):
+    dataset = tables(PARQUET_VERTICES)
+    (dataset.raw_path() / "vertices.csv").unlink(missing_ok=True)
+    if packed:
+        (dataset.raw_path() / "vertices.parquet").unlink()
+        packed_rows = gzip.compress(VERTICES.encode())
+        (dataset.raw_path() / "vertices.csv.gz").write_bytes(packed_rows)
     with caplog.at_level(logging.INFO, "gnnscale"):
-        tables().prepare()
-    assert "4 vertices" in caplog.text
-    assert "MiB for ids" in caplog.text
+        dataset.prepare()
+    told = [line for line in caplog.messages if "memory: " in line]
+    assert len(told) == 1
+    assert "about 4 vertices; memory: up to 0.0 MiB for their ids" in told[0]
 
 
 BAD = {
@@ -362,6 +370,12 @@ BAD = {
         VERTICES,
         "src,target\n1,2\n",
         "edges.csv: has no column 'source' (dataset.source), it has src, target",
+    ),
+    "another delimiter": (
+        VERTICES.replace(",", ";"),
+        EDGES,
+        "vertices.csv: has no column 'id' (dataset.id), it has id;label;split;a;b; "
+        "dataset.delimiter says what is between the values",
     ),
     "no features": (
         "id,label,split\n1,0,train\n",
