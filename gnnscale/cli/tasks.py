@@ -148,6 +148,15 @@ def evaluate(options: DictConfig) -> None:
     print(file)
 
 
+def predict(options: DictConfig) -> None:
+    """Write predictions or embeddings of a run's best checkpoint."""
+    let_idle_threads_sleep()
+
+    from gnnscale.export import predict as task
+
+    print(task.predict(typed(options, task.PredictConfig)))
+
+
 def doctor(options: DictConfig) -> None:
     """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
 
@@ -215,6 +224,7 @@ TASKS: dict[str, Callable[[Any], None]] = {
     "plan-cache": plan_cache,
     "train": train,
     "evaluate": evaluate,
+    "predict": predict,
     "simulate": simulate,
     "doctor": doctor,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from gnnscale.backend.chunks import Vertices
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.errors import shown
@@ -66,21 +67,38 @@ class Predictor:
     """
 
     def __init__(
-        self, model: GNN, graph: Graph, config: TrainConfig, *, store: FeatureStore | None = None
+        self,
+        model: GNN,
+        graph: Graph,
+        config: TrainConfig,
+        *,
+        store: FeatureStore | None = None,
+        num_layers: int | None = None,
     ) -> None:
-        """Predict with ``model``; features are read from ``store``, by default the graph's own."""
+        """Predict with ``model``.
+
+        Args:
+            model: predicts.
+            graph: the whole graph.
+            config: options of the run.
+            store: where features are read; None for the graph's own.
+            num_layers: rows are what comes of the first so many layers, over all neighbours; None
+                for logits.
+        """
         self._model = model
         self._graph = graph
         self._config = config
         self._store = store
         self._exact = (
-            LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
+            LayerwiseInference(
+                model, graph, num_threads=config.num_threads, store=store, num_layers=num_layers
+            )
             if config.runtime.inference == "exact"
             else None
         )
 
-    def prepare(self, vertices: NDArray[np.integer[Any]]) -> None:
-        """Say what predicting ``vertices`` takes, and refuse it where there is no room.
+    def prepare(self, vertices: NDArray[np.integer[Any]] | None) -> None:
+        """Say what predicting ``vertices``, all where None, takes; refuse it without room.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
@@ -92,7 +110,16 @@ class Predictor:
         """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
         if self._exact is not None:
             return self._exact.logits(vertices).numpy()
-        return self._sampled(vertices)
+        return np.concatenate(list(self._sampled(vertices)))
+
+    def rows(self, vertices: NDArray[np.integer[Any]] | None) -> Iterator[NDArray[np.float32]]:
+        """Yield rows of ``vertices``, all where None, some after the other in their order."""
+        if self._exact is not None:
+            yield from (rows.numpy() for rows in self._exact.rows(vertices))
+        else:
+            yield from self._sampled(
+                range(self._graph.num_vertices) if vertices is None else vertices
+            )
 
     def measure(self, splits: Sequence[NDArray[np.integer[Any]]]) -> list[float | None]:
         """Return the graph's metric on each of ``splits``; None where it is not defined."""
@@ -109,7 +136,7 @@ class Predictor:
         return [value if math.isfinite(value) else None for value in values]
 
     @torch.no_grad()
-    def _sampled(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+    def _sampled(self, vertices: Vertices) -> Iterator[NDArray[np.float32]]:
         config = self._config
         self._model.eval()
         sampler = config.sampler.sampler(
@@ -122,14 +149,13 @@ class Predictor:
             store=self._store,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
-        parts = []
+        dtype = self._graph.indices.dtype
         with track("evaluating", total=len(vertices), unit="vertices") as advance:
             for start in range(0, len(vertices), config.batch_size):
-                seeds = vertices[start : start + config.batch_size]
+                seeds = np.asarray(vertices[start : start + config.batch_size], dtype)
                 batch = sampler.sample(seeds, EVALUATION_STEP)
-                parts.append(self._model(batch, loader.load(batch)))
+                yield self._model(batch, loader.load(batch)).numpy()
                 advance(batch.num_seeds)
-        return torch.cat(parts).numpy()
 
 
 def ceiling(graph: Graph) -> float | None:
