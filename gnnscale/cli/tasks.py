@@ -157,6 +157,17 @@ def predict(options: DictConfig) -> None:
     print(task.predict(typed(options, task.PredictConfig)))
 
 
+def export(options: DictConfig) -> None:
+    """Write a run's best weights, and show what loads them."""
+    from gnnscale.export import weights
+
+    done = weights.export(typed(options, weights.ExportConfig))
+    print(done.snippet)
+    if done.note:
+        print(f"note: {done.note}")
+    print(done.file)
+
+
 def doctor(options: DictConfig) -> None:
     """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
 
@@ -225,6 +236,7 @@ TASKS: dict[str, Callable[[Any], None]] = {
     "train": train,
     "evaluate": evaluate,
     "predict": predict,
+    "export": export,
     "simulate": simulate,
     "doctor": doctor,
 }

@@ -89,6 +89,8 @@ ODD = [
     ("evaluate run=/dev/zero", "Not a directory"),
     ("predict run=nowhere out=p.npy", "run=nowhere: not a run directory"),
     ("predict run=nowhere out=p.csv", "out=p.csv: the name must end in .parquet or .npy"),
+    ("export run=nowhere", "run=nowhere: not a run directory"),
+    ("export run=nowhere format=onnx", "format=onnx: allowed are safetensors, pyg, dgl"),
     ("predict run=nowhere", "out: required, and not given"),
     ("predict run=nowhere out=none/p.npy", "no such folder none"),
     ("predict run=nowhere out=p.npy layer=x", "layer: Value 'x'"),
