@@ -20,6 +20,7 @@ from gnnscale.graph_files import (
     read_meta,
     vertex_dtype,
 )
+from gnnscale.graph_writing import write_store
 
 __all__ = [
     "FEATURE_DTYPES",
@@ -45,11 +46,15 @@ class Graph:
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``.
         feature_dtype: which; tells bfloat16 from the uint16 that carries it.
         labels: ``[num_vertices]`` int64 class, -1 where unknown; or
-            ``[num_vertices, num_classes]`` uint8 where a vertex may have several.
-        num_classes: number of classes.
+            ``[num_vertices, num_classes]`` uint8 where a vertex may have several; or the targets of
+            regression, ``[num_vertices]`` or ``[num_vertices, num_classes]`` float32, NaN where
+            unknown.
+        num_classes: number of classes, or of targets of regression; 0 where nothing is labelled.
         train_idx, valid_idx, test_idx: disjoint vertex ids. Those of a store are sorted, and only
-            test vertices may lack a label, where the publisher hides it.
-        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``.
+            test vertices may lack a label, where the publisher hides it. All are empty where the
+            graph has no split.
+        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``, of which higher is better; or ``rmse``
+            of regression, of which lower is better.
         path: the store it was opened from, None for a graph in memory.
         attainable_accuracy: the best test accuracy that the graph's generator allows, None where
             not known.
@@ -98,7 +103,12 @@ class Graph:
     @property
     def multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
-        return self.labels.ndim == 2
+        return self.labels.ndim == 2 and not self.regression
+
+    @property
+    def regression(self) -> bool:
+        """Whether labels are numbers to be met, not classes."""
+        return self.labels.dtype.kind == "f"
 
     @property
     def topology_bytes(self) -> int:
@@ -134,3 +144,46 @@ class Graph:
             content=meta.content,
             **arrays,
         )
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph as a store at ``path``, whole or not at all; nothing is replaced.
+
+        ``Graph.open`` reads it, and ``gnnscale train dataset=store dataset.store=PATH`` trains on
+        it. Weights of edges are kept; numbers of edges, ``edge_ids``, are not.
+
+        Args:
+            path: a directory that does not exist yet, or is empty. Those above it are made.
+
+        Raises:
+            GraphError: ``path`` holds something, or cannot be written; the graph is a part of
+                another; or a store cannot hold it: it has no features, some parts of its split are
+                empty and others are not, or a vertex to train on or to validate has no label.
+        """
+        if self.degrees is not None:
+            raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
+        ids = vertex_dtype(self.num_vertices)
+        arrays = {
+            "indptr": self.indptr,
+            "indices": self.indices.astype(ids, copy=False),
+            "features": self.features,
+            "labels": self.labels,
+        }
+        for part in ("train_idx", "valid_idx", "test_idx"):
+            arrays[part] = np.sort(getattr(self, part)).astype(ids)
+        if self.edge_weights is not None:
+            arrays["edge_weights"] = self.edge_weights
+        entries = {
+            "name": self.name,
+            "num_vertices": self.num_vertices,
+            "num_edges": self.num_edges,
+            "num_features": self.num_features,
+            "num_classes": self.num_classes,
+            "feature_dtype": self.feature_dtype,
+            "metric": self.metric,
+            "source": "Graph.save",
+            "options": {},
+            "raw": [],
+        }
+        if self.attainable_accuracy is not None:
+            entries["attainable_accuracy"] = self.attainable_accuracy
+        write_store(Path(path), entries, arrays)

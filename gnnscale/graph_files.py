@@ -27,10 +27,13 @@ __all__ = [
     "MAX_FEATURES",
     "METRICS",
     "PART_FORMAT_VERSION",
+    "WEIGHTED_FORMAT_VERSION",
+    "WEIGHTS",
     "ArrayEntry",
     "GraphError",
     "PartEntry",
     "StoreMeta",
+    "has_label",
     "map_arrays",
     "read_entries",
     "read_meta",
@@ -40,6 +43,8 @@ __all__ = [
 FORMAT_VERSION = 2
 #: Of stores that hold one part of a graph: who does not know them must not take them for the whole.
 PART_FORMAT_VERSION = 3
+#: Of stores whose edges have weights, parts too: who does not know them must not leave them out.
+WEIGHTED_FORMAT_VERSION = 4
 #: How features may be stored. bfloat16 has no NumPy type; its bits are stored as uint16.
 FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -47,11 +52,13 @@ FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(np.uint16),
     "uint8": np.dtype(np.uint8),
 }
-METRICS = ("accuracy", "micro_f1", "roc_auc")
+METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
 #: What the store of a part has beside them.
 DEGREES = "degrees"
+#: What the store of a graph has beside them whose edges have weights.
+WEIGHTS = "edge_weights"
 #: More classes than that no model here can tell apart; longer rows fit no layer.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
@@ -69,6 +76,21 @@ class GraphError(UserError):
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
     """Return int32 where it can hold every vertex id, else int64."""
     return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
+
+
+def has_label(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return ``[n]``, whether each row of ``labels`` says what its vertex is.
+
+    Args:
+        labels: as a Graph holds them: classes, -1 where unknown; or targets of regression, NaN
+            where one is unknown; or zeros and ones, which always do.
+    """
+    if labels.dtype.kind == "f":
+        known: NDArray[np.bool_] = ~np.isnan(labels)
+        return known if labels.ndim == 1 else np.asarray(known.all(axis=1))
+    if labels.ndim == 2:
+        return np.ones(len(labels), np.bool_)
+    return np.asarray(labels >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +134,12 @@ class StoreMeta:
         num_vertices: number of vertices.
         num_edges: number of directed edges.
         num_features: length of a feature row.
-        num_classes: number of classes.
+        num_classes: number of classes, or of targets of regression; 0 where nothing is labelled.
         feature_dtype: one of ``FEATURE_DTYPES``.
         metric: one of ``METRICS``.
         part: which part of a graph it is, None for a whole graph.
-        arrays: an entry for each of ``ARRAYS``, and for ``DEGREES`` of a part.
+        arrays: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, and for ``WEIGHTS``
+            where edges have them.
         attainable_accuracy: what the generator of the graph allows, None where not known.
         entries: all of ``meta.json``, what is not listed here unchecked.
     """
@@ -160,12 +183,13 @@ def read_meta(path: Path) -> StoreMeta:
         raise _refused(file, "arrays", arrays, "an object with an entry for each array")
     part = _part_entry(entries, file)
     names = ARRAYS if part is None else (*ARRAYS, DEGREES)
+    names = (*names, WEIGHTS) if WEIGHTS in arrays else names
     return StoreMeta(
         name=name,
         num_vertices=_whole(entries, "num_vertices", file, 1, _MAX_VERTICES),
         num_edges=_whole(entries, "num_edges", file, 0, 1 << 47),
         num_features=_whole(entries, "num_features", file, 1, MAX_FEATURES),
-        num_classes=_whole(entries, "num_classes", file, 1, MAX_CLASSES),
+        num_classes=_whole(entries, "num_classes", file, 0, MAX_CLASSES),
         feature_dtype=_choice(entries, "feature_dtype", file, tuple(FEATURE_DTYPES)),
         metric=_choice(entries, "metric", file, METRICS),
         part=part,
@@ -256,7 +280,10 @@ def _share(entries: Mapping[str, Any], key: str, file: Path) -> float | None:
 
 def _check_version(entries: Mapping[str, Any], file: Path) -> None:
     """Refuse a format that this release does not read."""
+    arrays = entries.get("arrays")
     expected = PART_FORMAT_VERSION if "part" in entries else FORMAT_VERSION
+    if isinstance(arrays, dict) and WEIGHTS in arrays:
+        expected = WEIGHTED_FORMAT_VERSION
     found = entries.get("format_version")
     if type(found) is int and found == expected:
         return
@@ -304,7 +331,7 @@ def _array_entry(arrays: Mapping[str, Any], name: str, file: Path) -> ArrayEntry
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
-    """Map all arrays of a store read-only, and check everything but ``indices`` and ``features``.
+    """Map all arrays of a store read-only, and check all but ``indices``, features and weights.
 
     Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` are
     checked by whoever reads them; ``gnnscale doctor`` looks at everything.
@@ -314,7 +341,10 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
     """
     arrays = {name: _map_array(path, name, meta) for name in meta.arrays}
     _check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
-    _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
+    if arrays["labels"].dtype.kind == "f":
+        _check_targets(path / "labels.npy", arrays["labels"])
+    else:
+        _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
     _check_splits(path, arrays, meta.num_vertices)
     if DEGREES in arrays:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
@@ -358,9 +388,15 @@ def _expected(
         return np.dtype(np.int64), (meta.num_vertices + 1,)
     if name == "indices":
         return ids, (meta.num_edges,)
+    if name == WEIGHTS:
+        return np.dtype(np.float32), (meta.num_edges,)
     if name == "features":
         return FEATURE_DTYPES[meta.feature_dtype], (meta.num_vertices, meta.num_features)
-    if name == "labels" and array.ndim == 2:
+    if name == "labels" and meta.metric == "rmse" and meta.num_classes:
+        column = array.ndim == 1 and meta.num_classes == 1
+        rows = (meta.num_vertices,)
+        return np.dtype(np.float32), rows if column else (*rows, meta.num_classes)
+    if name == "labels" and array.ndim == 2 and meta.num_classes:
         return np.dtype(np.uint8), (meta.num_vertices, meta.num_classes)
     if name == "labels":
         return np.dtype(np.int64), (meta.num_vertices,)
@@ -416,11 +452,25 @@ def _check_labels(file: Path, labels: NDArray[np.integer], num_classes: int) -> 
             )
 
 
+def _check_targets(file: Path, labels: NDArray[np.floating]) -> None:
+    for first, part in _slices(labels):
+        if np.isinf(part).any():
+            place = tuple(np.argwhere(np.isinf(part))[0])
+            raise GraphError(
+                f"{file}: label {part[place]} of vertex {first + place[0]}, allowed are finite "
+                "numbers, and NaN where unknown"
+            )
+
+
 def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: int) -> None:
     """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex.
 
+    All three may be empty: the graph has no split then.
+
     Memory is bounded, whatever the number of vertices: every worker does this.
     """
+    if not any(len(arrays[name]) for name in SPLIT_ARRAYS):
+        return
     for name in SPLIT_ARRAYS:
         file, ids = path / f"{name}.npy", arrays[name]
         if not len(ids):
@@ -432,7 +482,7 @@ def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: 
             raise GraphError(
                 f"{file}: vertex id {bad} is out of range, the graph has {num_vertices} vertices"
             )
-        if name != "test_idx" and arrays["labels"].ndim == 1:
+        if name != "test_idx":
             _check_labelled(file, ids, arrays["labels"])
     for first in range(0, num_vertices, _SLICE_ENTRIES):
         _check_disjoint(path, arrays, first, min(first + _SLICE_ENTRIES, num_vertices))
@@ -440,7 +490,7 @@ def _check_splits(path: Path, arrays: Mapping[str, NDArray[Any]], num_vertices: 
 
 def _check_labelled(file: Path, ids: NDArray[Any], labels: NDArray[Any]) -> None:
     for _, part in _slices(ids):
-        missing = labels[part] < 0
+        missing = ~has_label(labels[part])
         if missing.any():
             raise GraphError(f"{file}: vertex {part[missing.argmax()]} has no label")
 

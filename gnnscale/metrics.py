@@ -14,6 +14,7 @@ __all__ = [
     "mteps",
     "nvtps",
     "peak_rss_bytes",
+    "rmse",
     "roc_auc",
     "score",
 ]
@@ -99,9 +100,27 @@ def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     return (rank_sum - smallest) / (num_positive * num_negative)
 
 
-_SCORES = {"accuracy": accuracy, "micro_f1": micro_f1, "roc_auc": roc_auc}
+def rmse(scores: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Root of the mean squared error of all targets; lower is better.
+
+    Args:
+        scores: ``[n, num_targets]`` predictions.
+        labels: ``[n, num_targets]`` targets, or ``[n]`` where there is one, all of them known.
+    """
+    errors = scores.astype(np.float64) - labels.reshape(scores.shape)
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+_SCORES = {"accuracy": accuracy, "micro_f1": micro_f1, "roc_auc": roc_auc, "rmse": rmse}
 
 
 def score(metric: str, scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Compute ``metric``, one of ``accuracy``, ``micro_f1``, ``roc_auc``; higher is better."""
+    """Compute a graph's metric.
+
+    Args:
+        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``, of which higher is better; or ``rmse``,
+            of which lower is better.
+        scores: as the metric takes them.
+        labels: likewise.
+    """
     return _SCORES[metric](scores, labels)

@@ -1,4 +1,4 @@
-"""NumPy's .npy files: the header is checked before anything is allocated or mapped."""
+"""NumPy's .npy files: written row by row; read after the header is checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import math
 import re
 import struct
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NpyError", "NpyHeader", "map_npy", "read_header"]
+__all__ = ["NpyError", "NpyHeader", "NpyWriter", "map_npy", "read_header"]
 
 #: Real headers have about 100 bytes; NumPy pads them to 128.
 _MAX_HEADER_BYTES = 4096
@@ -46,6 +48,54 @@ class NpyHeader:
     def num_bytes(self) -> int:
         """Bytes of the elements."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+
+class NpyWriter:
+    """Writes a .npy file whose number of rows is known only at the end."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()) -> None:
+        self._dtype = dtype
+        self._row_shape = row_shape
+        self._num_rows = 0
+        self._crc32 = 0
+        self._file = path.open("w+b")
+        self._write_header()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header for the first axis to grow, so that its size stays the same.
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._num_rows, *self._row_shape),
+        }
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Write ``rows``, converted to the file's type."""
+        data = np.ascontiguousarray(rows, dtype=self._dtype)
+        assert data.shape[1:] == self._row_shape
+        view = data.reshape(-1).view(np.uint8).data
+        self._crc32 = zlib.crc32(view, self._crc32)
+        self._file.write(view)
+        self._num_rows += len(data)
+
+    def close(self) -> dict[str, Any]:
+        """Finish the file; return its entry in ``meta.json``, where ``crc32`` is of the data."""
+        num_bytes = self._file.tell()
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+        return {
+            "shape": [self._num_rows, *self._row_shape],
+            "dtype": str(self._dtype),
+            "bytes": num_bytes,
+            "crc32": self._crc32,
+        }
+
+    def abandon(self) -> None:
+        """Close the file as it is; on a full disk even that can fail."""
+        with suppress(OSError):
+            self._file.close()
 
 
 def read_header(stream: IO[bytes]) -> NpyHeader:

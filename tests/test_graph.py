@@ -98,6 +98,69 @@ def test_attainable_accuracy(store):
     assert Graph.open(store).attainable_accuracy == 0.75
 
 
+WEIGHTS = np.array([0.5, 1, 2], np.float32)
+
+
+def test_weights_of_edges(store):
+    assert Graph.open(store).edge_weights is None
+    content = Graph.open(store).content
+    put(store, "edge_weights", WEIGHTS)
+    assert "format version 2, this release reads 4" in refused(store)
+    change_meta(store, format_version=4)
+    graph = Graph.open(store)
+    assert graph.edge_weights.tolist() == [0.5, 1, 2]
+    assert graph.content != content
+    put(store, "edge_weights", WEIGHTS[:2])
+    assert "the sizes in meta.json ask for float32[3]" in refused(store)
+    put(store, "edge_weights", WEIGHTS.astype(np.float64))
+    assert "the sizes in meta.json ask for float32[3]" in refused(store)
+
+
+def test_a_weighted_format_without_weights(store):
+    change_meta(store, format_version=4)
+    assert "format version 4, this release reads 2" in refused(store)
+
+
+def test_labels_of_regression(store):
+    change_meta(store, metric="rmse", num_classes=1)
+    assert "the sizes in meta.json ask for float32[3]" in refused(store)
+    put(store, "labels", np.array([0.5, -2, np.nan], np.float32))
+    graph = Graph.open(store)
+    assert graph.regression
+    assert not graph.multilabel
+    put(store, "labels", np.array([[0.5], [1], [np.nan]], np.float32))
+    graph = Graph.open(store)
+    assert graph.regression
+    assert not graph.multilabel
+    put(store, "labels", np.array([0.5, np.nan, 1], np.float32))
+    assert refused(store) == "valid_idx.npy: vertex 1 has no label"
+    put(store, "labels", np.array([0.5, np.inf, 1], np.float32))
+    assert "labels.npy: label inf of vertex 1, allowed are finite numbers" in refused(store)
+
+
+def test_several_targets_of_regression(store):
+    change_meta(store, metric="rmse", num_classes=2)
+    put(store, "labels", np.array([0.5, 1, 1], np.float32))
+    assert "the sizes in meta.json ask for float32[3, 2]" in refused(store)
+    put(store, "labels", np.array([[0.5, 1], [1, 1], [np.nan, 1]], np.float32))
+    assert Graph.open(store).num_classes == 2
+    put(store, "labels", np.array([[0.5, 1], [1, np.nan], [1, 1]], np.float32))
+    assert refused(store) == "valid_idx.npy: vertex 1 has no label"
+
+
+def test_without_labels_and_split(store):
+    change_meta(store, num_classes=0)
+    assert "labels.npy: label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
+    put(store, "labels", np.full(3, -1))
+    assert refused(store) == "train_idx.npy: vertex 0 has no label"
+    for name in ("train_idx", "valid_idx", "test_idx"):
+        put(store, name, np.empty(0, np.int32))
+    graph = Graph.open(store)
+    assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
+    put(store, "labels", np.empty((3, 0), np.uint8))
+    assert "the sizes in meta.json ask for int64[3]" in refused(store)
+
+
 def test_content_tells_stores_apart(store, tmp_path):
     content = Graph.open(store).content
     shutil.copytree(store, tmp_path / "copy")
@@ -179,7 +242,9 @@ WRONG = [None, True, -1, 0, 2.0, 1e400, 10**30, "", "1", [], {}, [[1]], [["x"] *
 @pytest.mark.parametrize("key", ["num_vertices", "num_features", "num_classes", "num_edges"])
 def test_meta_with_wrong_sizes(store, key, value):
     change_meta(store, **{key: value})
-    if (key, value) == ("num_edges", 0):
+    if (key, value) == ("num_classes", 0):
+        assert "label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
+    elif (key, value) == ("num_edges", 0):
         assert "indices.npy: int32[3], the sizes in meta.json ask for int32[0]" in refused(store)
     else:
         assert refused(store).startswith(f"meta.json: {key} is ")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.metrics import accuracy, micro_f1, mteps, nvtps, peak_rss_bytes, roc_auc, score
+from gnnscale.metrics import accuracy, micro_f1, mteps, nvtps, peak_rss_bytes, rmse, roc_auc, score
 
 
 def test_accuracy_by_hand() -> None:
@@ -89,3 +89,11 @@ def test_peak_memory_grows_with_what_is_held() -> None:
     held = np.ones(before // 8 + 8_000_000)
     assert peak_rss_bytes() >= before + 30_000_000
     del held
+
+
+def test_rmse_by_hand() -> None:
+    labels = np.array([1, 2, 3, 4], np.float32)
+    scores = np.array([[1], [2], [3], [0]], np.float32)
+    assert rmse(scores, labels) == 2
+    assert score("rmse", scores, labels[:, None]) == 2
+    assert rmse(np.zeros((1, 2)), np.array([[3.0, 4.0]])) == pytest.approx(12.5**0.5)

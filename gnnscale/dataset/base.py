@@ -30,7 +30,7 @@ from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.errors import shown
 from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
-from gnnscale.graph_files import read_meta
+from gnnscale.graph_files import has_label, read_meta
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
@@ -225,7 +225,7 @@ class Dataset(StoreOptions, ABC):
         before = [file.stat().st_mtime_ns for file in files]
         with StoreWriter(folder, self) as writer, track(f"preparing {self.name}"):
             self.read(writer)
-            if self.split == "random":
+            if self.split == "random" and writer.labelled:
                 parts = random_split(writer.labels, self._fractions, seed=self.split_seed)
                 _check_parts(parts, self._fractions)
                 writer.set_split(*parts, source=f"random split of {self.name}")
@@ -297,11 +297,11 @@ def random_split(
     """Draw train, valid and test vertices from those that have a label.
 
     Args:
-        labels: ``[num_vertices]`` with -1 for unknown, or ``[num_vertices, num_classes]``.
+        labels: as a Graph holds them.
         fractions: shares of train and valid; the rest is test.
         seed: fixes the draw.
     """
-    known = np.arange(len(labels)) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
+    known = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
     return order[:first], order[first:second], order[second:]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.errors import shown
 from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, GraphError
+from gnnscale.graph_files import has_label
 
 __all__ = [
     "check_array",
@@ -19,8 +20,11 @@ __all__ = [
     "check_num_vertices",
     "check_split",
     "checked_labels",
+    "checked_targets",
+    "checked_weights",
     "class_labels",
     "count_classes",
+    "is_regression",
     "quoted",
     "whole_numbers",
 ]
@@ -115,6 +119,29 @@ def check_features(rows: NDArray[Any], first: int, source: object) -> None:
         )
 
 
+def checked_weights(weights: NDArray[Any], num_edges: int, source: object) -> NDArray[np.float32]:
+    """Return weights of edges as a Graph holds them, float32.
+
+    Args:
+        weights: ``[num_edges]`` numbers, finite in float32 and not negative.
+        num_edges: how many edges there are.
+        source: named in errors.
+    """
+    check_array(weights, axes=1, kinds="iuf", source=source)
+    if len(weights) != num_edges:
+        raise GraphError(f"{source}: {len(weights)} weights for {num_edges} edges")
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        converted = np.ascontiguousarray(weights, np.float32)
+    # NaN compares false with everything, hence the test for what is good.
+    good = (converted >= 0) & np.isfinite(converted)
+    if not good.all():
+        edge = int(good.argmin())
+        raise GraphError(
+            f"{source}: weight {weights[edge]} of edge {edge}, allowed are finite numbers from 0 on"
+        )
+    return converted
+
+
 def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:
     """Turn ``[num_vertices]`` classes published as floating point, NaN where unknown, into int64.
 
@@ -206,6 +233,49 @@ def checked_labels(
     return labels.astype(np.int64 if labels.ndim == 1 else np.uint8)
 
 
+def is_regression(labels: NDArray[Any], metric: str | None) -> bool:
+    """Whether labels are targets of regression: numbers that are not classes.
+
+    Args:
+        labels: ``[num_vertices]`` or ``[num_vertices, k]``.
+        metric: decides where it is given. Else floating point numbers are targets; but a matrix of
+            zeros and ones says which classes a vertex has.
+    """
+    if metric is not None:
+        return metric == "rmse"
+    if labels.dtype.kind != "f":
+        return False
+    return labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all()
+
+
+def checked_targets(
+    labels: NDArray[Any], *, num_vertices: int, source: object
+) -> NDArray[np.float32]:
+    """Return targets of regression as a Graph holds them, float32.
+
+    Args:
+        labels: ``[num_vertices]`` or ``[num_vertices, k]`` numbers, NaN where unknown.
+        num_vertices: how many vertices the graph has.
+        source: named in errors.
+    """
+    check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
+    if len(labels) != num_vertices:
+        raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
+    if labels.ndim == 2 and not 1 <= labels.shape[1] <= MAX_CLASSES:
+        raise GraphError(f"{source}: {labels.shape[1]} targets, allowed are 1 to {MAX_CLASSES}")
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        targets = labels.astype(np.float32)
+    if np.isinf(targets).any():
+        place = tuple(np.argwhere(np.isinf(targets))[0])
+        raise GraphError(
+            f"{source}: label {labels[place]} of vertex {place[0]}, allowed are numbers that "
+            "float32 holds, and NaN where unknown"
+        )
+    if not has_label(targets).any():
+        raise GraphError(f"{source}: no vertex has a label")
+    return targets
+
+
 def check_split(
     split: Mapping[str, NDArray[Any]], labels: NDArray[Any], num_vertices: int, source: object
 ) -> None:
@@ -230,9 +300,10 @@ def check_split(
         num_seen += len(ids)
         if np.count_nonzero(seen) != num_seen:
             raise GraphError(f"{source}: the {name} split names a vertex twice")
-        for part in _slices(ids if name != "test" and labels.ndim == 1 else ids[:0]):
-            if labels[part].min() < 0:
-                vertex = int(part[(labels[part] < 0).argmax()])
+        for part in _slices(ids if name != "test" else ids[:0]):
+            known = has_label(labels[part])
+            if not known.all():
+                vertex = int(part[known.argmin()])
                 raise GraphError(f"{source}: vertex {vertex} of the {name} split has no label")
 
 

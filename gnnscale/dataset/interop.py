@@ -8,8 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale import ops
-from gnnscale.dataset.checks import check_features, check_ids, checked_labels, count_classes
+from gnnscale.dataset.checks import (
+    check_features,
+    check_ids,
+    checked_labels,
+    checked_weights,
+    count_classes,
+)
+from gnnscale.dataset.in_neighbors import edge_order, in_neighbors
 from gnnscale.errors import shown
 from gnnscale.graph import (
     FEATURE_DTYPES,
@@ -20,7 +26,6 @@ from gnnscale.graph import (
     GraphError,
     vertex_dtype,
 )
-from gnnscale.hardware import usable_cores
 
 if TYPE_CHECKING:
     import dgl
@@ -40,6 +45,8 @@ def from_arrays(
     num_classes: int | None = None,
     metric: str | None = None,
     name: str = "graph",
+    edge_weights: NDArray[Any] | torch.Tensor | None = None,
+    number_edges: bool = False,
 ) -> Graph:
     """Make a Graph from an edge list and arrays. Features are shared, not copied.
 
@@ -54,10 +61,14 @@ def from_arrays(
         num_classes: None for the largest class present.
         metric: None for accuracy, micro-F1 where labels are multi-label.
         name: what reports call it.
+        edge_weights: ``[num_edges]`` numbers, finite and not negative, in the order of ``edges``;
+            None where every edge counts the same.
+        number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
 
     Raises:
-        GraphError: an id is out of range, a feature not finite, a label not a class, parts of the
-            split overlap, or types, axes or lengths are not those above.
+        GraphError: an id is out of range, a feature or a weight not finite, a weight negative, a
+            label not a class, parts of the split overlap, or types, axes or lengths are not those
+            above.
     """
     rows, feature_dtype = _feature_rows(features, name)
     num_vertices = len(rows)
@@ -69,16 +80,18 @@ def from_arrays(
     )
     if len(src) != len(dst):
         raise GraphError(f"{name}: {len(src)} edge sources, {len(dst)} destinations")
+    weights = None
+    if edge_weights is not None:
+        what = f"{name}: edge weights"
+        weights = checked_weights(_array(edge_weights, what), len(src), what)
     classes, num_classes = _labels(labels, num_classes, num_vertices, name)
     metric = metric or ("micro_f1" if classes.ndim == 2 else "accuracy")
     if metric not in METRICS:
         raise GraphError(f"{name}: metric {shown(metric)!r}, allowed are {', '.join(METRICS)}")
     parts = _split((train_idx, valid_idx, test_idx), num_vertices, name)
-    indptr, indices = _csc(src, dst, num_vertices)
     return Graph(
         name=name,
-        indptr=indptr,
-        indices=indices,
+        **_topology(src, dst, num_vertices, weights, number_edges),
         features=rows,
         feature_dtype=feature_dtype,
         labels=classes,
@@ -95,6 +108,8 @@ def from_dgl(
     *,
     features: str = "feat",
     labels: str = "label",
+    edge_weight: str | None = None,
+    number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
 ) -> Graph:
@@ -107,23 +122,59 @@ def from_dgl(
         graph: DGL graph on the CPU.
         features: key of the features in ``graph.ndata``.
         labels: key of the labels, which may be missing.
+        edge_weight: key of the weights in ``graph.edata``, one number for each edge; None where
+            every edge counts the same.
+        number_edges: keep DGL's numbers of the edges, as ``Graph.edge_ids``.
         name: what reports call it.
         metric: None for accuracy, micro-F1 where labels are multi-label.
+
+    Raises:
+        GraphError: as ``from_arrays`` does; the graph has several types, no features, or no weights
+            of that name.
     """
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: has several vertex or edge types, allowed is one")
-    src, dst = graph.edges()
-    return _from_peer(graph.ndata, (src, dst), features, labels, name, metric)
+    src, dst = graph.edges(order="eid")
+    weights = None
+    if edge_weight is not None:
+        weights = _edge_weights(graph.edata, edge_weight, name)
+    return _from_peer(
+        graph.ndata,
+        (src, dst),
+        features,
+        labels,
+        name=name,
+        metric=metric,
+        edge_weights=weights,
+        number_edges=number_edges,
+    )
 
 
 def from_pyg(
-    data: torch_geometric.data.Data, *, name: str = "graph", metric: str | None = None
+    data: torch_geometric.data.Data,
+    *,
+    edge_weight: str | None = "edge_weight",
+    number_edges: bool = False,
+    name: str = "graph",
+    metric: str | None = None,
 ) -> Graph:
     """Make a Graph from a homogeneous PyG ``Data`` with ``x``, ``edge_index`` and perhaps ``y``.
 
     Features are shared, not copied. Edges keep their direction: in PyG too, ``edge_index[0]``
     sends messages to ``edge_index[1]``. Splits are ``train_mask``, ``val_mask`` and
     ``test_mask``, where it has them.
+
+    Args:
+        data: PyG data on the CPU.
+        edge_weight: field of the weights, one number for each edge. Of the fields, ``edge_weight``
+            alone may be missing; None where every edge counts the same.
+        number_edges: keep the columns' numbers of ``edge_index``, as ``Graph.edge_ids``.
+        name: what reports call it.
+        metric: None for accuracy, micro-F1 where labels are multi-label.
+
+    Raises:
+        GraphError: as ``from_arrays`` does; the data have no edges, no features, or no weights of
+            that name.
     """
     fields = data.to_dict()
     if fields.get("edge_index") is None:
@@ -131,7 +182,34 @@ def from_pyg(
     edges = _array(fields["edge_index"], f"{name}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise GraphError(f"{name}: edge_index is {list(edges.shape)}, allowed is [2, num_edges]")
-    return _from_peer(fields, (edges[0], edges[1]), "x", "y", name, metric)
+    weights = None
+    if edge_weight is not None and (
+        edge_weight != "edge_weight" or fields.get(edge_weight) is not None
+    ):
+        weights = _edge_weights(fields, edge_weight, name)
+    return _from_peer(
+        fields,
+        (edges[0], edges[1]),
+        "x",
+        "y",
+        name=name,
+        metric=metric,
+        edge_weights=weights,
+        number_edges=number_edges,
+    )
+
+
+def _edge_weights(fields: Any, key: str, name: str) -> NDArray[Any]:
+    """Return the weights, one axis, from the fields of edges of a peer's graph."""
+    values = fields.get(key)
+    if values is None:
+        raise GraphError(f"{name}: has no edge weights {key!r}")
+    weights = _array(values, f"{name}: edge weights {key!r}")
+    if weights.ndim != 1:
+        raise GraphError(
+            f"{name}: edge weights {key!r} are {list(weights.shape)}, allowed is one axis"
+        )
+    return weights
 
 
 def _from_peer(
@@ -139,8 +217,9 @@ def _from_peer(
     edges: tuple[NDArray[Any], NDArray[Any]],
     features: str,
     labels: str,
+    *,
     name: str,
-    metric: str | None,
+    **options: Any,
 ) -> Graph:
     rows = fields.get(features)
     if rows is None:
@@ -154,7 +233,7 @@ def _from_peer(
         for mask in ("train_mask", "val_mask", "test_mask")
     )
     return from_arrays(
-        edges, rows, y, train_idx=train, valid_idx=valid, test_idx=test, metric=metric, name=name
+        edges, rows, y, train_idx=train, valid_idx=valid, test_idx=test, name=name, **options
     )
 
 
@@ -250,16 +329,24 @@ def _labels(
     return checked, num_classes
 
 
-def _csc(
-    src: NDArray[Any], dst: NDArray[Any], num_vertices: int
-) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
-    """Sort edges into in-neighbour lists; edges that repeat stay."""
-    in_degrees = np.zeros(num_vertices, np.int64)
-    ops.count_in_degrees(dst, in_degrees)
-    indptr = np.concatenate([[0], np.cumsum(in_degrees)])
-    indices = np.empty(len(src), src.dtype)
-    ops.csc_fill(src, dst, 0, num_vertices, indptr[:-1].copy(), indices)
-    return ops.csc_sort(indptr, indices, False, usable_cores()), indices
+def _topology(
+    src: NDArray[Any],
+    dst: NDArray[Any],
+    num_vertices: int,
+    weights: NDArray[np.float32] | None,
+    number_edges: bool,
+) -> dict[str, Any]:
+    """Return what a Graph holds of the edges."""
+    if weights is None and not number_edges:
+        indptr, indices = in_neighbors(src, dst, num_vertices)
+        return {"indptr": indptr, "indices": indices}
+    indptr, order = edge_order(src, dst, num_vertices)
+    return {
+        "indptr": indptr,
+        "indices": src[order],
+        "edge_weights": None if weights is None else weights[order],
+        "edge_ids": order.astype(np.int64, copy=False) if number_edges else None,
+    }
 
 
 def _feature_rows(features: Any, name: str) -> tuple[NDArray[Any], str]:

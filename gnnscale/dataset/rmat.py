@@ -96,7 +96,7 @@ class RmatDraws:
                     spool.add(large, small)
                     advance(count)
             # A part of it, since a range's lists are there twice, beside slices of draws.
-            for vertex, offsets, lists in spool.sort(True, memory_bytes // 4):
+            for vertex, offsets, lists, _ in spool.sort(True, memory_bytes // 4):
                 ids = np.arange(vertex, vertex + len(offsets) - 1, dtype=lists.dtype)
                 distinct.append(lists, np.repeat(ids, np.diff(offsets)))
         finally:

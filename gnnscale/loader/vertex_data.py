@@ -127,6 +127,8 @@ def read_data(data: Any) -> LoaderData:
 def _read_graph(graph: Graph) -> LoaderData:
     dtype = torch.bfloat16 if graph.feature_dtype == "bfloat16" else torch.float32
     label_dtype = torch.uint8 if graph.multilabel else torch.int64
+    if graph.regression:
+        label_dtype = torch.float32
     rows = {
         "x": VertexRows(
             array=graph.features,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph, GraphError
+from gnnscale.graph_files import has_label
 
 __all__ = [
     "CheckedOrder",
@@ -203,7 +204,11 @@ def labelled_vertices(graph: Graph, split: str) -> Vertices:
     vertices: Vertices = getattr(graph, f"{split}_idx")
     if graph.multilabel:
         return vertices
-    known: Vertices = vertices[graph.labels[vertices] >= 0]
+    known: Vertices = vertices[has_label(graph.labels[vertices])]
+    if not graph.num_classes:
+        raise GraphError(f"{graph.name}: has no labels, which {split} vertices need")
+    if not len(vertices):
+        raise GraphError(f"{graph.name}: has no {split} vertices")
     if not len(known):
         raise GraphError(f"{graph.name}: none of the {len(vertices)} {split} vertices has a label")
     if len(known) < len(vertices):

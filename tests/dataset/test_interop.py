@@ -28,6 +28,26 @@ def test_from_arrays():
     assert np.shares_memory(graph.features, X)
 
 
+def test_weights_and_numbers_follow_their_edges():
+    # 0 -> 1 twice, the second before the first of another source.
+    src, dst = np.array([2, 0, 1, 0, 0]), np.array([1, 1, 0, 1, 2])
+    weights = [0.5, 3, 0, 2, 1]
+    graph = from_arrays((src, dst), X, edge_weights=weights, number_edges=True)
+    assert graph.indptr.tolist() == [0, 1, 4, 5]
+    assert graph.indices.tolist() == [1, 0, 0, 2, 0]
+    assert graph.edge_weights.tolist() == [0, 3, 2, 0.5, 1]
+    assert graph.edge_weights.dtype == np.float32
+    assert graph.edge_ids.tolist() == [2, 1, 3, 0, 4]
+    assert graph.edge_ids.dtype == np.int64
+    plain = from_arrays((src, dst), X)
+    assert plain.edge_weights is None
+    assert plain.edge_ids is None
+    weighted = from_arrays((src, dst), X, edge_weights=torch.tensor(weights))
+    assert weighted.edge_weights.tolist() == graph.edge_weights.tolist()
+    assert weighted.edge_ids is None
+    assert from_arrays((src, dst), X, number_edges=True).edge_weights is None
+
+
 def test_without_labels():
     graph = from_arrays((SRC, DST), X)
     assert graph.labels.tolist() == [-1, -1, -1]
@@ -66,6 +86,41 @@ def test_from_pyg():
         from_pyg(geometric.Data(x=x))
     with pytest.raises(GraphError, match="graph: has no features 'x'"):
         from_pyg(geometric.Data(edge_index=data.edge_index))
+
+
+def test_weights_of_pyg():
+    geometric = pytest.importorskip("torch_geometric.data")
+    edge_index = torch.from_numpy(np.stack([SRC, DST]))
+    data = geometric.Data(x=torch.from_numpy(X), edge_index=edge_index)
+    assert from_pyg(data).edge_weights is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge weights 'edge_attr'$"):
+        from_pyg(data, edge_weight="edge_attr")
+    data.edge_weight = torch.tensor([4.0, 1, 2, 3])
+    data.edge_attr = torch.tensor([1.0, 2, 3, 4])
+    graph = from_pyg(data, number_edges=True)
+    np.testing.assert_array_equal(graph.edge_weights, data.edge_weight[graph.edge_ids])
+    assert from_pyg(data, edge_weight="edge_attr").edge_weights.tolist() == [3, 2, 1, 4]
+    assert from_pyg(data, edge_weight=None).edge_weights is None
+    data.edge_weight = torch.ones(4, 1)
+    with pytest.raises(GraphError, match=r"edge weights 'edge_weight' are \[4, 1\], allowed"):
+        from_pyg(data)
+
+
+def test_weights_of_dgl():
+    dgl = pytest.importorskip("dgl")
+    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    peer.ndata["feat"] = torch.from_numpy(X)
+    peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])
+    graph = from_dgl(peer, edge_weight="w", number_edges=True)
+    for vertex in range(3):
+        lists = slice(graph.indptr[vertex], graph.indptr[vertex + 1])
+        sources, _, numbers = peer.in_edges([vertex], form="all")
+        assert sorted(graph.edge_ids[lists]) == sorted(numbers.tolist())
+        assert sorted(graph.indices[lists]) == sorted(sources.tolist())
+    np.testing.assert_array_equal(graph.edge_weights, peer.edata["w"][graph.edge_ids])
+    assert from_dgl(peer).edge_weights is None
+    with pytest.raises(GraphError, match=r"^graph: has no edge weights 'weight'$"):
+        from_dgl(peer, edge_weight="weight")
 
 
 def test_from_dgl():
@@ -135,6 +190,13 @@ def test_from_dgl():
         ({"test_idx": 1}, r"test split are \[\], allowed is one axis"),
         ({"test_idx": [1, 1]}, "test split: vertex 1 is in the split already"),
         ({"train_idx": [0], "test_idx": [2, 0]}, "test split: vertex 0 is in the split already"),
+        ({"edge_weights": [1, 2]}, "edge weights: 2 weights for 4 edges"),
+        ({"edge_weights": [1, 2, -0.5, 1]}, "edge weights: weight -0.5 of edge 2, allowed are"),
+        ({"edge_weights": [1, np.nan, 1, 1]}, "edge weights: weight nan of edge 1"),
+        ({"edge_weights": [1, 1, 1, 1e39]}, r"edge weights: weight 1e\+39 of edge 3"),
+        ({"edge_weights": np.ones((4, 1))}, r"edge weights: float64\[4, 1\] has 2 axes"),
+        ({"edge_weights": ["a"] * 4}, "edge weights: <U1"),
+        ({"edge_weights": [True] * 4}, "edge weights: bool"),
         ({"metric": "mse"}, "metric 'mse', allowed are accuracy"),
     ],
 )

@@ -1,11 +1,9 @@
-"""NumPy files in streams: writing .npy row by row, reading .npy and .npz in slices."""
+"""NumPy files in streams: .npy and .npz, read in slices."""
 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -18,6 +16,7 @@ from gnnscale.dataset.checks import check_array
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.graph import GraphError
+from gnnscale.npy import NpyWriter
 
 __all__ = ["SLICE_BYTES", "NpyWriter", "NpzReader", "map_npy", "row_slices"]
 
@@ -37,54 +36,6 @@ def row_slices(num_rows: int, row_bytes: int, slice_bytes: int = SLICE_BYTES) ->
     step = max(1, slice_bytes // max(1, row_bytes))
     for first in range(0, num_rows, step):
         yield slice(first, min(first + step, num_rows))
-
-
-class NpyWriter:
-    """Writes a .npy file whose number of rows is known only at the end."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()) -> None:
-        self._dtype = dtype
-        self._row_shape = row_shape
-        self._num_rows = 0
-        self._crc32 = 0
-        self._file = path.open("w+b")
-        self._write_header()
-
-    def _write_header(self) -> None:
-        # NumPy pads the header for the first axis to grow, so that its size stays the same.
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self._num_rows, *self._row_shape),
-        }
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def append(self, rows: NDArray[Any]) -> None:
-        """Write ``rows``, converted to the file's type."""
-        data = np.ascontiguousarray(rows, dtype=self._dtype)
-        assert data.shape[1:] == self._row_shape
-        view = data.reshape(-1).view(np.uint8).data
-        self._crc32 = zlib.crc32(view, self._crc32)
-        self._file.write(view)
-        self._num_rows += len(data)
-
-    def close(self) -> dict[str, Any]:
-        """Finish the file; return its entry in ``meta.json``, where ``crc32`` is of the data."""
-        num_bytes = self._file.tell()
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
-        return {
-            "shape": [self._num_rows, *self._row_shape],
-            "dtype": str(self._dtype),
-            "bytes": num_bytes,
-            "crc32": self._crc32,
-        }
-
-    def abandon(self) -> None:
-        """Close the file as it is; on a full disk even that can fail."""
-        with suppress(OSError):
-            self._file.close()
 
 
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
-from gnnscale.graph_files import ARRAYS, DEGREES, StoreMeta, read_entries
+from gnnscale.graph_files import ARRAYS, DEGREES, WEIGHTS, StoreMeta, read_entries
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
@@ -31,7 +31,11 @@ __all__ = [
 
 _CHUNK_BYTES = 1 << 20
 _UNFINISHED_META = ".meta.json.tmp"
-_STORE_FILES = {"meta.json", _UNFINISHED_META, *(f"{name}.npy" for name in (*ARRAYS, DEGREES))}
+_STORE_FILES = {
+    "meta.json",
+    _UNFINISHED_META,
+    *(f"{name}.npy" for name in (*ARRAYS, DEGREES, WEIGHTS)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from gnnscale.dataset.checks import (
     check_num_features,
     check_split,
     checked_labels,
+    checked_targets,
+    checked_weights,
     count_classes,
 )
 from gnnscale.dataset.formats.npy import NpyWriter, map_npy
@@ -32,6 +34,7 @@ from gnnscale.graph import (
     GraphError,
     vertex_dtype,
 )
+from gnnscale.graph_files import WEIGHTED_FORMAT_VERSION, WEIGHTS
 
 __all__ = ["StoreOptions", "StoreWriter"]
 
@@ -43,9 +46,11 @@ class StoreOptions:
     """What is changed on the way from the published files to the store.
 
     Attributes:
-        undirected: store the reverse of every edge too.
-        drop_duplicates: store edges that are published several times once.
-        self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex.
+        undirected: store the reverse of every edge too, with the same weight.
+        drop_duplicates: store edges that are published several times once; their weights are added
+            up.
+        self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex, of
+            weight 1.
         feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
         memory_bytes: what sorting edges and drawing R-MAT takes, beside arrays of all vertices.
@@ -115,12 +120,35 @@ class StoreWriter:
             self_loops=self._options.self_loops,
         )
 
-    def add_edges(self, src: NDArray[Any], dst: NDArray[Any], *, source: object) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``."""
+    def add_edges(
+        self,
+        src: NDArray[Any],
+        dst: NDArray[Any],
+        *,
+        weights: NDArray[Any] | None = None,
+        source: object,
+    ) -> None:
+        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
+
+        Args:
+            src: ``[num_edges]`` whole numbers.
+            dst: the same.
+            weights: ``[num_edges]`` numbers, finite and not negative; all calls give them, or none
+                does. None where every edge counts the same.
+            source: named in errors.
+
+        Raises:
+            GraphError: an id is out of range, or a weight not allowed.
+        """
         spool = self._edges(source)
         check_ids(src, spool.num_vertices, source)
         check_ids(dst, spool.num_vertices, source)
-        spool.add(src, dst)
+        if spool.weighted is not None and spool.weighted != (weights is not None):
+            now, before = ("", "none") if weights is not None else ("no ", "some")
+            raise GraphError(f"{source}: edges have {now}weights, those before have {before}")
+        if weights is not None:
+            weights = checked_weights(weights, len(src), source)
+        spool.add(src, dst, weights)
 
     def build_topology(self) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
         """Sort the edges into in-neighbour lists; no edge may follow.
@@ -173,11 +201,26 @@ class StoreWriter:
         num_classes: int | None = None,
         metric: str = "accuracy",
     ) -> None:
-        """Set labels, ``[num_vertices]`` with -1 for unknown or multi-label ``[num_vertices, C]``.
+        """Set labels, of one of three kinds.
 
-        ``num_classes`` defaults to the largest class present.
+        Args:
+            labels: ``[num_vertices]`` classes, -1 for unknown; or multi-label
+                ``[num_vertices, C]`` zeros and ones; or with the metric ``rmse`` the targets of
+                regression, ``[num_vertices]`` or ``[num_vertices, k]`` numbers, NaN for unknown.
+            source: named in errors.
+            num_classes: None for the largest class present; not given with ``rmse``.
+            metric: one of ``METRICS``.
+
+        Raises:
+            GraphError: a label is not allowed, or no vertex has one.
         """
         assert metric in METRICS
+        if metric == "rmse":
+            assert num_classes is None
+            targets = checked_targets(labels, num_vertices=self.num_vertices, source=source)
+            num_targets = 1 if targets.ndim == 1 else targets.shape[1]
+            self._labels, self._num_classes, self._metric = targets, num_targets, metric
+            return
         if num_classes is None:
             num_classes = count_classes(labels, source)
         if num_classes < 1:
@@ -189,6 +232,17 @@ class StoreWriter:
         )
         self._num_classes = num_classes
         self._metric = metric
+
+    def set_unlabelled(self) -> None:
+        """Say that no vertex has a label, and that there is no split: a graph for its edges."""
+        self._labels, self._num_classes = np.full(self.num_vertices, -1), 0
+        none = np.empty(0, np.int64)
+        self._split = (dict.fromkeys(SPLITS, none), self.path)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether vertices have labels."""
+        return self._num_classes > 0
 
     def set_split(
         self, train: NDArray[Any], valid: NDArray[Any], test: NDArray[Any], *, source: object
@@ -215,12 +269,14 @@ class StoreWriter:
             raise GraphError(f"{source}: the graph has no {missing}")
         self.build_topology()
         split, origin = self._split
-        check_split(split, self.labels, self.num_vertices, origin)
+        if self.labelled:
+            check_split(split, self.labels, self.num_vertices, origin)
         self._write("labels", self.labels)
         for part, ids in split.items():
             self._write(f"{part}_idx", np.sort(ids).astype(vertex_dtype(self.num_vertices)))
+        weighted = WEIGHTS in self._arrays
         meta = {
-            "format_version": FORMAT_VERSION,
+            "format_version": WEIGHTED_FORMAT_VERSION if weighted else FORMAT_VERSION,
             "name": name,
             "num_vertices": self.num_vertices,
             "num_edges": self._arrays["indices"]["shape"][0],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
 from gnnscale.errors import one_line
 from gnnscale.graph import Graph, GraphError
-from gnnscale.graph_files import StoreMeta, read_meta
+from gnnscale.graph_files import WEIGHTS, StoreMeta, read_meta
 from gnnscale.progress import track
 
 __all__ = ["Check", "verify_store"]
@@ -38,8 +38,9 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     """Read every byte of a graph store, and say of each of its files whether it is as it must be.
 
     What ``Graph.open`` checks comes first; a store that cannot be opened is looked at no further.
-    Then come the checksums of all arrays, the order and range of the neighbours, and whether all
-    features are finite. About ``slice_bytes`` are in memory at a time.
+    Then come the checksums of all arrays, the order and range of the neighbours, whether all
+    features are finite, and all weights of edges finite and not negative. About
+    ``slice_bytes`` are in memory at a time.
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
@@ -71,10 +72,16 @@ def _array_checks(
             problem = _neighbor_problem(*rows, graph)
         elif problem is None and name == "features":
             problem = _feature_problem(*rows, graph.feature_dtype)
+        elif problem is None and name == WEIGHTS:
+            problem = _weight_problem(*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
-    what = {"indices": "neighbours in range and sorted", "features": "all finite"}.get(name)
+    what = {
+        "indices": "neighbours in range and sorted",
+        "features": "all finite",
+        WEIGHTS: "all finite and not negative",
+    }.get(name)
     if what is not None:
         problem = problem and one_line(f"{file}: {problem}")
         yield Check(what=f"{name}.npy: {what}", problem=problem)
@@ -132,3 +139,15 @@ def _feature_problem(first: int, rows: NDArray[Any], dtype: str) -> str | None:
         return None
     row, column = np.argwhere(~finite)[0]
     return f"feature {column} of vertex {first + row} is not finite"
+
+
+def _weight_problem(first: int, weights: NDArray[np.float32], graph: Graph) -> str | None:
+    """Return what is wrong with ``weights`` of edges, of which ``first`` is the first's place."""
+    good = (weights >= 0) & np.isfinite(weights)
+    if good.all():
+        return None
+    place = int(good.argmin())
+    return (
+        f"the weight of edge {first + place}, to vertex {_owner(first + place, graph)}, is "
+        f"{weights[place]}"
+    )

@@ -16,7 +16,12 @@ from gnnscale.dataset.formats.npy import SLICE_BYTES, NpyWriter, row_slices
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.graph import Graph, GraphError
-from gnnscale.graph_files import DEGREES, PART_FORMAT_VERSION
+from gnnscale.graph_files import (
+    DEGREES,
+    PART_FORMAT_VERSION,
+    WEIGHTED_FORMAT_VERSION,
+    WEIGHTS,
+)
 from gnnscale.partition.parts import UNREACHED, Parts
 from gnnscale.partition.storage.identity import describe
 from gnnscale.progress import track
@@ -40,7 +45,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
     part's training vertices, and goes no further than ``parts.num_hops``, returns what it returns
     of the whole graph. The part's own are:
 
-    - lists of vertices fewer than ``num_hops`` away; others are empty,
+    - lists of vertices fewer than ``num_hops`` away, with the weights of their edges; others are
+      empty,
     - features of vertices up to ``num_hops`` away; the file has holes in place of others,
     - training vertices that belong to it,
     - ``degrees``, in-degrees in the whole graph of its vertices.
@@ -112,19 +118,27 @@ def _write_arrays(
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
     row_bytes = graph.features[:1].nbytes
-    disk = int(indptr[-1]) * graph.indices.itemsize + int(present.sum()) * row_bytes
+    edge_bytes = graph.indices.itemsize + (4 if graph.edge_weights is not None else 0)
+    disk = int(indptr[-1]) * edge_bytes + int(present.sum()) * row_bytes
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
-    return {
+    arrays = {
         "indptr": _write(folder / "indptr.npy", indptr.dtype, (), [indptr]),
         "indices": _write(
-            folder / "indices.npy", graph.indices.dtype, (), _kept_lists(graph, listed, name)
+            folder / "indices.npy",
+            graph.indices.dtype,
+            (),
+            _kept(graph, graph.indices, listed, f"{name}: neighbours"),
         ),
         "features": _write_rows(folder / "features.npy", graph.features, present, name),
         DEGREES: _write(
             folder / f"{DEGREES}.npy", np.dtype(np.uint32), (), [np.where(present, degrees, 0)]
         ),
     }
+    if graph.edge_weights is not None:
+        kept = _kept(graph, graph.edge_weights, listed, f"{name}: weights")
+        arrays[WEIGHTS] = _write(folder / f"{WEIGHTS}.npy", np.dtype(np.float32), (), kept)
+    return arrays
 
 
 def _degrees(graph: Graph) -> NDArray[np.uint32]:
@@ -135,19 +149,19 @@ def _degrees(graph: Graph) -> NDArray[np.uint32]:
     return degrees.astype(np.uint32)
 
 
-def _kept_lists(
-    graph: Graph, listed: NDArray[np.bool_], name: str
-) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the lists of the listed vertices, in slices."""
-    with track(f"{name}: neighbours", graph.num_edges, "edges") as advance:
+def _kept(
+    graph: Graph, values: NDArray[Any], listed: NDArray[np.bool_], what: str
+) -> Iterator[NDArray[Any]]:
+    """Yield what ``values``, one for each edge, say of the lists of the listed vertices."""
+    with track(what, graph.num_edges, "edges") as advance:
         first = 0
         while first < graph.num_vertices:
             begin = graph.indptr[first]
             last = int(np.searchsorted(graph.indptr, begin + _SLICE_EDGES, side="right")) - 1
             last = max(last, first + 1)  # a list may be longer than a slice
-            ids = graph.indices[begin : graph.indptr[last]]
-            yield ids[np.repeat(listed[first:last], np.diff(graph.indptr[first : last + 1]))]
-            advance(len(ids))
+            found = values[begin : graph.indptr[last]]
+            yield found[np.repeat(listed[first:last], np.diff(graph.indptr[first : last + 1]))]
+            advance(len(found))
             first = last
 
 
@@ -199,7 +213,7 @@ def _write_rows(
 
 def _meta(graph: Graph, part: dict[str, Any], arrays: dict[str, dict[str, Any]]) -> dict[str, Any]:
     meta = {
-        "format_version": PART_FORMAT_VERSION,
+        "format_version": WEIGHTED_FORMAT_VERSION if WEIGHTS in arrays else PART_FORMAT_VERSION,
         "name": graph.name,
         "num_vertices": graph.num_vertices,
         "num_edges": arrays["indices"]["shape"][0],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.config import ConfigError
+from gnnscale.dataset.storage import topology
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph, GraphError
@@ -32,7 +33,12 @@ def write(path, *, options=None, edges=((0, 1), (2, 1)), num_vertices=3, **parts
             [features], num_features=2, dtype=parts.get("dtype", "float32"), source="raw"
         )
         labels = parts.get("labels", np.arange(num_vertices) % 2)
-        writer.set_labels(labels, num_classes=parts.get("num_classes"), source="raw")
+        writer.set_labels(
+            labels,
+            num_classes=parts.get("num_classes"),
+            metric=parts.get("metric", "accuracy"),
+            source="raw",
+        )
         writer.set_split(*parts.get("split", SPLIT), source="raw")
         writer.finish(name="tiny", source="raw", options={})
     return Graph.open(path)
@@ -68,6 +74,103 @@ def test_edge_options(tmp_path, options, expected):
         for v in range(graph.num_vertices)
     ]
     assert lists == expected
+
+
+def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
+    """Return neighbours and weights of each vertex, as they are stored."""
+    src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+    with StoreWriter(path, options) as writer:
+        writer.set_num_vertices(num_vertices, source="raw")
+        for part in np.split(np.arange(len(src)), sorted(cuts)):
+            writer.add_edges(
+                src[part], dst[part], weights=np.array(weights, np.float32)[part], source="raw"
+            )
+        indptr, indices = writer.build_topology()
+    kept = np.load(path / "edge_weights.npy")
+    assert kept.dtype == np.float32
+    assert len(kept) == len(indices)
+    ends = list(zip(indices.tolist(), kept.tolist(), strict=True))
+    return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [[], [(0, 2.5), (2, 3)], [(2, 4)]]),
+        ({"drop_duplicates": False}, [[], [(0, 0.5), (0, 2), (2, 3)], [(2, 4)]]),
+        ({"undirected": True}, [[(1, 2.5)], [(0, 2.5), (2, 3)], [(1, 3), (2, 4)]]),
+        ({"self_loops": "remove"}, [[], [(0, 2.5), (2, 3)], []]),
+        ({"self_loops": "add"}, [[(0, 1)], [(0, 2.5), (1, 1), (2, 3)], [(2, 1)]]),
+    ],
+)
+def test_weights_of_edges(tmp_path, options, expected):
+    edges, weights = [(0, 1), (0, 1), (2, 1), (2, 2)], [2, 0.5, 3, 4]
+    assert weighted_lists(tmp_path, StoreOptions(**options), edges, weights) == expected
+
+
+def test_a_graph_with_weights(tmp_path):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        src, dst = np.array([2, 0, 1]), np.array([1, 1, 0])
+        writer.add_edges(src, dst, weights=np.array([3, 2, 1]), source="raw")
+        rows = np.ones((3, 2), np.float32)
+        writer.write_features([rows], num_features=2, dtype="float32", source="raw")
+        writer.set_labels(np.array([0, 1, 0]), source="raw")
+        writer.set_split(*SPLIT, source="raw")
+        writer.finish(name="tiny", source="raw", options={})
+    graph = Graph.open(tmp_path)
+    assert graph.indices.tolist() == [1, 0, 2]
+    assert graph.edge_weights.tolist() == [1, 2, 3]
+    assert json.loads((tmp_path / "meta.json").read_text())["format_version"] == 4
+
+
+def test_a_graph_without_weights_is_as_before(tmp_path):
+    graph = write(tmp_path / "store")
+    assert graph.edge_weights is None
+    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
+    assert meta["format_version"] == 2
+    assert "edge_weights" not in meta["arrays"]
+    assert not (tmp_path / "store" / "edge_weights.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, -1], "raw: weight -1.0 of edge 1, allowed are finite numbers from 0 on"),
+        ([np.nan, 1], "raw: weight nan of edge 0"),
+        ([1, 1e39], "raw: weight 1e+39 of edge 1"),
+        ([1], "raw: 1 weights for 2 edges"),
+        (None, "raw: edges have no weights, those before have some"),
+    ],
+)
+def test_weights_that_are_refused(tmp_path, weights, message):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        ends = np.array([0, 1]), np.array([1, 2])
+        writer.add_edges(*ends, weights=np.ones(2), source="raw")
+        weights = None if weights is None else np.array(weights, np.float64)
+        with pytest.raises(GraphError) as error:
+            writer.add_edges(*ends, weights=weights, source="raw")
+    assert str(error.value).startswith(message)
+
+
+def test_weights_after_edges_without(tmp_path):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        writer.add_edges(np.array([0]), np.array([1]), source="raw")
+        with pytest.raises(GraphError, match="raw: edges have weights, those before have none"):
+            writer.add_edges(np.array([0]), np.array([1]), weights=np.ones(1), source="raw")
+
+
+def test_weights_that_sum_up_to_infinity(tmp_path):
+    with pytest.raises(GraphError, match=r"^edge 0 to 1: it repeats, and its weights sum up to"):
+        weighted_lists(tmp_path, StoreOptions(), [(0, 1), (0, 2), (0, 1)], [3e38, 1, 3e38])
+
+
+def test_weights_of_too_many_vertices(tmp_path, monkeypatch):
+    monkeypatch.setattr(topology, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
+    with pytest.raises(GraphError, match="weights of edges are allowed for up to 2147483647"):
+        weighted_lists(tmp_path, StoreOptions(), [(0, 1)], [1])
 
 
 def test_no_edges(tmp_path):
@@ -119,6 +222,65 @@ def test_topology_equals_scipy(tmp_path_factory, edges, cuts, options):
     assert (matrix != reference(edges, 12, options)).nnz == 0
     assert matrix.has_sorted_indices
     assert sorted(file.name for file in path.iterdir()) == ["indices.npy", "indptr.npy"]
+
+
+@given(
+    edges=st.lists(
+        st.tuples(
+            st.integers(0, 11), st.integers(0, 11), st.sampled_from([0.0, -0.0, 0.1, 1, 2.5, 1e30])
+        ),
+        max_size=60,
+    ),
+    cuts=st.lists(st.integers(0, 60), max_size=3),
+    options=OPTIONS,
+)
+@settings(max_examples=80, deadline=None)
+def test_weights_equal_a_dictionary_of_sums(tmp_path_factory, edges, cuts, options):
+    path = tmp_path_factory.mktemp("store")
+    expected = {}
+    for src, dst, weight in edges:
+        if src != dst:
+            expected.setdefault((dst, src), []).append(weight)
+            if options.undirected:
+                expected.setdefault((src, dst), []).append(weight)
+        elif options.self_loops == "keep":
+            expected.setdefault((dst, src), []).append(weight)
+    if options.self_loops == "add":
+        expected |= {(vertex, vertex): [1] for vertex in range(12)}
+    found = weighted_lists(
+        path,
+        options,
+        [edge[:2] for edge in edges],
+        [edge[2] for edge in edges],
+        num_vertices=12,
+        cuts=cuts,
+    )
+    for vertex, ends in enumerate(found):
+        wanted = []
+        for src in range(12):
+            weights = sorted(np.float32(expected.get((vertex, src), [])))
+            if options.drop_duplicates and weights:
+                weights = [np.float32(sum(map(float, weights)))]
+            wanted += [(src, float(weight)) for weight in weights]
+        assert ends == wanted
+    assert {file.name for file in path.iterdir()} == {
+        "indices.npy",
+        "indptr.npy",
+        "edge_weights.npy",
+    }
+
+
+def test_small_budget_gives_the_same_weights(tmp_path):
+    generator = np.random.default_rng(0)
+    edges = generator.integers(500, size=(300_000, 2))
+    weights = generator.random(len(edges))
+    results = []
+    for number, memory_bytes in enumerate((1 << 30, 64 << 10)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        options = StoreOptions(undirected=True, memory_bytes=memory_bytes)
+        results.append(weighted_lists(path, options, edges, weights, num_vertices=500))
+    assert results[0] == results[1]
 
 
 def test_small_budget_gives_the_same_lists(tmp_path):
@@ -231,6 +393,52 @@ def test_normalized_features(tmp_path):
     )
     assert graph.feature_dtype == "float32"
     assert graph.features.tolist() == [[0.25, 0.75], [0, 0], [1, 0]]
+
+
+def test_regression(tmp_path):
+    graph = write(tmp_path / "one", labels=np.array([0.5, np.nan, -3]), metric="rmse")
+    assert graph.regression
+    assert not graph.multilabel
+    assert graph.labels.dtype == np.float32
+    assert np.array_equal(graph.labels, np.float32([0.5, np.nan, -3]), equal_nan=True)
+    assert (graph.num_classes, graph.metric) == (1, "rmse")
+    targets = np.array([[1, 2], [np.nan, 3], [5, 6]], np.float16)
+    graph = write(tmp_path / "two", labels=targets, metric="rmse")
+    assert graph.num_classes == 2
+    assert graph.labels.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.5, np.inf, 1], "raw: label inf of vertex 1, allowed are numbers that float32 holds"),
+        ([0.5, 1e300, 1], "raw: label 1e+300 of vertex 1, allowed"),
+        ([np.nan] * 3, "raw: no vertex has a label"),
+        ([0.5, 1], "raw: 2 labels for 3 vertices"),
+        ([np.nan, 1, 1], "raw: vertex 0 of the valid split has no label"),
+        ([[np.nan, 1], [1, 1], [1, 1]], "raw: vertex 0 of the valid split has no label"),
+        ([[]] * 3, "raw: 0 targets, allowed are 1 to"),
+    ],
+)
+def test_targets_that_are_refused(tmp_path, labels, message):
+    with pytest.raises(GraphError) as error:
+        write(tmp_path / "store", labels=np.array(labels, np.float64), metric="rmse")
+    assert str(error.value).startswith(message)
+
+
+def test_a_graph_without_labels(tmp_path):
+    with StoreWriter(tmp_path, StoreOptions()) as writer:
+        writer.set_num_vertices(3, source="raw")
+        writer.add_edges(np.array([0]), np.array([1]), source="raw")
+        rows = np.ones((3, 2), np.float32)
+        writer.write_features([rows], num_features=2, dtype="float32", source="raw")
+        writer.set_unlabelled()
+        assert not writer.labelled
+        writer.finish(name="tiny", source="raw", options={})
+    graph = Graph.open(tmp_path)
+    assert graph.labels.tolist() == [-1, -1, -1]
+    assert graph.num_classes == 0
+    assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [0, 0, 0]
 
 
 def test_multilabel(tmp_path):

@@ -32,6 +32,35 @@ def write(path, dtype):
     return path
 
 
+def write_weighted(path):
+    path.mkdir()
+    vertices = np.arange(50)
+    with StoreWriter(path, StoreOptions()) as writer:
+        writer.set_num_vertices(50, source="raw")
+        weights = vertices / 4
+        writer.add_edges(vertices, (vertices + 1) % 50, weights=weights, source="raw")
+        rows = np.ones((50, 3), np.float32)
+        writer.write_features([rows], num_features=3, dtype="float32", source="raw")
+        writer.set_labels(vertices % 2, source="raw")
+        writer.set_split(vertices[:10], vertices[10:20], vertices[20:], source="raw")
+        writer.finish(name="ring", source="raw", options={})
+    return path
+
+
+@pytest.mark.parametrize("weight", [-1, np.nan, np.inf])
+def test_weights_of_edges(tmp_path, weight):
+    store = write_weighted(tmp_path / "store")
+    assert problems(store) == []
+    assert [check.what for check in verify_store(store)][-2:] == [
+        "edge_weights.npy: checksum",
+        "edge_weights.npy: all finite and not negative",
+    ]
+    change(store, "edge_weights", 7, weight)
+    file = store / "edge_weights.npy"
+    expected = [f"{file}: the weight of edge 7, to vertex 7, is {float(weight)}"]
+    assert problems(store, slice_bytes=16) == expected
+
+
 def change(store, name, place, value):
     """Change an entry, and the checksum with it."""
     array = np.load(store / f"{name}.npy", mmap_mode="r+")

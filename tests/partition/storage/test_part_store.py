@@ -299,3 +299,34 @@ def test_degrees_that_contradict_the_lists(stores: list[Path], tmp_path: Path) -
     (folder / "degrees.npy").unlink()
     with pytest.raises(GraphError, match=r"degrees\.npy: missing"):
         Graph.open(folder)
+
+
+def test_weights_stay_with_their_edges(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    src, dst = generator.integers(30, size=(2, 120))
+    whole = from_arrays(
+        (src, dst),
+        np.ones((30, 2), np.float32),
+        np.arange(30) % 2,
+        train_idx=np.arange(10),
+        valid_idx=[20],
+        test_idx=[21],
+        edge_weights=generator.random(120),
+    )
+    assert whole.edge_weights is not None
+    parts = PaGraph().assign(whole, num_parts=2, num_hops=1, num_threads=1)
+    for index in range(2):
+        write_part(whole, parts, index, tmp_path / str(index))
+        part = Graph.open(tmp_path / str(index))
+        assert part.edge_weights is not None
+        listed = np.flatnonzero(np.diff(part.indptr))
+        assert len(listed)
+        for vertex in listed:
+            own, all_ = (slice(*each.indptr[vertex : vertex + 2]) for each in (part, whole))
+            assert part.indices[own].tolist() == whole.indices[all_].tolist()
+            assert part.edge_weights[own].tolist() == whole.edge_weights[all_].tolist()
+        meta = json.loads((tmp_path / str(index) / "meta.json").read_text())
+        assert meta["format_version"] == 4
+        assert [
+            check.problem for check in verify_store(tmp_path / str(index)) if check.problem
+        ] == []
