@@ -1,0 +1,283 @@
+"""Training in one call, and what came of a run, whoever started it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.api.graphs import as_dataset
+from gnnscale.api.options import Choice, check_made
+from gnnscale.api.training import run
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.export.answers import EMBEDDINGS, answer, check_layer
+from gnnscale.export.vertices import find_vertices
+from gnnscale.graph import Graph
+from gnnscale.model import GNN
+from gnnscale.options_file import read_regular
+from gnnscale.report.files.summary import SUMMARY_FILE
+from gnnscale.runtime.checkpoint.history import read_history
+from gnnscale.runtime.evaluation.evaluate import Evaluation, Predictor, load_best, load_run
+from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
+from gnnscale.runtime.settings import INFERENCE, EvaluateConfig, TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch
+
+__all__ = ["Result", "evaluate", "load", "train"]
+
+_MAX_SUMMARY_BYTES = 16 << 20
+#: Keywords of ``train``, and the options that they are on the command line.
+_KEYWORDS = {
+    "epochs": "epochs",
+    "batch_size": "batch_size",
+    "seed": "seed",
+    "num_threads": "num_threads",
+    "hidden": "model.hidden",
+    "num_layers": "model.num_layers",
+    "dropout": "model.dropout",
+    "fanouts": "sampler.fanouts",
+    "lr": "optimizer.lr",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A run: its figures, its model, and what that says of vertices.
+
+    Attributes:
+        directory: the run directory.
+        config: the run's options.
+        history: a record for each epoch: ``epoch``, ``train_loss``, ``valid_metric`` and others.
+        test_metric: under the weights of ``best_epoch``; None where the run did not get there, or
+            the metric is not defined.
+    """
+
+    directory: Path
+    config: TrainConfig
+    history: tuple[EpochRecord, ...]
+    test_metric: float | None
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch with the best validation metric, from 1; None before the first."""
+        return best_epoch(self.history)
+
+    @property
+    def valid_metric(self) -> float | None:
+        """The validation metric of ``best_epoch``, None where it has none."""
+        best = self.best_epoch
+        return None if best is None else self.history[best - 1].valid_metric
+
+    @property
+    def model(self) -> GNN:
+        """A torch module with the weights of ``best_epoch``, in evaluation mode.
+
+        Raises:
+            ConfigError: the run has no such checkpoint.
+            GraphError: its graph store is not usable.
+        """
+        return self._best[1]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the run.
+
+        Raises:
+            ConfigError: as ``model`` does.
+            GraphError: likewise.
+        """
+        return self._best[0]
+
+    def predict(
+        self, vertices: Any = None, *, what: str = "classes", inference: str = "exact"
+    ) -> NDArray[Any]:
+        """Return what the model says of ``vertices``, in their order.
+
+        Args:
+            vertices: distinct ids; ``train``, ``valid`` or ``test``; a ``.npy`` file of ids; None
+                for all.
+            what: ``classes``, ``probabilities`` or ``logits``.
+            inference: ``exact``, over all neighbours; or ``sampled``, as the run's sampler does.
+
+        Returns:
+            ``[n]`` int64 classes, or ``[n, num_classes]`` float32. Where a vertex may have several
+            classes, they are ``[n, num_classes]`` uint8 zeros and ones.
+
+        Raises:
+            ConfigError: an id is no vertex, or an option is none of those above.
+            GraphError: the graph store, or a file of ids, is not usable.
+        """
+        return self._rows(vertices, layer=-1, what=what, inference=inference)
+
+    def embeddings(self, vertices: Any = None, *, layer: int = -2) -> NDArray[np.float32]:
+        """Return the rows of a hidden layer, over all neighbours, as the next layer sees them.
+
+        Args:
+            vertices: as in ``predict``.
+            layer: counted from the end: -2 is the layer before the last.
+
+        Returns:
+            ``[n, hidden]`` float32, in the order of ``vertices``.
+
+        Raises:
+            ConfigError: an id is no vertex, or the model has no such layer.
+            GraphError: as ``predict`` does.
+        """
+        return self._rows(vertices, layer=layer, what=None, inference="exact")
+
+    def _rows(self, vertices: Any, *, layer: int, what: str | None, inference: str) -> NDArray[Any]:
+        check_choice("inference", inference, INFERENCE)
+        graph, model = self._best
+        num_layers = check_layer(layer, len(model.layers), inference=inference, what=what)
+        config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
+        predictor = Predictor(model, graph, config, num_layers=num_layers)
+        wanted = find_vertices(vertices, graph)
+        made = [
+            answer(what or EMBEDDINGS, rows, multilabel=graph.multilabel)
+            for rows in predictor.rows(wanted)
+        ]
+        return np.concatenate(made)
+
+    @cached_property
+    def _best(self) -> tuple[Graph, GNN]:
+        # Building a model draws weights, and the program's random numbers are its own.
+        with torch.random.fork_rng(devices=[]):
+            graph, model, _ = load_best(self.directory, self.config)
+        return graph, model.eval()
+
+
+def train(
+    graph: Any,
+    model: str | Choice[Any] = "sage",
+    *,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    hidden: int | None = None,
+    num_layers: int | None = None,
+    dropout: float | None = None,
+    fanouts: Sequence[int] | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    directory: str | Path | None = None,
+    resume: str | Path | None = None,
+) -> Result:
+    """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
+
+    Args:
+        graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a graph store; or what
+            ``api.load_input_graph`` returns. One in memory is written to a store first.
+        model: ``gcn``, ``sage``, ``gat`` or ``gin``; or what ``api.gnn_model`` returns.
+        epochs: passes over the training vertices.
+        batch_size: seeds of a mini-batch, over all devices.
+        hidden: features of hidden layers.
+        num_layers: of the model.
+        dropout: probability of dropping a hidden feature.
+        fanouts: neighbours of each hop, one number for each layer.
+        lr: learning rate.
+        seed: fixes weights, order, samples and dropout.
+        num_threads: threads that compute on the host.
+        options: any others, by their names on the command line, as in
+            ``{"optimizer": "sgd", "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
+        directory: the run directory; None for one of its own in ``outputs/train``.
+        resume: run directory to continue.
+
+    Raises:
+        ConfigError: an option is not allowed, or does not fit another one or the graph.
+        GraphError: the graph cannot be read or written.
+        WorkerError: a worker failed or died; the message says which and why.
+    """
+    given = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "hidden": hidden,
+        "num_layers": num_layers,
+        "dropout": dropout,
+        "fanouts": None if fanouts is None else list(fanouts),
+        "lr": lr,
+        "seed": seed,
+        "num_threads": num_threads,
+    }
+    asked = {_KEYWORDS[name]: value for name, value in given.items() if value is not None}
+    for option in (options or {}).keys() & asked.keys():
+        raise ConfigError(f"options: {option}: is given by a keyword too")
+    chosen = [as_dataset(graph)]
+    if isinstance(model, str):
+        asked = {"model": model} | asked
+    else:
+        check_made("model", model, "model")
+        chosen.append(model)
+    config, folder, result = run(
+        chosen, asked | dict(options or {}), directory=directory, resume=resume
+    )
+    return Result(
+        directory=folder, config=config, history=result.history, test_metric=result.test_metric
+    )
+
+
+def load(run_directory: str | Path) -> Result:
+    """Return what came of a run, whether a command or a program started it.
+
+    Args:
+        run_directory: of the run.
+
+    Raises:
+        ConfigError: it is no run directory, or holds what no run wrote.
+    """
+    folder = Path(run_directory).absolute()
+    config = load_run(folder)
+    return Result(
+        directory=folder,
+        config=config,
+        history=tuple(read_history(folder)),
+        test_metric=_test_metric(folder),
+    )
+
+
+def evaluate(
+    run: Result | str | Path, *, inference: str | None = None, num_threads: int | None = None
+) -> Evaluation:
+    """Measure the best weights of a run on each split, as ``gnnscale evaluate`` does.
+
+    Args:
+        run: a result, or the run directory.
+        inference: ``exact`` or ``sampled``; None as the run itself did.
+        num_threads: threads to use; None for as many as the run's.
+
+    Raises:
+        ConfigError: it is no run, or has no checkpoint.
+        GraphError: its graph store is not usable.
+    """
+    found = run if isinstance(run, Result) else load(run)
+    threads = found.config.num_threads if num_threads is None else num_threads
+    config = EvaluateConfig(run=found.directory, num_threads=threads, inference=inference)
+    before = torch.get_num_threads()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return evaluate_run(config)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _test_metric(folder: Path) -> float | None:
+    """Return the test metric in ``summary.json``; None where a run was killed before it had one."""
+    file = folder / SUMMARY_FILE
+    try:
+        summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
+        found = summary["test_metric"]
+        if found is not None and not isinstance(found, float):
+            raise ValueError(found)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ConfigError(f"{file}: not the summary of a run") from None
+    return found
