@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.dataset.base import Dataset, random_split
+from gnnscale.dataset.ids import read_classes, read_ids
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint
@@ -17,6 +18,7 @@ from gnnscale.dataset.readers.musae import Musae
 from gnnscale.dataset.readers.ogb import Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
+from gnnscale.dataset.readers.tables import Tables
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.dataset.structure import Structure
@@ -41,10 +43,13 @@ __all__ = [
     "StoreOptions",
     "StoreWriter",
     "Structure",
+    "Tables",
     "from_arrays",
     "from_dgl",
     "from_pyg",
     "random_split",
+    "read_classes",
+    "read_ids",
     "verify_store",
 ]
 

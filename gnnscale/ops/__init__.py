@@ -24,6 +24,7 @@ from gnnscale.ops.edge_cut import (
     write_metis,
 )
 from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_out
+from gnnscale.ops.id_table import IntegerIds, TextIds
 from gnnscale.ops.native import (
     NativeSampler,
     Sampled,
@@ -65,6 +66,7 @@ __all__ = [
     "ArrangedBlock",
     "Contracted",
     "EdgeTiles",
+    "IntegerIds",
     "NativeReplacement",
     "NativeSampler",
     "RankedSlots",
@@ -73,6 +75,7 @@ __all__ = [
     "Rows",
     "Sampled",
     "Shared",
+    "TextIds",
     "UndirectedLists",
     "add_rows",
     "aggregate",

@@ -360,6 +360,7 @@ Vector<float> mutable_table(py::handle value, const char* name, int64_t num_rows
 
 template Topology<int32_t> topology(py::handle, py::handle);
 template Topology<int64_t> topology(py::handle, py::handle);
+template Vector<const uint8_t> vector(py::handle, const char*, int64_t);
 template Vector<const int16_t> vector(py::handle, const char*, int64_t);
 template Vector<const int32_t> vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> vector(py::handle, const char*, int64_t);

@@ -162,5 +162,6 @@ void bind_ranked_slots(py::module_& m);
 void bind_hotness(py::module_& m);
 void bind_along(py::module_& m);
 void bind_arrange(py::module_& m);
+void bind_id_table(py::module_& m);
 
 }  // namespace gnnscale

@@ -26,4 +26,5 @@ PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   bind_hotness(m);
   bind_along(m);
   bind_arrange(m);
+  bind_id_table(m);
 }

@@ -16,7 +16,15 @@ from gnnscale.dataset.formats.plain import file_bytes, readable
 from gnnscale.errors import one_line, shown
 from gnnscale.graph import MAX_FEATURES, GraphError
 
-__all__ = ["csv_columns", "csv_table", "head_lines", "num_columns"]
+__all__ = [
+    "bad_line",
+    "csv_columns",
+    "csv_table",
+    "head_lines",
+    "line_blocks",
+    "num_columns",
+    "opened_text",
+]
 
 _BLOCK_BYTES = 16 << 20
 #: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
@@ -25,8 +33,6 @@ _HEAD_BYTES = 4 << 20
 _TEXT_ALLOWANCE = 64 << 20
 #: What a table in memory may have, likewise.
 _TABLE_ALLOWANCE, _TABLE_RATIO = 256 << 20, 20
-
-_Block = tuple[int, bytes]  # number of the first line, whole lines
 
 
 def csv_columns(
@@ -54,8 +60,8 @@ def csv_columns(
         GraphError: the file is missing or damaged, or a value is not of its type; names the line.
     """
     names: list[str] = []
-    with _opened(file, source, ratio) as stream:
-        for line, block in _blocks(stream, skip_lines, source, block_bytes):
+    with opened_text(file, source, ratio) as stream:
+        for line, block in line_blocks(stream, skip_lines, source, block_bytes):
             if not names:
                 names = _names(line, block, types, delimiter, source)
             yield _parsed(line, block, names, types, delimiter, source)
@@ -98,7 +104,7 @@ def head_lines(file: Path, *, source: object) -> list[str]:
 
     The last one is left out where it goes on after that.
     """
-    with _opened(file, source, ratio=20) as stream, readable(source):
+    with opened_text(file, source, ratio=20) as stream, readable(source):
         data: bytes = stream.read(_HEAD_BYTES)
     whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
     if not data:
@@ -114,7 +120,8 @@ def num_columns(file: Path, *, source: object) -> int:
 
 
 @contextmanager
-def _opened(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
+def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
+    """Open a text file for reading bytes; the arguments are those of ``csv_columns``."""
     if not isinstance(file, Path):
         yield file
         return
@@ -150,8 +157,17 @@ class _Limited:
         return data
 
 
-def _blocks(stream: Any, skip_lines: int, source: object, block_bytes: int) -> Iterator[_Block]:
-    """Cut text into blocks of whole lines; the first ``skip_lines`` are left out."""
+def line_blocks(
+    stream: Any, skip_lines: int, source: object, block_bytes: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of whole lines, and the number of each one's first line, from 1 on.
+
+    Args:
+        stream: what ``opened_text`` gives.
+        skip_lines: lines at the start that are left out.
+        source: named in errors.
+        block_bytes: about how long a block is.
+    """
     line, rest = 1, b""
     while True:
         with readable(source):
@@ -217,7 +233,7 @@ def _parsed(
     try:
         return parse(block)
     except Exception as error:  # a foreign parser, whose messages can be as long as the file
-        start, stop = _bad_line(block, parse)
+        start, stop = bad_line(block, parse)
         number = line + block.count(b"\n", 0, start)
         text = shown(block[start:stop].decode("utf-8", "replace"))
         raise GraphError(
@@ -226,7 +242,7 @@ def _parsed(
         ) from None
 
 
-def _bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
+def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
     """Return where the first line that cannot be parsed starts and ends, by bisection."""
     start, stop = 0, len(block)
     while True:

@@ -34,6 +34,8 @@ _UNFINISHED_META = ".meta.json.tmp"
 _STORE_FILES = {
     "meta.json",
     _UNFINISHED_META,
+    "ids.npy",
+    "ids.parquet",
     *(f"{name}.npy" for name in (*ARRAYS, DEGREES, WEIGHTS)),
 }
 

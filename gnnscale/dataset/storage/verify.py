@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
+from gnnscale.dataset.ids import check_ids_file, read_ids
 from gnnscale.errors import one_line
 from gnnscale.graph import Graph, GraphError
 from gnnscale.graph_files import WEIGHTS, StoreMeta, read_meta
@@ -52,7 +53,19 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     with track(f"checking {path.name}", total, "bytes") as advance:
         for name in meta.arrays:
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
-    return checks
+    return checks + list(_ids_checks(path, meta, graph))
+
+
+def _ids_checks(path: Path, meta: StoreMeta, graph: Graph) -> Iterator[Check]:
+    """Look at the user's ids of the vertices where the store has them."""
+    if "ids" not in meta.entries:
+        return
+    try:
+        problem = check_ids_file(path)
+        read_ids(graph)
+    except GraphError as error:
+        problem = str(error)
+    yield Check(what="ids: checksum, one for each vertex", problem=problem and one_line(problem))
 
 
 def _array_checks(

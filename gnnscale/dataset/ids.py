@@ -1,0 +1,139 @@
+"""The user's ids of vertices, and names of classes, that a graph store keeps beside its arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.formats.plain import file_bytes, readable
+from gnnscale.dataset.storage.identity import file_sha256
+from gnnscale.errors import shown
+from gnnscale.graph import MAX_CLASSES, Graph, GraphError
+from gnnscale.graph_files import read_meta
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ID_FILES", "check_ids_file", "read_classes", "read_ids", "write_ids"]
+
+#: Whole numbers, and texts. A store has one of them, or none.
+ID_FILES = ("ids.npy", "ids.parquet")
+
+
+def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
+    """Write the ids of all vertices into a store.
+
+    Args:
+        folder: the store's directory.
+        ids: Arrow array of int64, uint64 or large_string without nulls.
+
+    Returns:
+        The entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    if pyarrow.types.is_integer(ids.type):
+        path = folder / ID_FILES[0]
+        numbers = ids.to_numpy()
+        writer = NpyWriter(path, numbers.dtype)
+        try:
+            writer.append(numbers)
+            writer.close()
+        finally:
+            writer.abandon()
+    else:
+        path = folder / ID_FILES[1]
+        parquet.write_table(pyarrow.table({"id": ids}), path)
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def read_ids(graph: Graph) -> pyarrow.Array | None:
+    """Return the user's id of every vertex of a graph.
+
+    Returns:
+        Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None where
+        the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
+
+    Raises:
+        GraphError: the file of the ids is missing, has another size than ``meta.json`` says, or
+            holds not one id for each vertex.
+    """
+    if graph.path is None:
+        return None
+    entry = _ids_entry(graph.path)
+    if entry is None:
+        return None
+    import pyarrow
+    from pyarrow import parquet
+
+    path = graph.path / entry["file"]
+    if path.name == ID_FILES[0]:
+        ids = pyarrow.array(map_npy(path, axes=1, kinds="iu"))
+    else:
+        with readable(path):
+            table = parquet.read_table(str(path), columns=["id"])
+            ids = table.column("id").cast(pyarrow.large_string()).combine_chunks()
+        if isinstance(ids, pyarrow.ChunkedArray):
+            ids = pyarrow.concat_arrays(ids.chunks)
+    if len(ids) != graph.num_vertices or ids.null_count:
+        raise GraphError(
+            f"{path}: {len(ids) - ids.null_count} ids, the graph has {graph.num_vertices} vertices"
+        )
+    return ids
+
+
+def read_classes(graph: Graph) -> list[str] | None:
+    """Return the names of the classes, in the order of their numbers; None where they have none.
+
+    Raises:
+        GraphError: ``meta.json`` holds something else.
+    """
+    if graph.path is None:
+        return None
+    names = read_meta(graph.path).entries.get("classes")
+    if names is None:
+        return None
+    if not (
+        isinstance(names, list)
+        and len(names) == graph.num_classes <= MAX_CLASSES
+        and all(isinstance(name, str) for name in names)
+    ):
+        raise GraphError(
+            f"{graph.path / 'meta.json'}: classes are not the names of {graph.num_classes} classes"
+        )
+    return names
+
+
+def check_ids_file(store: Path) -> str | None:
+    """Return what is wrong with the file of the ids of a store, by its checksum; None if nothing.
+
+    Raises:
+        GraphError: as ``read_ids``.
+    """
+    entry = _ids_entry(store)
+    if entry is None:
+        return None
+    found = file_sha256(store / entry["file"])
+    if found == entry["sha256"]:
+        return None
+    return f"{store / entry['file']}: SHA-256 is {found}, expected {shown(entry['sha256'])}"
+
+
+def _ids_entry(store: Path) -> dict[str, Any] | None:
+    """Return the entry of the ids in ``meta.json``, once the file has the size that it says."""
+    entry = read_meta(store).entries.get("ids")
+    if entry is None:
+        return None
+    kinds = {"file": str, "bytes": int, "sha256": str}
+    if not (
+        isinstance(entry, dict)
+        and all(type(entry.get(key)) is kind for key, kind in kinds.items())
+        and entry["file"] in ID_FILES
+    ):
+        raise GraphError(f"{store / 'meta.json'}: ids is not a file of ids, its size and SHA-256")
+    path = store / entry["file"]
+    if (size := file_bytes(path)) != entry["bytes"]:
+        raise GraphError(f"{path}: {size} bytes, meta.json says {entry['bytes']} (truncated?)")
+    return entry

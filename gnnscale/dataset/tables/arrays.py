@@ -1,0 +1,86 @@
+"""Arrow arrays of columns as NumPy arrays; what a column must not hold is refused by its row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.dataset.tables.batch import Batch
+from gnnscale.errors import one_line, shown
+from gnnscale.graph import GraphError
+
+__all__ = ["first_null", "floats", "is_text", "plain", "refuse_nulls", "text_buffers"]
+
+
+def plain(array: Any) -> Any:
+    """Return the array without a dictionary, and texts as large_string."""
+    import pyarrow
+    from pyarrow import compute
+
+    if pyarrow.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def first_null(array: Any) -> int | None:
+    """Return the place of the first null; None where there is none."""
+    if not array.null_count:
+        return None
+    return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
+
+
+def refuse_nulls(batch: Batch, column: str) -> None:
+    """Raise GraphError where the column has a null; names the row."""
+    index = first_null(batch.columns[column])
+    if index is not None:
+        raise GraphError(f"{batch.place(index)}: {shown(column)} is empty")
+
+
+def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Return a column of numbers or booleans as floating point, nulls as NaN.
+
+    Raises:
+        GraphError: the column holds something else.
+    """
+    import pyarrow
+    from pyarrow import compute
+
+    array = plain(batch.columns[column])
+    if not _is_number(array.type):
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, needed are "
+            "numbers"
+        )
+    try:
+        array = compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
+    except pyarrow.ArrowInvalid as error:
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))}: {one_line(error, 200)}"
+        ) from None
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
+
+
+def text_buffers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return offsets from 0 on, and bytes, of a large_string array without nulls."""
+    _, offsets, data = array.buffers()
+    whole = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    first, last = int(whole[0]), int(whole[-1])
+    return (whole - first if first else whole), text[first:last]

@@ -1,0 +1,137 @@
+"""CSV with a header, parsed block by block in several threads, in order and in bounded memory."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnscale.dataset.formats.text import bad_line, head_lines, line_blocks, opened_text
+from gnnscale.dataset.tables.batch import Batch
+from gnnscale.errors import one_line, shown
+from gnnscale.graph import GraphError
+from gnnscale.hardware import usable_cores
+from gnnscale.prefetch import Pipeline
+
+__all__ = ["CsvFile"]
+
+#: What one byte of a .gz may give. Edges between few vertices compress well.
+_RATIO = 100
+#: Types are guessed from the first rows.
+_SAMPLE_BYTES = 1 << 20
+
+
+class _Block:
+    """Lines of a file, and the batch that they are parsed to."""
+
+    def __init__(self, line: int, text: bytes) -> None:
+        self.line = line
+        self.text = text
+        self.batch: Batch | None = None
+
+
+class CsvFile:
+    """One file: a header, then a row a line. No value has a line end in it.
+
+    An empty cell is null. What else a cell holds is the type's to judge: no word stands for null.
+
+    Args:
+        path: decompressed on the way where it ends in .gz.
+        delimiter: one character.
+    """
+
+    def __init__(self, path: Path, delimiter: str) -> None:
+        self.path = path
+        self._delimiter = delimiter
+        header = head_lines(path, source=path)[0].removeprefix("\ufeff")
+        self.names = next(csv.reader([header], delimiter=delimiter), [])
+        if next(self._lines(_SAMPLE_BYTES), None) is None:
+            raise GraphError(f"{path}: empty, it has a header and no row")
+
+    def num_rows(self) -> int | None:
+        """Return about how many rows there are; None of a compressed file."""
+        if self.path.suffix == ".gz":
+            return None
+        _, text = next(self._lines(_SAMPLE_BYTES))
+        return int(self.path.stat().st_size / (len(text) / text.count(b"\n"))) + 1
+
+    def types(self) -> dict[str, Any]:
+        """Return the Arrow type that the first rows of each column suggest."""
+        line, text = next(self._lines(_SAMPLE_BYTES))
+        table = self._read(_Block(line, text), self.names, {})
+        return {field.name: field.type for field in table.schema}
+
+    def batches(
+        self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
+    ) -> Iterator[Batch]:
+        """Yield some of the columns.
+
+        Args:
+            columns: names.
+            types: the Arrow type of each.
+            batch_bytes: text of a batch.
+
+        Raises:
+            GraphError: a value is not of its type; names the row.
+        """
+
+        def parse(block: _Block) -> None:
+            table = self._read(block, columns, types).combine_chunks()
+            arrays = [column.chunk(0) for column in table.columns] if table.num_rows else []
+            block.batch = Batch(self.path, block.line - 1, dict(zip(columns, arrays, strict=False)))
+            block.text = b""
+
+        cores = usable_cores()
+        with Pipeline(
+            (_Block(line, text) for line, text in self._lines(batch_bytes)),
+            [[parse]],
+            limit=cores + 1,
+            num_threads=cores,
+            adaptive=False,
+        ) as blocks:
+            for block in blocks:
+                if block.batch is not None and block.batch.columns:
+                    yield block.batch
+
+    def _lines(self, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+        with opened_text(self.path, self.path, _RATIO) as stream:
+            yield from line_blocks(stream, 1, self.path, block_bytes)
+
+    def _read(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Any:
+        import pyarrow  # takes a while, and a run whose store exists needs none
+        from pyarrow import csv
+
+        convert = csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(columns),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+
+        def parse(text: bytes) -> Any:
+            return csv.read_csv(
+                pyarrow.BufferReader(text),
+                read_options=csv.ReadOptions(
+                    block_size=len(text) + 1, column_names=self.names, use_threads=False
+                ),
+                parse_options=csv.ParseOptions(delimiter=self._delimiter),
+                convert_options=convert,
+            )
+
+        try:
+            return parse(block.text)
+        except Exception as error:  # a foreign parser, whose messages can be as long as the file
+            start, stop = bad_line(block.text, parse)
+            line = block.line + block.text.count(b"\n", 0, start)
+            text = shown(block.text[start:stop].decode("utf-8", "replace"))
+            raise GraphError(
+                f"{self.path}: row {line - 1} is '{text}' and cannot be read ({_reason(error)})"
+            ) from None
+
+
+def _reason(error: Exception) -> str:
+    # Arrow puts the row of the block before what is wrong: 'Row #2: CSV conversion error to ...'.
+    text = str(error)
+    return one_line(text[text.find("CSV ") :] if "CSV " in text else text, 200)

@@ -1,0 +1,199 @@
+"""The user's ids of vertices, and where each stands among the vertices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.dataset.tables.arrays import is_text, plain, refuse_nulls, text_buffers
+from gnnscale.dataset.tables.batch import Batch
+from gnnscale.errors import shown
+from gnnscale.graph import GraphError
+from gnnscale.hardware import usable_cores
+
+__all__ = ["ID_TYPES", "IdColumn", "IdMap", "csv_id_type"]
+
+#: Whole numbers, texts, or what the column holds.
+ID_TYPES = ("auto", "integer", "string")
+
+
+def csv_id_type(id_type: str, guessed: Any) -> Any:
+    """Return the Arrow type that ids of CSV are parsed as.
+
+    Args:
+        id_type: one of ``ID_TYPES``.
+        guessed: the Arrow type that the first rows suggest.
+    """
+    import pyarrow
+
+    whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
+    return pyarrow.int64() if whole else pyarrow.string()
+
+
+def _uniform(batch: Batch, column: str, id_type: str) -> Any:
+    """Return ids as an Arrow array of int64, uint64 or large_string without nulls."""
+    import pyarrow
+    from pyarrow import compute
+
+    refuse_nulls(batch, column)
+    array = plain(batch.columns[column])
+    whole = pyarrow.types.is_integer(array.type)
+    if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, ids are whole "
+            f"numbers{'' if id_type == 'integer' else ' or strings'} (dataset.id_type={id_type})"
+        )
+    if whole and id_type == "string":
+        return compute.cast(array, pyarrow.large_string())
+    if not whole or array.type == pyarrow.uint64():
+        return array
+    return compute.cast(array, pyarrow.int64())
+
+
+class IdColumn:
+    """Gathers the ids of all vertices, batch by batch.
+
+    Args:
+        column: name of the column.
+        id_type: one of ``ID_TYPES``.
+    """
+
+    def __init__(self, column: str, id_type: str) -> None:
+        self.column = column
+        self.id_type = id_type
+        self._arrays: list[Any] = []
+        #: The first vertex of each batch, and the batch's file and first row.
+        self._firsts = [0]
+        self._places: list[tuple[Path, int]] = []
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices so far."""
+        return self._firsts[-1]
+
+    def add(self, batch: Batch) -> None:
+        """Take the ids of a batch.
+
+        Raises:
+            GraphError: one is missing, or they are neither whole numbers nor texts.
+        """
+        array = _uniform(batch, self.column, self.id_type)
+        if self._arrays and self._arrays[0].type != array.type:
+            raise GraphError(
+                f"{batch.file}: column {shown(repr(self.column))} holds {shown(array.type)}, and "
+                f"{self._places[0][0]} has {shown(self._arrays[0].type)}; set "
+                "dataset.id_type=string"
+            )
+        self._arrays.append(array)
+        self._firsts.append(self._firsts[-1] + len(batch))
+        self._places.append((batch.file, batch.row))
+
+    def place(self, vertex: int) -> str:
+        """Return how an error names the row of a vertex."""
+        number = int(np.searchsorted(self._firsts, vertex, side="right")) - 1
+        file, row = self._places[number]
+        return f"{file}: row {row + vertex - self._firsts[number]}"
+
+    def map(self) -> IdMap:
+        """Return where each id stands; no batch may follow.
+
+        Raises:
+            GraphError: an id stands twice; names both rows.
+        """
+        import pyarrow
+
+        array = pyarrow.concat_arrays(self._arrays)
+        self._arrays = []
+        found = IdMap(self, array)
+        if found.repeated is not None:
+            first, second = found.repeated
+            raise GraphError(
+                f"{self.place(second)}: {shown(self.column)} {shown(repr(array[second].as_py()))} "
+                f"is that of another vertex too ({self.place(first)})"
+            )
+        return found
+
+
+class IdMap:
+    """Where each id stands among the vertices.
+
+    Attributes:
+        array: all ids as an Arrow array of int64, uint64 or large_string; None where they are the
+            numbers of the vertices, or have been dropped.
+        repeated: two vertices with the same id, None where there are none.
+    """
+
+    def __init__(self, column: IdColumn, array: Any) -> None:
+        self._column = column
+        self.type = array.type
+        self._size = len(array)
+        self._table: ops.IntegerIds | ops.TextIds | None = None
+        self.array: Any = array
+        self.repeated: tuple[int, int] | None = None
+        if is_text(array.type):
+            self._table = ops.TextIds(*text_buffers(array))
+        else:
+            numbers = self._bits(array)
+            if _counts_up(numbers):
+                self.array = None
+                return
+            self._table = ops.IntegerIds(numbers)
+        self.repeated = self._table.repeated
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that finding takes."""
+        return 0 if self._table is None else self._table.num_bytes
+
+    def find(self, batch: Batch, column: str) -> NDArray[Any]:
+        """Return the vertices that a column names, int32 or int64.
+
+        Raises:
+            GraphError: an id is none of a vertex; names the row and the id.
+        """
+        array = _uniform(batch, column, self._column.id_type)
+        if is_text(array.type) != is_text(self.type):
+            raise GraphError(
+                f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, the ids of "
+                f"the vertices are {shown(self.type)}; set dataset.id_type=string"
+            )
+        vertices, unknown = self._found(array)
+        if unknown >= 0:
+            id_ = shown(repr(array[unknown].as_py()))
+            raise GraphError(
+                f"{batch.place(unknown)}: {shown(column)} is {id_}, which is the "
+                f"{shown(self._column.column)} of none of the {self._size} vertices"
+            )
+        return vertices
+
+    def _found(self, array: Any) -> tuple[NDArray[Any], int]:
+        if isinstance(self._table, ops.TextIds):
+            return self._table.find(*text_buffers(array), num_threads=usable_cores())
+        numbers = self._bits(array)
+        if array.type != self.type and numbers.size and numbers.min() < 0:
+            # Of a signed and an unsigned type: the sign bit means another number in each.
+            return numbers, int((numbers < 0).argmax())
+        if self._table is not None:
+            return self._table.find(numbers, num_threads=usable_cores())
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= self._size):
+            return numbers, int(((numbers < 0) | (numbers >= self._size)).argmax())
+        return numbers, -1
+
+    @staticmethod
+    def _bits(array: Any) -> NDArray[np.int64]:
+        numbers: NDArray[Any] = array.to_numpy()
+        return numbers.view(np.int64)
+
+
+def _counts_up(numbers: NDArray[np.int64]) -> bool:
+    """Whether the ids are 0, 1, 2 and so on; looked at in slices."""
+    step = 1 << 20
+    for first in range(0, len(numbers), step):
+        part = numbers[first : first + step]
+        if not np.array_equal(part, np.arange(first, first + len(part))):
+            return False
+    return True

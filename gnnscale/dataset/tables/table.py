@@ -1,0 +1,89 @@
+"""A table in one file or several, whatever their format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from gnnscale.config import nearest
+from gnnscale.dataset.tables.batch import Batch
+from gnnscale.dataset.tables.csv_file import CsvFile
+from gnnscale.dataset.tables.files import is_parquet
+from gnnscale.dataset.tables.parquet_file import ParquetFile
+from gnnscale.errors import shown
+from gnnscale.graph import GraphError
+
+__all__ = ["Table"]
+
+_File: TypeAlias = CsvFile | ParquetFile
+#: Names of columns that an error lists.
+_MAX_NAMED = 12
+_MIN_BATCH, _MAX_BATCH = 64 << 10, 16 << 20
+_MAX_ROWS = 1 << 20
+
+
+class Table:
+    """Columns with names, of rows in the order of the files.
+
+    Args:
+        files: at least one, all Parquet or all CSV.
+        delimiter: of the values of CSV.
+        memory_bytes: what batches that are read ahead may take together, about; a row of any
+            length is read.
+
+    Raises:
+        GraphError: a file is empty or damaged, or names a column twice.
+    """
+
+    def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
+        self.path = files[0].parent if len(files) > 1 else files[0]
+        self._files: list[_File] = [
+            ParquetFile(file) if is_parquet(file) else CsvFile(file, delimiter) for file in files
+        ]
+        for file in self._files:
+            twice = next((name for name in file.names if file.names.count(name) > 1), None)
+            if twice is not None:
+                raise GraphError(f"{file.path}: has two columns {shown(repr(twice))}")
+        self.names = self._files[0].names
+        self.is_csv = isinstance(self._files[0], CsvFile)
+        self.types = self._files[0].types()
+        self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
+
+    def require(self, option: str, column: str) -> str:
+        """Return ``column``, the value of an option, if every file has it; else raise."""
+        for file in self._files:
+            if column not in file.names:
+                listed = ", ".join(map(shown, file.names[:_MAX_NAMED]))
+                more = len(file.names) - _MAX_NAMED
+                raise GraphError(
+                    f"{file.path}: has no column {shown(repr(column))} (dataset.{option}), it has "
+                    f"{listed}{f' and {more} more' if more > 0 else ''}"
+                    f"{nearest(column, file.names)}"
+                )
+        return column
+
+    def num_rows(self) -> int | None:
+        """Return how many rows there are, about so of CSV; None where a file is compressed."""
+        counts = [file.num_rows() for file in self._files]
+        return None if None in counts else sum(filter(None, counts))
+
+    def batches(
+        self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
+    ) -> Iterator[Batch]:
+        """Yield some of the columns, batch by batch.
+
+        Args:
+            columns: names; every file has them.
+            types: Arrow types that columns of CSV are parsed as; Parquet has its own.
+            row_bytes: about what a row takes in memory.
+
+        Raises:
+            GraphError: a file is damaged, or a value is not of its type; names the row.
+        """
+        for file in self._files:
+            if isinstance(file, CsvFile):
+                yield from file.batches(columns, types, self.batch_bytes)
+            else:
+                rows = min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
+                yield from file.batches(columns, rows)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gnnscale import ops
+
+
+def texts(words: list[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    data = [word.encode() for word in words]
+    offsets = np.cumsum([0, *map(len, data)], dtype=np.int64)
+    return offsets, np.frombuffer(b"".join(data), np.uint8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(-50, 50) | st.integers(-(2**63), 2**63 - 1), unique=True), st.data())
+def test_integers_are_found_where_they_stand(ids: list[int], data: st.DataObject) -> None:
+    known = st.sampled_from(ids) if ids else st.nothing()
+    wanted = data.draw(st.lists(known | st.integers(-60, 60)))
+    places, unknown = ops.IntegerIds(np.array(ids, np.int64)).find(
+        np.array(wanted, np.int64), num_threads=2
+    )
+    expected = [ids.index(each) if each in ids else -1 for each in wanted]
+    assert places.tolist() == expected
+    assert places.dtype == np.int32
+    assert unknown == (expected.index(-1) if -1 in expected else -1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(max_size=20), unique=True), st.data())
+def test_texts_are_found_where_they_stand(ids: list[str], data: st.DataObject) -> None:
+    known = st.sampled_from(ids) if ids else st.nothing()
+    wanted = data.draw(st.lists(known | st.text(max_size=2)))
+    places, unknown = ops.TextIds(*texts(ids)).find(*texts(wanted), num_threads=2)
+    expected = [ids.index(each) if each in ids else -1 for each in wanted]
+    assert places.tolist() == expected
+    assert unknown == (expected.index(-1) if -1 in expected else -1)
+
+
+@pytest.mark.parametrize("spread", [1, 3, 2**40 + 1], ids=["range", "wide range", "hashed"])
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_many_integers(spread: int, num_threads: int) -> None:
+    generator = np.random.Generator(np.random.Philox(0))
+    ids = generator.permutation(100_000) * spread - 7
+    order = generator.permutation(len(ids))
+    table = ops.IntegerIds(ids)
+    places, unknown = table.find(ids[order], num_threads=num_threads)
+    np.testing.assert_array_equal(places, order)
+    assert unknown == -1
+    wanted = ids[order].copy()
+    wanted[[70_000, 40_000]] = (-8, ids.max() + 1)
+    assert table.find(wanted, num_threads=num_threads)[1] == 40_000
+
+
+def test_many_texts() -> None:
+    ids = [f"user-{number * 7919 % 100_003}" for number in range(100_000)]
+    order = np.random.Generator(np.random.Philox(0)).permutation(len(ids))
+    table = ops.TextIds(*texts(ids))
+    places, unknown = table.find(*texts([ids[place] for place in order]), num_threads=3)
+    np.testing.assert_array_equal(places, order)
+    assert unknown == -1
+    assert table.num_bytes > 100_000 * 16
+
+
+@pytest.mark.parametrize("far", [0, 2**50], ids=["range", "hashed"])
+def test_the_first_repeated_integer(far: int) -> None:
+    assert ops.IntegerIds(np.array([far, 4, 5, 6])).repeated is None
+    assert ops.IntegerIds(np.array([far, 4, 5, 4, 5, far])).repeated == (1, 3)
+
+
+def test_the_first_repeated_text() -> None:
+    assert ops.TextIds(*texts(["", "a", "aa"])).repeated is None
+    assert ops.TextIds(*texts(["", "a", "aa", "aa", "", "a"])).repeated == (2, 3)
+
+
+def test_texts_that_differ_in_their_zero_bytes_are_others() -> None:
+    places, unknown = ops.TextIds(*texts(["a", "a\0", "\0a"])).find(
+        *texts(["\0a", "a", "a\0", "a\0\0"]), num_threads=1
+    )
+    assert places.tolist() == [2, 0, 1, -1]
+    assert unknown == 3
+
+
+def test_texts_are_copied() -> None:
+    offsets, data = texts(["ab", "cd"])
+    offsets, data = offsets.copy(), data.copy()
+    table = ops.TextIds(offsets, data)
+    offsets[:], data[:] = 2**60, 0
+    assert table.find(*texts(["cd"]), num_threads=1)[0].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "data"),
+    [
+        (np.array([0, 2, 1]), np.zeros(1, np.uint8)),
+        (np.array([0, 9]), np.zeros(1, np.uint8)),
+        (np.array([1, 1]), np.zeros(1, np.uint8)),
+        (np.array([], np.int64), np.zeros(0, np.uint8)),
+        (np.array([0, 1], np.int32), np.zeros(1, np.uint8)),
+        (np.array([0.0, 1.0]), np.zeros(1, np.uint8)),
+    ],
+)
+def test_offsets_that_are_none(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
+        ops.TextIds(offsets, data)
+    with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
+        ops.TextIds(*texts(["a"])).find(offsets, data, num_threads=1)
+
+
+@pytest.mark.parametrize("ids", [np.zeros(2, np.int32), np.zeros((1, 2), np.int64), [1, 2]])
+def test_integers_of_another_form(ids: NDArray[np.int64]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^ids: "):
+        ops.IntegerIds(ids)
+    with pytest.raises((TypeError, ValueError), match=r"^wanted: "):
+        ops.IntegerIds(np.arange(3)).find(ids, num_threads=1)
+    with pytest.raises((TypeError, ValueError), match=r"^num_threads: "):
+        ops.IntegerIds(np.arange(3)).find(np.arange(3), num_threads=0)
