@@ -17,7 +17,8 @@ from gnnscale.api.graphs import as_dataset
 from gnnscale.api.options import Choice, check_made
 from gnnscale.api.training import run
 from gnnscale.config import ConfigError, check_choice
-from gnnscale.export.answers import EMBEDDINGS, answer, check_layer
+from gnnscale.dataset.ids import read_ids
+from gnnscale.export.answers import EMBEDDINGS, VALUES, answer, check_labels, check_layer
 from gnnscale.export.vertices import find_vertices
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
@@ -95,14 +96,15 @@ class Result:
         return self._best[0]
 
     def predict(
-        self, vertices: Any = None, *, what: str = "classes", inference: str = "exact"
+        self, vertices: Any = None, *, what: str | None = None, inference: str = "exact"
     ) -> NDArray[Any]:
         """Return what the model says of ``vertices``, in their order.
 
         Args:
-            vertices: distinct ids; ``train``, ``valid`` or ``test``; a ``.npy`` file of ids; None
-                for all.
-            what: ``classes``, ``probabilities`` or ``logits``.
+            vertices: distinct ids, the user's own where the graph has such; ``train``, ``valid`` or
+                ``test``; a ``.npy`` file of ids; None for all.
+            what: ``classes``, ``probabilities`` or ``logits``; None for classes, or for values
+                where labels are values.
             inference: ``exact``, over all neighbours; or ``sampled``, as the run's sampler does.
 
         Returns:
@@ -113,6 +115,8 @@ class Result:
             ConfigError: an id is no vertex, or an option is none of those above.
             GraphError: the graph store, or a file of ids, is not usable.
         """
+        check_labels(what, self.graph)
+        what = VALUES if self.graph.regression else what or "classes"
         return self._rows(vertices, layer=-1, what=what, inference=inference)
 
     def embeddings(self, vertices: Any = None, *, layer: int = -2) -> NDArray[np.float32]:
@@ -129,19 +133,17 @@ class Result:
             ConfigError: an id is no vertex, or the model has no such layer.
             GraphError: as ``predict`` does.
         """
-        return self._rows(vertices, layer=layer, what=None, inference="exact")
+        return self._rows(vertices, layer=layer, what=EMBEDDINGS, inference="exact")
 
-    def _rows(self, vertices: Any, *, layer: int, what: str | None, inference: str) -> NDArray[Any]:
+    def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> NDArray[Any]:
         check_choice("inference", inference, INFERENCE)
         graph, model = self._best
-        num_layers = check_layer(layer, len(model.layers), inference=inference, what=what)
+        asked = None if what in (EMBEDDINGS, VALUES) else what
+        num_layers = check_layer(layer, len(model.layers), inference=inference, what=asked)
         config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
         predictor = Predictor(model, graph, config, num_layers=num_layers)
-        wanted = find_vertices(vertices, graph)
-        made = [
-            answer(what or EMBEDDINGS, rows, multilabel=graph.multilabel)
-            for rows in predictor.rows(wanted)
-        ]
+        wanted = find_vertices(vertices, graph, read_ids(graph))
+        made = [answer(what, rows, multilabel=graph.multilabel) for rows in predictor.rows(wanted)]
         return np.concatenate(made)
 
     @cached_property
@@ -194,7 +196,7 @@ def train(
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
     """
-    given = {
+    given: dict[str, Any] = {
         "epochs": epochs,
         "batch_size": batch_size,
         "hidden": hidden,

@@ -18,6 +18,7 @@ from gnnscale.dataset.readers.musae import Musae
 from gnnscale.dataset.readers.ogb import Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
+from gnnscale.dataset.readers.store import Store
 from gnnscale.dataset.readers.tables import Tables
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.dataset.storage.verify import verify_store
@@ -40,6 +41,7 @@ __all__ = [
     "PlantedPartition",
     "RMat",
     "Snap",
+    "Store",
     "StoreOptions",
     "StoreWriter",
     "Structure",

@@ -9,20 +9,23 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError, check_choice
+from gnnscale.graph import Graph
 
-__all__ = ["ANSWERS", "EMBEDDINGS", "answer", "check_layer"]
+__all__ = ["ANSWERS", "EMBEDDINGS", "VALUES", "answer", "check_labels", "check_layer"]
 
 #: What ``answer`` makes of logits.
 ANSWERS = ("classes", "probabilities", "logits")
 #: What rows of a hidden layer are called.
 EMBEDDINGS = "embeddings"
+#: What rows of the last layer are called where labels are values, not classes.
+VALUES = "values"
 
 
 def answer(what: str, rows: NDArray[np.float32], *, multilabel: bool) -> NDArray[Any]:
     """Turn rows of a model into what is asked for.
 
     Args:
-        what: one of ``ANSWERS``, or ``EMBEDDINGS`` for rows as they are.
+        what: one of ``ANSWERS``, or ``EMBEDDINGS`` or ``VALUES`` for rows as they are.
         rows: ``[n, width]``.
         multilabel: whether a vertex may have several classes.
 
@@ -38,6 +41,18 @@ def answer(what: str, rows: NDArray[np.float32], *, multilabel: bool) -> NDArray
         found = logits.sigmoid() if multilabel else logits.softmax(dim=1)
         return found.numpy()
     return rows
+
+
+def check_labels(what: str | None, graph: Graph) -> None:
+    """Refuse classes of a graph whose labels are values.
+
+    Raises:
+        ConfigError: ``what`` is asked for, and there are none.
+    """
+    if what is not None and graph.regression:
+        raise ConfigError(
+            f"what={what}: labels of {graph.name} are values, not classes; leave it out"
+        )
 
 
 def check_layer(layer: int, num_layers: int, *, inference: str, what: str | None) -> int | None:

@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.config import check_choice, check_range
+from gnnscale.dataset.ids import read_classes, read_ids
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.errors import shown
-from gnnscale.export.answers import ANSWERS, EMBEDDINGS, check_layer
+from gnnscale.export.answers import ANSWERS, EMBEDDINGS, VALUES, check_labels, check_layer
+from gnnscale.export.ids import RowIds
 from gnnscale.export.tables import Layout, check_file, open_table, row_bytes
 from gnnscale.export.vertices import find_vertices
+from gnnscale.graph import Graph
 from gnnscale.plan import MAX_THREADS
 from gnnscale.runtime.evaluation.evaluate import Predictor, load_best, load_run
 from gnnscale.runtime.settings import INFERENCE
@@ -36,7 +37,8 @@ class PredictConfig:
         layer: whose rows are taken, counted from the end: -1 gives logits, -2 embeddings, the rows
             that the last layer sees.
         what: ``classes``, ``probabilities`` or ``logits``; None writes classes and probabilities
-            to a ``.parquet`` file, and probabilities to a ``.npy`` file.
+            to a ``.parquet`` file, and probabilities to a ``.npy`` file. Where labels are values to
+            be met, these are written, and ``what`` is not given.
         inference: exact, over all neighbours, or sampled, over those that the run's sampler picks.
         force: overwrite ``out`` where it exists.
     """
@@ -56,28 +58,16 @@ class PredictConfig:
         if self.what is not None:
             check_choice("what", self.what, ANSWERS)
 
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """What is made of each row: of ``ANSWERS``, or ``EMBEDDINGS``."""
+    def answers(self, graph: Graph) -> tuple[str, ...]:
+        """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
         if self.layer != -1:
             return (EMBEDDINGS,)
+        if graph.regression:
+            return (VALUES,)
         if self.what is not None:
             return (self.what,)
         both = self.out.suffix == ".parquet"
         return ("classes", "probabilities") if both else ("probabilities",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Numbers:
-    """Vertices by their numbers in the graph, from 0 on."""
-
-    vertices: NDArray[np.integer[Any]] | None
-
-    def slice(self, first: int, count: int) -> NDArray[np.int64]:
-        """Return the ids of ``count`` rows from row ``first`` on."""
-        if self.vertices is None:
-            return np.arange(first, first + count)
-        return self.vertices[first : first + count].astype(np.int64)
 
 
 def predict(config: PredictConfig) -> Path:
@@ -103,19 +93,22 @@ def predict(config: PredictConfig) -> Path:
     num_layers = check_layer(
         config.layer, len(model.layers), inference=config.inference, what=config.what
     )
-    vertices = find_vertices(config.vertices, graph)
+    check_labels(config.what, graph)
+    own = read_ids(graph)
+    vertices = find_vertices(config.vertices, graph, own)
     layout = Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=model.widths[len(model.layers) if num_layers is None else num_layers],
-        answers=config.answers,
+        answers=config.answers(graph),
         multilabel=graph.multilabel,
-        ids=_Numbers(vertices=vertices),
+        ids=RowIds(vertices=vertices, own=own),
+        classes=read_classes(graph),
     )
     folder = config.out.parent
     check_space(f"out={shown(config.out)}", folder, disk=layout.num_rows * row_bytes(layout))
     predictor = Predictor(model, graph, run, num_layers=num_layers)
     predictor.prepare(vertices)
-    with open_table(config.out, layout, with_ids=vertices is not None) as table:
+    with open_table(config.out, layout) as table:
         for rows in predictor.rows(vertices):
             table.write(rows)
     return config.out

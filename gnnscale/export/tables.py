@@ -14,21 +14,14 @@ from numpy.typing import NDArray
 from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.export.answers import EMBEDDINGS, answer
+from gnnscale.export.ids import RowIds
 from gnnscale.files import whole_file
 
-__all__ = ["SUFFIXES", "Ids", "Layout", "Table", "check_file", "open_table", "row_bytes"]
+__all__ = ["SUFFIXES", "Layout", "Table", "check_file", "open_table", "row_bytes"]
 
 SUFFIXES = (".parquet", ".npy")
 #: Rows of about so many bytes are a row group, which readers take at once.
 _GROUP_BYTES = 32 << 20
-
-
-class Ids(Protocol):
-    """Names the vertices of rows."""
-
-    def slice(self, first: int, count: int) -> Any:
-        """Return the ids of ``count`` rows from row ``first`` on: int64, or text, ``[count]``."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +33,17 @@ class Layout:
         width: of a model's row.
         answers: what is made of it, of ``ANSWERS`` or ``EMBEDDINGS``. A ``.npy`` file has one.
         multilabel: whether a vertex may have several classes.
-        ids: of the rows; None where they are those of all vertices in order.
+        ids: of the rows.
+        classes: names of the classes, which a ``.parquet`` file shows in place of their numbers;
+            None where they have none.
     """
 
     num_rows: int
     width: int
     answers: tuple[str, ...]
     multilabel: bool
-    ids: Ids
+    ids: RowIds
+    classes: Sequence[str] | None = None
 
 
 class Table(Protocol):
@@ -88,13 +84,13 @@ def row_bytes(layout: Layout) -> int:
 
 
 @contextmanager
-def open_table(file: Path, layout: Layout, *, with_ids: bool) -> Iterator[Table]:
+def open_table(file: Path, layout: Layout) -> Iterator[Table]:
     """Write ``file``, whole or not at all.
 
     Args:
-        file: ``check_file`` allows it.
+        file: ``check_file`` allows it. Beside a ``.npy`` file goes one of the rows' ids, where
+            these are not their numbers.
         layout: what it holds.
-        with_ids: whether rows of a ``.npy`` file need a file of their ids.
 
     Raises:
         OSError: it cannot be written.
@@ -104,7 +100,7 @@ def open_table(file: Path, layout: Layout, *, with_ids: bool) -> Iterator[Table]
             table = _Parquet(stream, layout)
             yield table
             table.close()
-    elif with_ids:
+    elif not layout.ids.are_rows:
         with whole_file(file) as stream, whole_file(ids_file(file)) as ids:
             yield _Npy(stream, layout, ids)
     else:
@@ -148,7 +144,10 @@ class _Parquet:
     def _column(self, what: str, found: NDArray[Any]) -> Any:
         pa = self._pa
         if what == "classes":
-            return pa.array(found) if found.ndim == 1 else _lists(pa, found)
+            names = self._layout.classes
+            chosen = found if found.ndim == 1 else found.nonzero()[1]
+            classes = pa.array(chosen) if names is None else pa.array(names).take(chosen)
+            return classes if found.ndim == 1 else _lists(pa, found, classes)
         values = pa.array(np.ascontiguousarray(found, np.float32).reshape(-1))
         return pa.FixedSizeListArray.from_arrays(values, found.shape[1])
 
@@ -157,8 +156,11 @@ class _Parquet:
 
         table = self._pa.concat_tables(self._waiting)
         if self._writer is None:
-            # Rows of numbers hardly repeat, and a dictionary of them would only take room.
-            self._writer = parquet.ParquetWriter(self._stream, table.schema, use_dictionary=False)
+            # Numbers in rows hardly repeat, and a dictionary of them would only take room.
+            repeated: Any = ["class"] if self._layout.classes is not None else False
+            self._writer = parquet.ParquetWriter(
+                self._stream, table.schema, use_dictionary=repeated
+            )
         self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._waiting, self._waiting_bytes = [], 0
 
@@ -177,13 +179,13 @@ class _Npy:
             shape = shape if layout.multilabel else shape[:1]
         _write_header(stream, dtype, shape)
         if ids is not None:
-            _write_header(ids, np.asarray(layout.ids.slice(0, 0)).dtype, shape[:1])
+            _write_header(ids, layout.ids.array(0, 0).dtype, shape[:1])
 
     def write(self, rows: NDArray[np.float32]) -> None:
         found = answer(self._what, rows, multilabel=self._layout.multilabel)
         self._stream.write(np.ascontiguousarray(found).reshape(-1).view(np.uint8).data)
         if self._ids is not None:
-            ids = np.ascontiguousarray(self._layout.ids.slice(self._first, len(rows)))
+            ids = np.ascontiguousarray(self._layout.ids.array(self._first, len(rows)))
             self._ids.write(ids.view(np.uint8).data)
         self._first += len(rows)
 
@@ -194,11 +196,10 @@ def _write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int])
     np.lib.format.write_array_header_1_0(stream, header)
 
 
-def _lists(pa: Any, chosen: NDArray[np.uint8]) -> Any:
-    """Return for each row the classes that are chosen."""
-    rows, classes = np.nonzero(chosen)
-    ends = np.searchsorted(rows, np.arange(len(chosen) + 1)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(classes))
+def _lists(pa: Any, chosen: NDArray[np.uint8], classes: Any) -> Any:
+    """Return for each row the ``classes`` that are chosen."""
+    ends = np.append(0, chosen.sum(axis=1).cumsum()).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), classes)
 
 
 def _pyarrow() -> Any:

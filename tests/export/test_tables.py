@@ -7,28 +7,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.export import tables
+from gnnscale.export.ids import RowIds
 from gnnscale.export.tables import Layout, check_file, open_table
 
 ROWS = np.float32([[1, -3], [-4, 1], [2, 3]])
 
 
-class Tens:
-    """Ids that are no numbers of rows."""
-
-    def slice(self, first: int, count: int) -> NDArray[np.int64]:
-        return 10 * np.arange(first, first + count)
+TENS = RowIds(vertices=np.array([0, 10, 20]))
 
 
-def layout(*answers: str, multilabel: bool = False) -> Layout:
-    return Layout(num_rows=3, width=2, answers=answers, multilabel=multilabel, ids=Tens())
+def layout(
+    *answers: str, multilabel: bool = False, ids: RowIds = TENS, classes: Any = None
+) -> Layout:
+    return Layout(
+        num_rows=3, width=2, answers=answers, multilabel=multilabel, ids=ids, classes=classes
+    )
 
 
-def written(file: Path, what: Layout, *, with_ids: bool = True) -> None:
-    with open_table(file, what, with_ids=with_ids) as table:
+def written(file: Path, what: Layout) -> None:
+    with open_table(file, what) as table:
         table.write(ROWS[:2])
         table.write(ROWS[2:])
 
@@ -48,6 +48,10 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: i
     assert parquet.ParquetFile(file).num_row_groups == (2 if group_bytes == 1 else 1)
     written(file, layout("classes", multilabel=True))
     assert parquet.read_table(file)["classes"].to_pylist() == [[0], [1], [0, 1]]
+    written(file, layout("classes", multilabel=True, classes=["x", "y"]))
+    assert parquet.read_table(file)["classes"].to_pylist() == [["x"], ["y"], ["x", "y"]]
+    written(file, layout("classes", classes=["x", "y"]))
+    assert parquet.read_table(file)["class"].to_pylist() == ["x", "y", "y"]
     written(file, layout("embeddings"))
     assert parquet.read_table(file).column_names == ["id", "embedding"]
     assert [each.name for each in tmp_path.iterdir()] == ["p.parquet"]
@@ -59,7 +63,7 @@ def test_npy(tmp_path: Path) -> None:
     assert (np.load(file) == ROWS).all()
     assert np.load(tmp_path / "p.ids.npy").tolist() == [0, 10, 20]
     # Ids of an earlier file do not stay beside rows of all vertices.
-    written(file, layout("classes"), with_ids=False)
+    written(file, layout("classes", ids=RowIds(vertices=None)))
     assert np.load(file).tolist() == [0, 1, 1]
     assert [each.name for each in tmp_path.iterdir()] == ["p.npy"]
     written(file, layout("classes", multilabel=True))
@@ -72,7 +76,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("before")
 
     def interrupted() -> None:
-        with open_table(tmp_path / name, layout("logits"), with_ids=True) as table:
+        with open_table(tmp_path / name, layout("logits")) as table:
             table.write(ROWS)
             raise KeyboardInterrupt
 
@@ -104,13 +108,10 @@ import resource, sys
 from pathlib import Path
 import numpy as np, torch
 from gnnscale.dataset import from_arrays
+from gnnscale.export.ids import RowIds
 from gnnscale.export.tables import Layout, open_table
 from gnnscale.model import GCN
 from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
-
-class Ids:
-    def slice(self, first, count):
-        return np.arange(first, first + count)
 
 V, C = int(sys.argv[2]), 2000
 src = np.random.default_rng(0).integers(0, V, (2, 2 * V))
@@ -119,8 +120,8 @@ model = GCN(hidden=8).build(num_features=4, num_classes=C)
 inference = LayerwiseInference(model, graph, num_threads=2, limits=Limits(chunk_vertices=512))
 file = Path(sys.argv[1])
 answers = ("probabilities",) if file.suffix == ".npy" else ("classes", "probabilities")
-layout = Layout(num_rows=V, width=C, answers=answers, multilabel=False, ids=Ids())
-with open_table(file, layout, with_ids=False) as table:
+layout = Layout(num_rows=V, width=C, answers=answers, multilabel=False, ids=RowIds(vertices=None))
+with open_table(file, layout) as table:
     for rows in inference.rows():
         table.write(rows.numpy())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)

@@ -62,3 +62,29 @@ def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "floats.npy", np.ones(3))
     with pytest.raises(GraphError, match=r"floats.npy.*float64"):
         find_vertices(tmp_path / "floats.npy", tiny_graph)
+
+
+def test_ids_of_the_users_own(tiny_graph: Graph, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    numbers = pyarrow.array([50, 40, 30, 20, 10])
+    np.save(tmp_path / "ids.npy", np.array([10, 50], np.uint8))
+    for given in ([10, 50], tmp_path / "ids.npy"):
+        found = find_vertices(given, tiny_graph, numbers)
+        assert found is not None
+        assert found.tolist() == [4, 0]
+    train = find_vertices("train", tiny_graph, numbers)
+    assert train is not None
+    assert train.tolist() == [0, 1, 2, 3, 4]
+    texts = pyarrow.array(["a", "b", "7", "d", "e"], pyarrow.large_string())
+    found = find_vertices(["d", 7], tiny_graph, texts)
+    assert found is not None
+    assert found.tolist() == [3, 2]
+    for own, given, message in (
+        (numbers, [0], "vertices: 0 is no id of a vertex of tiny"),
+        (numbers, ["x"], "must be whole numbers"),
+        (numbers.cast(pyarrow.uint64()), [-1], "ids of tiny are uint64, and not all of these are"),
+        (texts, ["d", "x"], "vertices: x is no id of a vertex of tiny"),
+        (texts, ["d", "d"], "vertices: d is given twice"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_vertices(given, tiny_graph, own)
