@@ -20,6 +20,8 @@ from gnnscale.config import ConfigError, check_choice
 from gnnscale.dataset.ids import read_ids
 from gnnscale.export.answers import EMBEDDINGS, VALUES, answer, check_labels, check_layer
 from gnnscale.export.vertices import find_vertices
+from gnnscale.export.weights import ExportConfig, Exported
+from gnnscale.export.weights import export as export_run
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.options_file import read_regular
@@ -134,6 +136,28 @@ class Result:
             GraphError: as ``predict`` does.
         """
         return self._rows(vertices, layer=layer, what=EMBEDDINGS, inference="exact")
+
+    def export(
+        self, file: str | Path, *, format: str = "safetensors", force: bool = False
+    ) -> Exported:
+        """Write the weights of ``best_epoch``, as ``gnnscale export`` does.
+
+        Args:
+            file: to write, ``.safetensors``.
+            format: whose names the weights get: ``safetensors`` (our own), ``pyg`` or ``dgl``.
+            force: overwrite the file where it exists.
+
+        Returns:
+            The file, and a program that loads it.
+
+        Raises:
+            ConfigError: the model has no counterpart in the library, or the file exists.
+            GraphError: as ``model`` does.
+            OSError: the file cannot be written.
+        """
+        config = ExportConfig(run=self.directory, format=format, out=Path(file), force=force)
+        with torch.random.fork_rng(devices=[]):
+            return export_run(config)
 
     def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> NDArray[Any]:
         check_choice("inference", inference, INFERENCE)

@@ -90,6 +90,9 @@ def test_what_a_result_says(planted: Graph) -> None:
     assert done.best_epoch in (1, 2)
     found = gnnscale.evaluate(done)
     assert (found.test_metric, found.valid_metric) == (done.test_metric, done.valid_metric)
+    exported = done.export("w.safetensors", format="pyg")
+    assert exported.file.is_file()
+    assert "GraphSAGE(8, 8, 2, 4, dropout=0.5)" in exported.snippet
     loaded = gnnscale.load(done.directory)
     assert loaded.history == done.history
     assert (loaded.test_metric, loaded.best_epoch) == (done.test_metric, done.best_epoch)
