@@ -15,7 +15,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize(
