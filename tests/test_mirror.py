@@ -28,7 +28,6 @@ ELSEWHERE = {
     "dataset/readers/mag240m.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/musae.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/musae_labels.py": ("dataset/readers/test_layouts.py", "all readers alike"),
-    "dataset/readers/store.py": ("api/test_graphs.py", "graphs that were saved"),
     "dataset/readers/snap.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/storage/features.py": ("dataset/storage/test_store.py", "what a store writer uses"),
     "dataset/storage/topology.py": ("dataset/storage/test_store.py", "what a store writer uses"),

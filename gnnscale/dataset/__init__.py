@@ -18,7 +18,6 @@ from gnnscale.dataset.readers.musae import Musae
 from gnnscale.dataset.readers.ogb import Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
-from gnnscale.dataset.readers.store import Store
 from gnnscale.dataset.readers.tables import Tables
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.dataset.storage.verify import verify_store
@@ -41,7 +40,6 @@ __all__ = [
     "PlantedPartition",
     "RMat",
     "Snap",
-    "Store",
     "StoreOptions",
     "StoreWriter",
     "Structure",
