@@ -161,7 +161,9 @@ def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
     ):
         raise NpyError(f"shape is {shape!r}, allowed are up to {_MAX_AXES} sizes below 2^47")
     if type(fortran) is not bool or (fortran and len(shape) > 1):
-        raise NpyError(f"fortran_order is {fortran!r}, read is C order")
+        raise NpyError(
+            f"fortran_order is {fortran!r}, read is C order, as numpy.ascontiguousarray gives it"
+        )
     return shape, _parse_dtype(descr)
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.cache import CachePlannerConfig
 from gnnscale.config import typed
-from gnnscale.dataset import Dataset
+from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
@@ -36,7 +36,7 @@ from gnnscale.sampler import SamplerConfig
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {
     "cache_planner": CachePlannerConfig,
-    "dataset": Dataset,
+    "dataset": GraphSource,
     "device_plan": DevicePlanConfig,
     "features": FeatureStoreConfig,
     "model": ModelConfig,

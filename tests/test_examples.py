@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -44,3 +47,31 @@ def test_an_example_reaches_the_accuracy_it_shows(
     finally:
         del sys.modules[name]
     assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"), [("graph_from_pyg", "torch_geometric"), ("graph_from_dgl", "dgl")]
+)
+def test_a_converted_graph_trains_by_the_command_that_is_shown(
+    name: str,
+    needs: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    write_figures: Callable[[Path], Path],
+) -> None:
+    pytest.importorskip(needs, reason=f"{needs} is not installed")
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    example = import_module(name)
+    try:
+        example.main()
+    finally:
+        del sys.modules[name]
+    shown = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert shown[0] == "gnnscale"
+    options = ["epochs=20", "num_threads=1", "hydra.run.dir=run"]
+    command = [sys.executable, "-m", *shown, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert json.loads(Path("run/summary.json").read_text())["test_metric"] > 0.75

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "cli/tasks.py": ("cli/test_command.py", "the commands"),
     "dataset/formats/pickle_objects.py": ("dataset/formats/test_pickled.py", "parts of pickles"),
     "dataset/formats/sparse.py": ("dataset/readers/test_crafted.py", "matrices in readers' files"),
+    "dataset/given.py": ("dataset/test_interop.py", "what graphs in memory are made of"),
     "dataset/readers/csr.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/gnn_benchmark.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/graphsaint.py": ("dataset/readers/test_layouts.py", "all readers alike"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnscale.api.options import Choice, check_made, choose
 from gnnscale.config import ConfigError
-from gnnscale.dataset import Dataset, from_dgl, from_pyg
+from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.errors import shown
 from gnnscale.graph import Graph, GraphError
 from gnnscale.hardware import home
@@ -22,7 +22,7 @@ __all__ = ["as_dataset"]
 _VALUES = ("name", "feature_dtype", "num_classes", "metric", "attainable_accuracy")
 
 
-def as_dataset(graph: Any) -> Choice[Dataset]:
+def as_dataset(graph: Any) -> Choice[GraphSource]:
     """Return what a run reads of ``graph``.
 
     A graph in memory is written to a store first, in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``
@@ -56,8 +56,8 @@ def as_dataset(graph: Any) -> Choice[Dataset]:
     return _of_store(_saved(graph))
 
 
-def _of_store(path: Path) -> Choice[Dataset]:
-    return choose("dataset", "store", Dataset, {"store": str(path.expanduser().absolute())})
+def _of_store(path: Path) -> Choice[GraphSource]:
+    return choose("dataset", "store", GraphSource, {"store": str(path.expanduser().absolute())})
 
 
 def _is_store(graph: Graph, path: Path) -> bool:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from gnnscale.api.design import Owners
 from gnnscale.api.options import Choice, check_made, choose, compose_run, name_of
 from gnnscale.config import ConfigError, typed
-from gnnscale.dataset import Dataset
+from gnnscale.dataset import GraphSource
 from gnnscale.errors import shown
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.files import write_atomically
@@ -77,7 +77,7 @@ class Training:
 
 def load_input_graph(
     dataset: str, path: str | Path | None = None, **options: Any
-) -> Choice[Dataset]:
+) -> Choice[GraphSource]:
     """Name the input graph (``Load_Input_Graph``); it is read when training starts.
 
     Args:
@@ -89,12 +89,12 @@ def load_input_graph(
         ConfigError: there is no such dataset or option.
     """
     raw = {} if path is None else {"raw": str(path)}
-    return choose("dataset", dataset, Dataset, {**raw, **options})
+    return choose("dataset", dataset, GraphSource, {**raw, **options})
 
 
 def start_training(
     model: Choice[ModelConfig],
-    graph: Choice[Dataset],
+    graph: Choice[GraphSource],
     platform: Choice[DevicePlanConfig] | None = None,
     *,
     partition: Choice[PartitionerConfig] | Owners | None = None,
@@ -203,7 +203,7 @@ def save_model(training: Training, path: str | Path) -> None:
     write_atomically(Path(path), safetensors.torch.save(weights))
 
 
-def _owned(owners: Owners, dataset: Dataset, num_parts: int) -> Choice[PartitionerConfig]:
+def _owned(owners: Owners, dataset: GraphSource, num_parts: int) -> Choice[PartitionerConfig]:
     """Ask a user's function for the owner of every vertex, and keep its answer in a file."""
     graph = dataset.open()
     found = owners.function(graph, num_parts)

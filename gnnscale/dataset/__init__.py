@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.dataset.base import Dataset, random_split
+from gnnscale.dataset.base import Dataset, GraphSource, random_split
+from gnnscale.dataset.existing import ExistingStore
 from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg
 
 __all__ = [
+    "Arrays",
     "Csr",
     "Dataset",
+    "ExistingStore",
     "GnnBenchmark",
     "GraphSaint",
+    "GraphSource",
     "Heterophilous",
     "Mag240m",
     "Musae",

@@ -34,7 +34,7 @@ from gnnscale.graph_files import has_label, read_meta
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
-__all__ = ["SPLITS", "Dataset", "random_split"]
+__all__ = ["SPLITS", "Dataset", "GraphSource", "random_split"]
 
 _LOG = logging.getLogger(__name__)
 #: Where the split comes from: the publisher, or a random draw over the labelled vertices.
@@ -44,7 +44,30 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset(StoreOptions, ABC):
+class GraphSource(ABC):
+    """Where the graph of a run comes from: files of a layout, a generator, or a store.
+
+    Attributes:
+        store: the graph store's directory; None for one in the home of all stores.
+    """
+
+    store: str | None = None
+
+    @abstractmethod
+    def prepare(self, force: bool = False) -> Path:
+        """Return the directory of the graph store, made first where that is to be done."""
+
+    def open(self) -> Graph:
+        """Prepare the store if it is missing, and map it.
+
+        Raises:
+            GraphError: as ``prepare`` does, or the store is damaged.
+        """
+        return Graph.open(self.prepare())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(StoreOptions, GraphSource):
     """Base of the readers. Each reads one published layout; options that all share are here.
 
     Attributes:
@@ -107,14 +130,6 @@ class Dataset(StoreOptions, ABC):
     def published(self) -> Published | None:
         """Return what is to be downloaded where ``raw`` is not given, None if nothing is known."""
         return None
-
-    def open(self) -> Graph:
-        """Prepare the store if it is missing, and map it.
-
-        Raises:
-            GraphError: as ``prepare`` does, or the store is damaged.
-        """
-        return Graph.open(self.prepare())
 
     def prepare(self, force: bool = False) -> Path:
         """Turn the raw files into a graph store and return its directory.

@@ -292,9 +292,10 @@ def check_split(
         for part in _slices(ids):
             if seen[part].any():
                 vertex = int(part[seen[part].argmax()])
+                other = next(other for other, others in split.items() if vertex in others)
                 raise GraphError(
                     f"{source}: overlapping splits, vertex {vertex} of the {name} split "
-                    "is in an earlier one too"
+                    f"is in the {other} split too"
                 )
         seen[ids] = True
         num_seen += len(ids)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
-from gnnscale.dataset import Dataset
+from gnnscale.dataset import GraphSource
 from gnnscale.errors import shown
 from gnnscale.metrics import mteps
 from gnnscale.model import ModelConfig
@@ -60,7 +60,7 @@ class SimulateConfig:
     hybrid: bool
     fused: bool
     prefetch: str
-    dataset: Dataset | None = None
+    dataset: GraphSource | None = None
 
     def __post_init__(self) -> None:
         check_choice("graph", self.graph, PUBLISHED)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
-from gnnscale.dataset import Dataset
+from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.hardware import usable_cores
 from gnnscale.model import ModelConfig
@@ -53,7 +53,7 @@ class PrepareConfig:
         force: make it again where it exists.
     """
 
-    dataset: Dataset
+    dataset: GraphSource
     force: bool = False
 
 
@@ -71,7 +71,7 @@ class PartitionConfig:
             partition; for partitioners whose parts have all that sampling can touch (pagraph).
     """
 
-    dataset: Dataset
+    dataset: GraphSource
     partitioner: PartitionerConfig
     num_threads: int
     num_hops: int = 2
@@ -156,7 +156,7 @@ class BatchesConfig:
     epochs: int
     batch_size: int
     num_threads: int
-    dataset: Dataset
+    dataset: GraphSource
     model: ModelConfig
     sampler: SamplerConfig
     runtime: RuntimeConfig

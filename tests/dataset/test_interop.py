@@ -48,6 +48,43 @@ def test_weights_and_numbers_follow_their_edges():
     assert from_arrays((src, dst), X, number_edges=True).edge_weights is None
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
+def test_masks_of_the_split(kind):
+    masks = {"train_idx": kind([False, False, True]), "valid_idx": kind([True, False, False])}
+    check(from_arrays((SRC, DST), X, [0, 1, 1], **masks))
+
+
+def test_everything_may_be_a_tensor():
+    edges = torch.from_numpy(SRC), torch.from_numpy(DST)
+    split = {"train_idx": torch.tensor([2]), "valid_idx": torch.tensor([0])}
+    check(from_arrays(edges, torch.from_numpy(X), torch.tensor([0, 1, 1]), **split))
+
+
+@pytest.mark.parametrize("features", [X.astype(np.float64), torch.from_numpy(X).double()])
+def test_features_of_64_bits(caplog, features):
+    caplog.set_level("INFO")
+    graph = from_arrays((SRC, DST), features)
+    assert graph.feature_dtype == str(graph.features.dtype) == "float32"
+    np.testing.assert_array_equal(graph.features, X)
+    assert caplog.messages == ["graph: features: float64 is converted to float32"]
+
+
+def test_targets_of_regression(caplog):
+    caplog.set_level("INFO")
+    graph = from_arrays((SRC, DST), X, [0.5, np.nan, -2], train_idx=[0])
+    assert graph.labels.dtype == np.float32
+    np.testing.assert_array_equal(graph.labels, np.float32([0.5, np.nan, -2]))
+    assert (graph.regression, graph.multilabel) == (True, False)
+    assert (graph.num_classes, graph.metric) == (1, "rmse")
+    assert caplog.messages == ["graph: labels: float64 is converted to float32"]
+    graph = from_arrays((SRC, DST), X, torch.tensor([[0.5, 1]] * 3))
+    assert (graph.regression, graph.num_classes, graph.metric) == (True, 2, "rmse")
+    assert from_arrays((SRC, DST), X, [1, 2, 3], metric="rmse").regression
+    assert not from_arrays((SRC, DST), X, np.eye(3)).regression
+    classes = from_arrays((SRC, DST), X, [0.0, np.nan, 1], metric="accuracy")
+    assert classes.labels.tolist() == [0, -1, 1]
+
+
 def test_without_labels():
     graph = from_arrays((SRC, DST), X)
     assert graph.labels.tolist() == [-1, -1, -1]
@@ -155,7 +192,8 @@ def test_from_dgl():
         ({"edges": ([2**70], [0])}, "graph: edge sources: vertex ids are object"),
         ({"edges": ([[0], [0, 1]], DST)}, "graph: edge sources: not an array"),
         ({"edges": (SRC.astype(np.uint64) + 2**63, DST)}, "vertex id 9223372036854775810 is out"),
-        ({"features": X.astype(np.float64)}, "features are float64"),
+        ({"features": X.astype(np.float64) * 1e300}, "feature 1 of vertex 0 is inf"),
+        ({"features": X.astype(np.int64)}, "features are int64"),
         ({"features": X.astype(">f4")}, "features are >f4"),
         ({"features": X.astype(object)}, "features are object"),
         ({"features": X.astype(np.uint16)}, "features are uint16"),
@@ -168,9 +206,11 @@ def test_from_dgl():
         ({"features": torch.eye(3).to_sparse()}, "features: torch.sparse_coo on cpu, allowed is"),
         ({"features": torch.ones((3, 2), device="meta")}, "features: torch.strided on meta"),
         ({"labels": np.array([0, 1])}, "labels: 2 labels for 3 vertices"),
-        ({"labels": np.array([0.0, 1, 1])}, "labels are float64"),
-        ({"labels": np.array([0, np.nan, 1])}, "labels are float64"),
-        ({"labels": np.array([[0.5, 1]] * 3)}, "labels: label 0.5 of vertex 0"),
+        ({"labels": [0, np.inf, 1.5]}, "labels: label inf of vertex 1, allowed are numbers that"),
+        ({"labels": [np.nan] * 3}, "labels: no vertex has a label"),
+        ({"labels": [0.5, 1, 2], "metric": "accuracy"}, "labels: label 0.5 of vertex 0 is not a"),
+        ({"labels": [0.5, 1, 2], "num_classes": 3}, "labels: 1 targets, num_classes is 3"),
+        ({"labels": [[0.5, 1]] * 3, "metric": "micro_f1"}, "labels: label 0.5 of vertex 0"),
         ({"labels": np.zeros((3, 2, 1), int)}, r"labels are int64\[3, 2, 1\]"),
         ({"labels": np.array(1)}, r"labels are int64\[\]"),
         ({"labels": np.array(["a", "b", "c"])}, r"labels are <U1\[3\]"),
@@ -184,12 +224,18 @@ def test_from_dgl():
         ({"num_classes": 2.5}, "num_classes 2.5, allowed are 0 to"),
         ({"train_idx": np.array([5])}, "train split: vertex id 5 is out of range"),
         ({"train_idx": np.array([-1])}, "train split: vertex id -1 is negative"),
-        ({"train_idx": np.array([True, False, True])}, "train split are a mask, allowed are ids"),
+        (
+            {"train_idx": [True, False]},
+            r"train split is bool\[2\], allowed are ids and a mask bool\[3\]",
+        ),
         ({"valid_idx": np.array([[0, 1]])}, r"valid split are \[1, 2\], allowed is one axis"),
         ({"test_idx": np.array([0.0])}, "test split: vertex ids are float64"),
         ({"test_idx": 1}, r"test split are \[\], allowed is one axis"),
-        ({"test_idx": [1, 1]}, "test split: vertex 1 is in the split already"),
-        ({"train_idx": [0], "test_idx": [2, 0]}, "test split: vertex 0 is in the split already"),
+        ({"test_idx": [1, 1]}, "test split names vertex 1 twice"),
+        (
+            {"train_idx": [0], "test_idx": [2, 0]},
+            "overlapping splits, vertex 0 of the test split is in the train split too",
+        ),
         ({"edge_weights": [1, 2]}, "edge weights: 2 weights for 4 edges"),
         ({"edge_weights": [1, 2, -0.5, 1]}, "edge weights: weight -0.5 of edge 2, allowed are"),
         ({"edge_weights": [1, np.nan, 1, 1]}, "edge weights: weight nan of edge 1"),
@@ -240,7 +286,7 @@ def test_lists_and_other_types():
         ({"edge_index": torch.zeros((3, 4), dtype=torch.long)}, r"edge_index is \[3, 4\]"),
         ({"edge_index": torch.zeros((2, 4))}, "edge sources: vertex ids are float32"),
         ({"edge_index": torch.full((2, 4), 3)}, "edge sources: vertex id 3 is out of range"),
-        ({"y": torch.tensor([0.5, 1, 1])}, "labels: labels are float32"),
+        ({"y": torch.tensor([0.5, torch.inf, 1])}, "labels: label inf of vertex 1"),
         ({"y": torch.zeros(3).bfloat16()}, "labels 'y': not an array"),
         ({"y": torch.zeros((3, 2, 2), dtype=torch.long)}, r"labels are int64\[3, 2, 2\]"),
         ({"train_mask": torch.tensor([True])}, "train_mask: 1 entries for 3 vertices"),
@@ -249,7 +295,7 @@ def test_lists_and_other_types():
         ({"test_mask": torch.tensor([0.0, 1, 1])}, r"test_mask is float32\[3\]"),
         (
             {"train_mask": torch.tensor([True] * 3), "test_mask": torch.tensor([True] * 3)},
-            "test split: vertex 0 is in the split already",
+            "overlapping splits, vertex 0 of the test split is in the train split too",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -121,14 +121,14 @@ class NpzReader:
         """Read the whole array ``name``, which must have two axes."""
         return self._whole(name, 2, kinds)
 
-    def labels(self, name: str, num_vertices: int) -> NDArray[Any]:
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
         """Read classes, ``[num_vertices]`` or a row of them for each vertex.
 
         Where nearly all are unknown they compress to nearly nothing, hence a limit of their own.
         """
-        return self._whole(name, (1, 2), "iuf", allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
+        return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
-    def rows(self, name: str, kinds: str = "iuf") -> Iterator[NDArray[Any]]:
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[NDArray[Any]]:
         """Yield the matrix ``name`` in slices of its rows."""
         header = self.header(name, axes=2, kinds=kinds)
         needs = math.prod(header.shape) * max(4, header.dtype.itemsize)  # stored as float32

@@ -221,6 +221,22 @@ def csr() -> Sample:
     )
 
 
+def arrays() -> Sample:
+    """A graph of one's own, with weights."""
+    part = np.arange(_N) % 3
+    found = {
+        "edge_index": np.ascontiguousarray(_edges().T),
+        "edge_weight": np.arange(len(_edges())) / 4,
+        "x": np.arange(2.0 * _N).reshape(_N, 2),
+        "y": np.arange(_N) % 3,
+        "train_mask": part == 0,
+        "val_idx": np.flatnonzero(part == 1),
+        "test_mask": part == 2,
+    }
+    files = {f"{name}.npy": _npy(array) for name, array in found.items()}
+    return Sample("Arrays", {"name": "tiny"}, files)
+
+
 def snap() -> Sample:
     """Structure alone, as text."""
     text = "# a comment\n" + _lines(_edges() * 7).replace(",", "\t")
@@ -238,7 +254,7 @@ def snap_gz() -> Sample:
 
 _MAKERS: tuple[Callable[[], Sample], ...] = (
     *(planetoid, musae, musae_zip, ogb_csv, ogb_binary, mag240m, graphsaint, graphsaint_single),
-    *(heterophilous, gnn_benchmark, csr, snap, snap_gz),
+    *(heterophilous, gnn_benchmark, csr, snap, snap_gz, arrays),
 )
 
 

@@ -1,0 +1,182 @@
+"""Arrays and tensors that a graph in memory is made of: checked, and as a Graph holds them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.dataset.checks import (
+    check_features,
+    check_ids,
+    checked_labels,
+    checked_targets,
+    class_labels,
+    count_classes,
+    is_regression,
+)
+from gnnscale.errors import shown
+from gnnscale.graph import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, GraphError, vertex_dtype
+
+__all__ = [
+    "as_array",
+    "check_dense",
+    "feature_rows",
+    "graph_labels",
+    "split_parts",
+    "vertex_ids",
+]
+
+_LOG = logging.getLogger(__name__)
+_PARTS = ("train", "valid", "test")
+
+
+def as_array(values: Any, what: str) -> NDArray[Any]:
+    """Return a tensor in main memory, an array or a list as NumPy sees it."""
+    if isinstance(values, torch.Tensor):
+        check_dense(values, what)
+        values = values.detach()
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:  # a type that NumPy lacks; a ragged list
+        raise GraphError(f"{what}: not an array ({error})") from None
+
+
+def check_dense(tensor: torch.Tensor, what: str) -> None:
+    """Raise GraphError unless a tensor is dense and in main memory."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise GraphError(
+            f"{what}: {shown(tensor.layout)} on {tensor.device}, allowed is a dense tensor on cpu"
+        )
+
+
+def vertex_ids(values: Any, num_vertices: int, what: str) -> NDArray[np.integer]:
+    """Return vertex ids, one axis, in range, in the type that holds them."""
+    ids = as_array(values, what)
+    if ids.ndim != 1:
+        raise GraphError(f"{what} are {list(ids.shape)}, allowed is one axis")
+    if ids.dtype.kind == "b":
+        raise GraphError(f"{what} are a mask, allowed are ids, as numpy.flatnonzero gives them")
+    if len(ids):  # an empty list is float64 to NumPy
+        check_ids(ids, num_vertices, what)
+    return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
+
+
+def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[NDArray[np.integer]]:
+    """Return sorted ids of the three parts of a split, which may be empty and must not overlap.
+
+    Args:
+        parts: of each part ids, or a mask ``[num_vertices]`` of booleans, or None for no vertex.
+        num_vertices: how many vertices the graph has.
+        name: of the graph.
+    """
+    part_of = np.full(num_vertices, -1, np.int8)
+    found = []
+    for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
+        what = f"{name}: {part} split"
+        ids = np.sort(vertex_ids(_unmasked(values, num_vertices, what), num_vertices, what))
+        if len(twice := ids[1:][ids[1:] == ids[:-1]]):
+            raise GraphError(f"{what} names vertex {twice[0]} twice")
+        if len(taken := ids[part_of[ids] >= 0]):
+            other = _PARTS[part_of[taken[0]]]
+            raise GraphError(
+                f"{name}: overlapping splits, vertex {taken[0]} of the {part} split is in the "
+                f"{other} split too"
+            )
+        part_of[ids] = number
+        found.append(ids)
+    return found
+
+
+def _unmasked(values: Any, num_vertices: int, what: str) -> NDArray[Any]:
+    """Return the ids that a part of a split names, by themselves or by a mask."""
+    part = as_array([] if values is None else values, what)
+    if part.dtype.kind != "b":
+        return part
+    if part.shape != (num_vertices,):
+        raise GraphError(
+            f"{what} is bool{list(part.shape)}, allowed are ids and a mask bool[{num_vertices}]"
+        )
+    return np.flatnonzero(part)
+
+
+def graph_labels(
+    values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
+) -> tuple[NDArray[Any], int]:
+    """Return labels as a Graph holds them, and how many classes or targets there are."""
+    if num_classes is not None and not (
+        isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
+    ):
+        raise GraphError(
+            f"{name}: num_classes {shown(num_classes)}, allowed are 0 to {MAX_CLASSES}"
+        )
+    if values is None:
+        return np.full(num_vertices, -1), num_classes or 0
+    what = f"{name}: labels"
+    labels = as_array(values, what)
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+        raise GraphError(
+            f"{what} are {labels.dtype}{list(labels.shape)}, allowed are classes[num_vertices], "
+            "zeros and ones [num_vertices, num_classes], and numbers to be met"
+        )
+    if is_regression(labels, metric):
+        return _targets(labels, num_classes, num_vertices, what)
+    if labels.ndim == 1 and labels.dtype.kind == "f" and metric is not None:
+        labels = class_labels(labels, what)
+    if num_classes is None:
+        num_classes = count_classes(labels, what)
+    if num_classes > MAX_CLASSES:
+        raise GraphError(f"{what}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
+    if labels.ndim == 2 and labels.shape[1] != num_classes:
+        raise GraphError(f"{what}: {labels.shape[1]} columns for {num_classes} classes")
+    checked = checked_labels(
+        labels, num_vertices=num_vertices, num_classes=num_classes, source=what
+    )
+    return checked, num_classes
+
+
+def _targets(
+    labels: NDArray[Any], num_classes: int | None, num_vertices: int, what: str
+) -> tuple[NDArray[np.float32], int]:
+    num_targets = 1 if labels.ndim == 1 else labels.shape[1]
+    if num_classes not in (None, num_targets):
+        raise GraphError(f"{what}: {num_targets} targets, num_classes is {num_classes}")
+    if labels.dtype != np.float32:
+        _LOG.info("%s: %s is converted to float32", what, labels.dtype)
+    return checked_targets(labels, num_vertices=num_vertices, source=what), num_targets
+
+
+def feature_rows(features: Any, name: str) -> tuple[NDArray[Any], str]:
+    """Return the rows as NumPy sees them, and the entry of ``FEATURE_DTYPES`` they are."""
+    what = f"{name}: features"
+    if isinstance(features, torch.Tensor):
+        check_dense(features, what)
+        features = features.detach()
+        dtype = str(features.dtype).removeprefix("torch.")
+    else:
+        features = as_array(features, what)
+        dtype = str(features.dtype).replace("bfloat16", "bfloat16 of another library")
+    if features.ndim != 2:
+        raise GraphError(f"{what} are {list(features.shape)}, allowed is two axes")
+    # A graph in memory may have no features at all: samplers and loaders do without.
+    if not (len(features) and features.shape[1] <= MAX_FEATURES):
+        raise GraphError(
+            f"{what} are {list(features.shape)}, allowed are at least one row, of at most "
+            f"{MAX_FEATURES} features"
+        )
+    if dtype == "float64":
+        _LOG.info("%s: float64 is converted to float32", what)
+        with np.errstate(over="ignore"):  # refused below
+            features, dtype = np.asarray(features).astype(np.float32), "float32"
+    if dtype not in FEATURE_DTYPES:
+        raise GraphError(f"{what} are {dtype}, allowed are {', '.join(FEATURE_DTYPES)}")
+    if dtype == "bfloat16":
+        if not torch.isfinite(features).all():
+            raise GraphError(f"{what} must be finite")
+        return features.contiguous().view(torch.int16).numpy().view(np.uint16), dtype
+    rows = np.require(features, requirements=("C", "A"))
+    check_features(rows, 0, what)
+    return rows, dtype

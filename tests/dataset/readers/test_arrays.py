@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.config import ConfigError
+from gnnscale.dataset import Arrays, from_arrays, verify_store
+from gnnscale.graph import Graph, GraphError
+
+# 0 -> 1 twice, 1 -> 2, 3 -> 3, 2 -> 0.
+SRC, DST = np.array([0, 1, 3, 0, 2]), np.array([1, 2, 3, 1, 0])
+WEIGHTS = np.array([0.5, 1, 2, 3, 4], np.float32)
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+WHOLE = {
+    "edge_index": np.stack([SRC, DST]),
+    "features": X,
+    "labels": np.array([0, 1, 1, -1]),
+    "train_idx": np.array([2]),
+    "valid_idx": np.array([0]),
+    "test_idx": np.array([3, 1]),
+}
+
+
+def put(path: Path, form: str, arrays: dict[str, Any]) -> Path:
+    if form == "npz":
+        np.savez(path.with_suffix(".npz"), **arrays)
+        return path.with_suffix(".npz")
+    path.mkdir()
+    for name, array in arrays.items():
+        np.save(path / f"{name}.npy", array)
+    return path
+
+
+def opened(tmp_path: Path, arrays: dict[str, Any], form: str = "folder", **options: Any) -> Graph:
+    kept = {name: array for name, array in arrays.items() if array is not None}
+    raw = put(tmp_path / "mine", form, kept)
+    store = str(tmp_path / "store")
+    return Arrays(name="mine", raw=str(raw), store=store, **options).open()
+
+
+def lists(graph: Graph) -> list[list[int]]:
+    ends = zip(graph.indptr, graph.indptr[1:], strict=False)
+    return [graph.indices[first:last].tolist() for first, last in ends]
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_by_hand(tmp_path: Path, form: str) -> None:
+    graph = opened(tmp_path, WHOLE, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    np.testing.assert_array_equal(graph.features, X)
+    assert graph.feature_dtype == "float32"
+    assert graph.labels.tolist() == [0, 1, 1, -1]
+    assert (graph.num_classes, graph.metric, graph.edge_weights) == (2, "accuracy", None)
+    assert graph.train_idx.tolist() == [2]
+    assert graph.valid_idx.tolist() == [0]
+    assert graph.test_idx.tolist() == [1, 3]
+    assert not any(check.problem for check in verify_store(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_other_names_masks_and_weights(tmp_path: Path, form: str) -> None:
+    masks = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
+    arrays = {
+        **{"src": SRC.astype(np.uint8), "dst": DST.astype(np.int16), "x": X.astype(np.float16)},
+        **{"y": WHOLE["labels"][:, None], "edge_weight": WEIGHTS.astype(np.float64)},
+        **{"train_mask": masks[0], "val_mask": masks[1], "test_mask": masks[2]},
+    }
+    graph = opened(tmp_path, arrays, form)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+    assert graph.feature_dtype == "float16"
+    assert graph.labels.tolist() == [0, 1, 1, -1]
+    assert graph.test_idx.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+@pytest.mark.parametrize(("kind", "ends"), [("csc", (SRC, DST)), ("csr", (DST, SRC))])
+def test_compressed_lists(tmp_path: Path, form: str, kind: str, ends: Any) -> None:
+    order = np.lexsort(ends)
+    indptr = np.append(0, np.cumsum(np.bincount(ends[1], minlength=4)))
+    arrays = {name: array for name, array in WHOLE.items() if name != "edge_index"}
+    arrays |= {"indptr": indptr, "indices": ends[0][order], "edge_weights": WEIGHTS[order]}
+    graph = opened(tmp_path, arrays, form, lists=kind)
+    assert lists(graph) == [[2], [0], [1], [3]]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
+
+
+def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
+    """Edges of several slices, with weights; parallel edges are kept by both."""
+    generator = np.random.default_rng(0)
+    src, dst = generator.integers(1000, size=(2, 300_000))
+    weights = generator.random(300_000).astype(np.float32)
+    rows = generator.random((1000, 3)).astype(np.float32)
+    arrays = {"edge_index": np.stack([src, dst]), "features": rows, "edge_weights": weights}
+    options = {"memory_bytes": 200_000, "drop_duplicates": False}
+    found = opened(tmp_path, arrays, **options)
+    # Repeated edges lie in ascending order of weight in a store, in their own order in memory.
+    order = np.argsort(weights)
+    edges = (src[order], dst[order])
+    expected = from_arrays(edges, rows, edge_weights=weights[order])
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    assert found.edge_weights is not None
+    np.testing.assert_array_equal(found.edge_weights, expected.edge_weights)
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "expected", "num_classes", "found"),
+    [
+        ([[1, 0], [0, 1], [0, 1], [1, 0]], None, [0, 1, 1, 0], 2, "accuracy"),
+        ([[1.0, 0], [0, 1], [0, 1], [1, 0]], None, [0, 1, 1, 0], 2, "accuracy"),
+        ([[True, True], [False, True]] * 2, None, [[1, 1], [0, 1]] * 2, 2, "micro_f1"),
+        ([[1, 0], [0, 1]] * 2, "roc_auc", [[1, 0], [0, 1]] * 2, 2, "roc_auc"),
+        ([0.5, 1, 2, np.nan], None, [0.5, 1, 2, np.nan], 1, "rmse"),
+        ([1, 2, 3, 4], "rmse", [1, 2, 3, 4], 1, "rmse"),
+        ([0.0, 1, 1, np.nan], "accuracy", [0, 1, 1, -1], 2, "accuracy"),
+        ([[0.5, 1]] * 4, None, [[0.5, 1]] * 4, 2, "rmse"),
+        ([False, True, True, True], None, [0, 1, 1, 1], 2, "accuracy"),
+        ([0, 1, 0, 1], "roc_auc", [0, 1, 0, 1], 2, "roc_auc"),
+    ],
+)
+def test_labels(
+    tmp_path: Path, labels: Any, metric: str | None, expected: Any, num_classes: int, found: str
+) -> None:
+    graph = opened(tmp_path, WHOLE | {"labels": np.array(labels)}, metric=metric)
+    np.testing.assert_array_equal(graph.labels, np.float32(expected))
+    assert graph.regression == (found == "rmse")
+    assert (graph.num_classes, graph.metric) == (num_classes, found)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored"),
+    [("float64", "float32"), ("int64", "float32"), ("uint8", "uint8"), ("bool", "uint8")],
+)
+def test_types_of_features(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, dtype: str, stored: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    rows = np.array([[0, 1], [1, 1], [0, 0], [1, 0]]).astype(dtype)
+    graph = opened(tmp_path, WHOLE | {"features": rows})
+    assert graph.feature_dtype == stored
+    np.testing.assert_array_equal(graph.features, rows)
+    said = f"{tmp_path}/mine/features.npy: {dtype} is stored as float32"
+    assert (said in caplog.messages) == (stored == "float32")
+
+
+def test_what_is_needed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    opened(tmp_path, WHOLE | {"node_names": np.arange(4)}, undirected=True)
+    raw = tmp_path / "mine"
+    assert f"{raw}: not read: node_names" in caplog.messages
+    (told,) = [line for line in caplog.messages if "preparing takes" in line]
+    assert told.startswith(f"{raw}: 4 vertices, up to 10 edges; preparing takes up to 0.0 MiB of")
+
+
+def test_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    graph = opened(tmp_path, {name: WHOLE[name] for name in ("edge_index", "features")})
+    assert graph.num_classes == 0
+    assert graph.labels.tolist() == [-1] * 4
+    assert len(graph.train_idx) == 0
+    assert f"{tmp_path}/mine: has no labels (labels, y, label)" in caplog.messages
+
+
+def test_a_random_split(tmp_path: Path) -> None:
+    arrays = {name: WHOLE[name] for name in ("edge_index", "features")} | {"y": np.arange(4) % 2}
+    graph = opened(tmp_path, arrays, split="random", train_fraction=0.5, valid_fraction=0.25)
+    assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [2, 1, 1]
+
+
+NAN = np.where(X == 3, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, ": has no features; accepted are features, x, feat, there is edge_i"),
+        ({"edge_index": None}, ": has no edges; accepted are edge_index, src and dst, indptr and"),
+        ({"x": X}, ": has both features and x, allowed is one"),
+        ({"src": SRC, "dst": DST}, ": has edges both as edge_index and as src and dst, allowed"),
+        ({"edge_index": SRC}, r"/edge_index.npy: int64\[5\] has 1 axes, needed are 2"),
+        ({"edge_index": np.stack([SRC, DST, DST])}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
+        ({"edge_index": WHOLE["edge_index"] * 1.0}, r"/edge_index.npy: float64\[2, 5\], needed"),
+        ({"edge_index": np.array([[0], [4]])}, r" \(edge_index\): vertex id 4 is out of range"),
+        ({"edge_index": np.array([[-1], [1]])}, r" \(edge_index\): vertex id -1 is negative"),
+        (
+            {"edge_index": np.stack([SRC, DST], axis=1).T},
+            r"/edge_index.npy: not a readable .npy file \(fortran_order is True, read is",
+        ),
+        ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
+        (
+            {"edge_index": None, "indptr": np.array([0, 1]), "indices": np.array([0])},
+            "/indptr.npy: 2 offsets for 4 vertices, needed are 5",
+        ),
+        (
+            {"edge_index": None, "indptr": np.array([0, 1, 1, 1, 3]), "indices": np.array([0])},
+            ": indptr must rise from 0 to 1",
+        ),
+        ({"features": NAN}, "/features.npy: feature 1 of vertex 1 is nan, features must be finite"),
+        ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
+        ({"features": X[:, 0]}, r"/features.npy: float32\[4\] has 1 axes, needed are 2"),
+        ({"features": X.astype(np.float64) * 1e300}, "/features.npy: feature 1 of vertex 0 is 1e"),
+        ({"labels": np.arange(3)}, "/labels.npy: 3 labels for 4 vertices"),
+        ({"labels": np.array([0, 1, 1, -2])}, "/labels.npy: label -2 of vertex 3 is out of range"),
+        ({"labels": np.array(list("abcd"))}, "/labels.npy: not a readable .npy file"),
+        ({"labels": np.array([-1, 1, 1, 0])}, ": vertex 0 of the valid split has no label"),
+        ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
+        ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): weight -0.5 of edge 0, allo"),
+        ({"edge_weights": WEIGHTS[:, None]}, r"/edge_weights.npy: float32\[5, 1\] has 2 axes"),
+        ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
+        ({"valid_idx": np.array([2])}, ": overlapping splits, vertex 2 of the valid split is in t"),
+        ({"test_idx": np.array([2])}, ": overlapping splits, .* of the test split is in the train"),
+        ({"test_idx": np.array([4])}, ": test split: vertex id 4 is out of range"),
+        ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: bool\[4\], needed are whole numbers"),
+        ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
+        ({"test_idx": None, "test_mask": np.ones(4, int)}, r"/test_mask.npy: int64\[4\], needed a"),
+    ],
+)
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_bad_input(tmp_path: Path, changes: dict[str, Any], message: str, form: str) -> None:
+    if form == "npz":
+        message = message.replace("not a readable .npy file", "not a readable array")
+    with pytest.raises(GraphError, match=rf"^{tmp_path}/mine(\.npz)?{message}") as error:
+        opened(tmp_path, WHOLE | changes, form)
+    assert str(error.value).isprintable()
+    assert not (tmp_path / "store").exists()
+
+
+def test_other_files(tmp_path: Path) -> None:
+    file = tmp_path / "graph.pt"
+    file.touch()
+    with pytest.raises(GraphError, match=r"graph.pt: allowed are a folder of .npy files and a"):
+        Arrays(name="mine", raw=str(file), store=str(tmp_path / "store")).open()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(GraphError, match=r"empty: has no features; .* there is no array"):
+        Arrays(name="mine", raw=str(tmp_path / "empty"), store=str(tmp_path / "store")).open()
+    with pytest.raises(ConfigError, match=r"dataset.raw: name the file or folder of mine"):
+        Arrays(name="mine", store=str(tmp_path / "store")).open()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lists": "coo"}, "dataset.lists=coo: allowed are csc, csr"),
+        ({"metric": "mse"}, "dataset.metric=mse: allowed are accuracy, micro_f1, roc_auc, rmse"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Arrays(name="mine", **options)
+
+
+def test_arrays_of_a_real_peer(tmp_path: Path) -> None:
+    """What PyG's own Planetoid files would be saved as trains like the graph itself."""
+    geometric = pytest.importorskip("torch_geometric.data")
+    data = geometric.Data(
+        x=torch.from_numpy(X),
+        edge_index=torch.from_numpy(np.stack([SRC, DST])),
+        y=torch.tensor([0, 1, 1, 0]),
+        train_mask=torch.tensor([False, False, True, False]),
+        val_mask=torch.tensor([True, False, False, False]),
+        test_mask=torch.tensor([False, True, False, True]),
+        edge_weight=torch.from_numpy(WEIGHTS),
+    )
+    fields = {name: value.numpy() for name, value in data.to_dict().items()}
+    graph = opened(tmp_path, fields, drop_duplicates=False)
+    assert lists(graph) == [[2], [0, 0], [1], [3]]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [4, 0.5, 3, 1, 2]
