@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gnnscale.api.results import Result, evaluate, load, train
     from gnnscale.config import ConfigError
     from gnnscale.dataset import from_arrays, from_dgl, from_pyg
     from gnnscale.graph import Graph, GraphError
@@ -31,12 +32,17 @@ __all__ = [
     "NeighborSampler",
     "Observer",
     "PyGModel",
+    "Result",
+    "evaluate",
     "from_arrays",
     "from_dgl",
     "from_pyg",
+    "load",
+    "train",
 ]
 
 _MODULES = {
+    "gnnscale.api.results": ("Result", "evaluate", "load", "train"),
     "gnnscale.config": ("ConfigError",),
     "gnnscale.dataset": ("from_arrays", "from_dgl", "from_pyg"),
     "gnnscale.graph": ("Graph", "GraphError"),

@@ -8,11 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 __all__ = [
     "remove_unfinished",
     "remove_unfinished_folders",
     "unfinished_folder",
+    "whole_file",
     "write_atomically",
 ]
 
@@ -27,10 +29,7 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write ``content`` to a temporary sibling of ``file``, then rename it to ``file``.
-
-    Whoever is killed meanwhile leaves the sibling behind, and ``file`` as it was. The sibling has
-    one name, so that the next call overwrites it; with ``shared`` it has a name of its own.
+    """Write ``content`` to ``file`` as ``whole_file`` does.
 
     Args:
         file: the file; its folder exists.
@@ -43,6 +42,26 @@ def write_atomically(
     """
     whole = content.encode() if isinstance(content, str) else content
     parts = iter([whole]) if isinstance(whole, bytes) else whole
+    with whole_file(file, durable=durable, shared=shared) as stream:
+        stream.writelines(parts)
+
+
+@contextmanager
+def whole_file(file: Path, *, durable: bool = False, shared: bool = False) -> Iterator[IO[bytes]]:
+    """Open a temporary sibling of ``file``; rename it to ``file`` at the end of the block.
+
+    Whoever is killed meanwhile leaves the sibling behind, and ``file`` as it was. The sibling has
+    one name, so that the next call overwrites it; with ``shared`` it has a name of its own. An
+    exception removes it.
+
+    Args:
+        file: the file; its folder exists.
+        durable: wait until the disk has it.
+        shared: other processes may write the same file at the same time.
+
+    Raises:
+        OSError: with the file's name; ``file`` is as it was before.
+    """
     unfinished = _unfinished(file)
     try:
         if shared:
@@ -52,7 +71,7 @@ def write_atomically(
             unfinished.unlink(missing_ok=True)
             handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as stream:
-            stream.writelines(parts)
+            yield stream
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())

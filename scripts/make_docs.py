@@ -23,6 +23,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
+from gnnscale.export.predict import PredictConfig
+from gnnscale.export.weights import ExportConfig
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
@@ -43,6 +45,8 @@ COMMANDS: dict[str, type[Any]] = {
     "plan-cache": PlanCacheConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
+    "predict": PredictConfig,
+    "export": ExportConfig,
     "simulate": SimulateConfig,
     "doctor": DoctorConfig,
 }

@@ -197,7 +197,8 @@ def _compose(command: str, words: list[str]) -> None:
         options.append(f"{'experiment' if name == 'config' else name}={value}")
     if any("=LAYOUT" in each or "=..." in each for each in options):
         return
-    node = compose(command, [*options, *(["run=DIR"] if command == "evaluate" else [])])
+    of_a_run = command in ("evaluate", "predict", "export")
+    node = compose(command, [*options, *(["run=DIR"] if of_a_run else [])])
     typed(node, make_docs.COMMANDS[command])
 
 

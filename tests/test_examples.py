@@ -27,6 +27,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
         ("dgl_module", "dgl"),
         ("pyg_module", "torch_geometric"),
         ("pyg_loop", "torch_geometric"),
+        ("train_arrays", "torch"),
+        ("train_dgl", "dgl"),
+        ("train_pyg", "torch_geometric"),
     ],
 )
 def test_an_example_reaches_the_accuracy_it_shows(

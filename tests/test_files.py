@@ -9,6 +9,7 @@ from gnnscale.files import (
     remove_unfinished,
     remove_unfinished_folders,
     unfinished_folder,
+    whole_file,
     write_atomically,
 )
 
@@ -21,6 +22,25 @@ def test_text_and_bytes(tmp_path: Path) -> None:
     assert file.read_bytes() == b"\x00\x01"
     write_atomically(file, (line for line in (b"a\n", b"b\n")))
     assert file.read_bytes() == b"a\nb\n"
+
+
+def test_a_file_that_is_written_piece_by_piece_appears_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with whole_file(file) as stream:
+        stream.write(b"a")
+        assert not file.exists()
+        stream.write(b"b")
+    assert file.read_bytes() == b"ab"
+
+    def interrupted() -> None:
+        with whole_file(file) as stream:
+            stream.write(b"c")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert file.read_bytes() == b"ab"
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -43,6 +43,9 @@ ELSEWHERE = {
     "dataset/tables/labels.py": ("dataset/readers/test_tables.py", "a part of the reader"),
     "dataset/tables/parquet_file.py": ("dataset/readers/test_tables.py", "a part of the reader"),
     "dataset/tables/table.py": ("dataset/readers/test_tables.py", "a part of the reader"),
+    "export/for_dgl.py": ("export/test_weights.py", "whose weights are loaded there"),
+    "export/for_pyg.py": ("export/test_weights.py", "whose weights are loaded there"),
+    "export/peer.py": ("export/test_weights.py", "what peers have in common"),
     "feature/aggregation.py": ("feature/test_store.py", "what stores aggregate by"),
     "feature/options.py": ("feature/test_store.py", "opens what the tests of stores use"),
     "graph_files.py": ("test_graph.py", "the files of a store, as it is opened"),
@@ -132,6 +135,7 @@ WHOLE = {
     "test_layers.py": "imports",
     "test_mirror.py": "the tests themselves",
     "test_native_border.py": "all that reaches native code",
+    "test_pages_run.py": "docs/from-python.md and docs/taking-home.md",
     "test_random_streams.py": "whatever is random, pinned",
 }
 

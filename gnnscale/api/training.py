@@ -37,7 +37,7 @@ from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["Training", "load_input_graph", "save_model", "start_training"]
+__all__ = ["Training", "load_input_graph", "run", "save_model", "start_training"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,6 @@ def start_training(
         GraphError: the graph cannot be read.
         WorkerError: a worker failed or died; the message says which and why.
     """
-    refuse_while_imported()
     check_made("model", model, "model")
     check_made("graph", graph, "dataset")
     if platform is not None:
@@ -137,15 +136,47 @@ def start_training(
     chosen: list[Choice[Any]] = [model, graph]
     chosen += [each for each in (platform, features) if each is not None]
     asked = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
-    if resume is not None:
-        # The options are those of this call; a checkpoint of others is refused later.
-        read_run(Path(resume), {each.name for each in fields(TrainConfig)}, option="resume")
-        asked["resume"] = str(Path(resume).absolute())
     if isinstance(partition, Owners):
         num_parts = len(platform.config.devices) if platform is not None else 1
         chosen.append(_owned(partition, graph.config, num_parts))
     elif partition is not None:
         chosen.append(partition)
+    config, folder, result = run(
+        chosen, asked, directory=directory, resume=resume, observers=observers
+    )
+    with torch.random.fork_rng(devices=[]):
+        _, trained, _ = load_best(folder, config)
+    return Training(model=trained.eval(), directory=folder, result=result)
+
+
+def run(
+    chosen: Sequence[Choice[Any]],
+    asked: Mapping[str, Any],
+    *,
+    directory: str | Path | None,
+    resume: str | Path | None,
+    observers: Sequence[Observer] = (),
+) -> tuple[TrainConfig, Path, TrainResult]:
+    """Train with what was chosen, and return the options, the run directory and the result.
+
+    Args:
+        chosen: groups of options.
+        asked: other options by their names on the command line.
+        directory: of ``start_training``.
+        resume: likewise.
+        observers: likewise.
+
+    Raises:
+        ConfigError: as ``start_training`` does.
+        GraphError: likewise.
+        WorkerError: likewise.
+    """
+    refuse_while_imported()
+    asked = dict(asked)
+    if resume is not None:
+        # The options are those of this call; a checkpoint of others is refused later.
+        read_run(Path(resume), {each.name for each in fields(TrainConfig)}, option="resume")
+        asked["resume"] = str(Path(resume).absolute())
     node, place, line = compose_run(chosen, asked)
     config = typed(node, TrainConfig)
     config = replace(config, **{each.group: each.config for each in chosen})
@@ -160,9 +191,7 @@ def start_training(
         result = train_and_report(
             config, folder, options=values, run_training=launch, observers=observers
         )
-    with torch.random.fork_rng(devices=[]):
-        _, trained, _ = load_best(folder, config)
-    return Training(model=trained.eval(), directory=folder, result=result)
+    return config, folder, result
 
 
 def save_model(training: Training, path: str | Path) -> None:

@@ -34,6 +34,8 @@ COMMANDS = {
     "plan-cache": "what accelerators keep of a graph in their own memory",
     "train": "train a model, by default a small one on a synthetic graph",
     "evaluate": "measure the best checkpoint of a run: run=DIR",
+    "predict": "classes or embeddings of vertices in a file: run=DIR out=FILE",
+    "export": "weights for other programs: run=DIR format=pyg",
     "simulate": "predict training on a platform, without training",
     "doctor": "what was found on this machine, what each feature still needs",
 }

@@ -159,6 +159,28 @@ def evaluate(options: DictConfig, _: Output) -> None:
     print(file)
 
 
+def predict(options: DictConfig, _: Output) -> None:
+    """Write predictions or embeddings of a run's best checkpoint."""
+    let_idle_threads_sleep()
+
+    from gnnscale.export import predict as task
+
+    print(task.predict(typed(options, task.PredictConfig)))
+
+
+def export(options: DictConfig, _: Output) -> None:
+    """Write a run's best weights, and show what loads them."""
+    let_idle_threads_sleep()
+
+    from gnnscale.export import weights
+
+    done = weights.export(typed(options, weights.ExportConfig))
+    print(done.snippet)
+    if done.note:
+        print(f"note: {done.note}")
+    print(done.file)
+
+
 def doctor(options: DictConfig, output: Output) -> None:
     """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
 
@@ -227,6 +249,8 @@ TASKS: dict[str, Callable[[Any, Output], float | None]] = {
     "plan-cache": plan_cache,
     "train": train,
     "evaluate": evaluate,
+    "predict": predict,
+    "export": export,
     "simulate": simulate,
     "doctor": doctor,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from gnnscale.backend.chunks import Vertices
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.errors import shown
@@ -82,15 +83,27 @@ class Predictor:
         config: TrainConfig,
         *,
         store: FeatureStore | None = None,
+        num_layers: int | None = None,
     ) -> None:
-        """Predict with ``model``; features are read from ``store``, by default the graph's own."""
+        """Predict with ``model``.
+
+        Args:
+            model: predicts.
+            graph: the whole graph.
+            config: options of the run.
+            store: where features are read; None for the graph's own.
+            num_layers: rows are what comes of the first so many layers, over all neighbours; None
+                for logits.
+        """
         self._model = model
         self._graph = graph
         self._config = config
         self._store = store
         exact = config.runtime.inference == "exact"
         self._exact = (
-            LayerwiseInference(model, graph, num_threads=config.num_threads, store=store)
+            LayerwiseInference(
+                model, graph, num_threads=config.num_threads, store=store, num_layers=num_layers
+            )
             if exact and model.infers_by_layer
             else None
         )
@@ -105,8 +118,8 @@ class Predictor:
         """One of ``INFERENCE``, what is done."""
         return "sampled" if self._exact is None else "exact"
 
-    def prepare(self, vertices: NDArray[np.integer[Any]]) -> None:
-        """Say what predicting ``vertices`` takes, and refuse it where there is no room.
+    def prepare(self, vertices: NDArray[np.integer[Any]] | None) -> None:
+        """Say what predicting ``vertices``, all where None, takes; refuse it without room.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
@@ -118,7 +131,16 @@ class Predictor:
         """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
         if self._exact is not None:
             return self._exact.logits(vertices).numpy()
-        return self._sampled(vertices)
+        return np.concatenate(list(self._sampled(vertices)))
+
+    def rows(self, vertices: NDArray[np.integer[Any]] | None) -> Iterator[NDArray[np.float32]]:
+        """Yield rows of ``vertices``, all where None, some after the other in their order."""
+        if self._exact is not None:
+            yield from (rows.numpy() for rows in self._exact.rows(vertices))
+        else:
+            yield from self._sampled(
+                range(self._graph.num_vertices) if vertices is None else vertices
+            )
 
     def logits_of_each(
         self, splits: Sequence[NDArray[np.integer[Any]]]
@@ -131,7 +153,7 @@ class Predictor:
         return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
-    def _sampled(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+    def _sampled(self, vertices: Vertices) -> Iterator[NDArray[np.float32]]:
         config = self._config
         self._model.eval()
         sampler = config.sampler.sampler(
@@ -144,14 +166,13 @@ class Predictor:
             store=self._store,
             compute_dtype=getattr(torch, config.runtime.compute_dtype),
         )
-        parts = []
+        dtype = self._graph.indices.dtype
         with track("evaluating", total=len(vertices), unit="vertices") as advance:
             for start in range(0, len(vertices), config.batch_size):
-                seeds = vertices[start : start + config.batch_size]
+                seeds = np.asarray(vertices[start : start + config.batch_size], dtype)
                 batch = sampler.sample(seeds, EVALUATION_STEP)
-                parts.append(self._model(batch, loader.load(batch)))
+                yield self._model(batch, loader.load(batch)).numpy()
                 advance(batch.num_seeds)
-        return torch.cat(parts).numpy()
 
 
 def load_run(

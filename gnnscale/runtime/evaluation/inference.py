@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale import ops
 from gnnscale.backend.chunks import Chunk, Vertices
 from gnnscale.dataset.storage.space import size
 from gnnscale.feature import FeatureStore, HostFeatures
@@ -19,7 +20,6 @@ from gnnscale.model import TrainableModel
 from gnnscale.progress import track
 from gnnscale.runtime.evaluation.estimate import estimated_s
 from gnnscale.runtime.evaluation.layer_pass import LayerPass, Piece, as_pieces, close
-from gnnscale.runtime.evaluation.memory_rows import MemoryRows
 from gnnscale.runtime.evaluation.needed import NeededRows
 from gnnscale.runtime.evaluation.work import Limits, Work, find_work
 from gnnscale.runtime.evaluation.workers import Workers
@@ -37,9 +37,9 @@ _LIMITS = Limits()
 class LayerwiseInference:
     """Computes exact logits: every layer for all vertices that need it before the next one.
 
-    Each hidden layer is computed once a vertex, where sampling would compute it once a path.
-    What the first layer reads depends on no weight. Where it is small it is kept, since a small
-    graph would spend most of each validation on reading it again.
+    Of fewer layers, what comes of them. Each hidden layer is computed once a vertex, where sampling
+    would compute it once a path. What the first layer reads depends on no weight. Where it is small
+    it is kept, since a small graph would spend most of each validation on reading it again.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class LayerwiseInference:
         num_threads: int,
         store: FeatureStore | None = None,
         limits: Limits = _LIMITS,
+        num_layers: int | None = None,
     ) -> None:
         """Prepare to infer.
 
@@ -59,8 +60,10 @@ class LayerwiseInference:
             num_threads: threads of torch and of the native kernels, over all chunks at once.
             store: where features are read, by default the graph's own.
             limits: of memory.
+            num_layers: the first so many layers are computed; None computes all, for logits.
         """
         self._model = model
+        self._num_layers = len(model.layers) if num_layers is None else num_layers
         self._graph = graph
         self._store = HostFeatures.of(graph) if store is None else store
         self._limits = limits
@@ -77,15 +80,20 @@ class LayerwiseInference:
         if last is not None and np.array_equal(last.wanted, wanted):
             return last
         self._last = find_work(
-            self._model, self._graph, wanted, self._limits, num_threads=self._num_threads
+            self._model,
+            self._graph,
+            wanted,
+            self._limits,
+            num_threads=self._num_threads,
+            num_layers=self._num_layers,
         )
         first = [work.needed[0] for work in (last, self._last) if work and len(work.needed) > 1]
         if not all(isinstance(each, range) for each in first):
             self._kept = None
         return self._last
 
-    def prepare(self, vertices: NDArray[Any]) -> None:
-        """Say what inference of ``vertices`` takes, where that is much.
+    def prepare(self, vertices: NDArray[Any] | None) -> None:
+        """Say what inference of ``vertices``, all where None, takes, where that is much.
 
         Raises:
             ConfigError: there is less room on the disk than hidden layers need.
@@ -95,7 +103,7 @@ class LayerwiseInference:
         if sum(each.num_edges for each in work.sizes) < _MANY_CHUNKS * self._limits.chunk_edges:
             return
         _LOG.info(
-            f"exact inference of {len(vertices):,} vertices of {self._graph.name}: "
+            f"exact inference of {len(work.wanted):,} vertices of {self._graph.name}: "
             f"about {self.estimate_s(vertices):,.0f} s each time, "
             f"{size(work.plan.temporary_bytes)} of temporary disk, "
             f"{size(work.plan.memory_bytes)} of memory for hidden layers"
@@ -108,7 +116,7 @@ class LayerwiseInference:
 
     @torch.no_grad()
     def logits(self, vertices: NDArray[Any] | None = None) -> torch.Tensor:
-        """Return the logits of ``vertices``, with the model's weights as they are now.
+        """Return the last layer's rows of ``vertices``, with the weights as they are now.
 
         Args:
             vertices: distinct ids, all by default. Layers are computed for what these need alone.
@@ -116,18 +124,37 @@ class LayerwiseInference:
         Returns:
             ``[len(vertices), num_classes]`` float32, in the order of ``vertices``.
         """
-        rows = self._store
+        num_rows = len(self.work(vertices).wanted)
+        out = ops.empty((num_rows, self._model.widths[self._num_layers]), torch.float32)
+        first = 0
+        for rows in self.rows(vertices):
+            out[first : first + len(rows)] = rows
+            first += len(rows)
+        return out
+
+    def rows(self, vertices: NDArray[Any] | None = None) -> Iterator[torch.Tensor]:
+        """Yield what ``logits`` returns, a chunk of rows after the other.
+
+        Rows of hidden layers alone are kept in between. The model must not be used meanwhile.
+
+        Args:
+            vertices: distinct ids, all by default.
+        """
+        below = self._store
         with self._passes(vertices) as (passes, work):
             total = sum(each.num_vertices for each in work.sizes)
             try:
                 with self._progress(total) as advance:
-                    for index, needed in enumerate(work.needed):
-                        below, rows = rows, self._infer(index, passes, rows, needed, advance)
-                        close(below)
+                    for index, needed in enumerate(work.needed[:-1]):
+                        read, below = below, self._infer(index, passes, below, needed, advance)
+                        close(read)
+                    last = len(work.layers) - 1
+                    pieces = passes.pieces(last, below, work.wanted)
+                    for _, rows in passes.compute(last, pieces, None):
+                        advance(len(rows))
+                        yield rows
             finally:
-                close(rows)
-        assert isinstance(rows, MemoryRows)
-        return torch.from_numpy(rows.rows)
+                close(below)
 
     @contextmanager
     def _passes(self, vertices: NDArray[Any] | None) -> Iterator[tuple[LayerPass, Work]]:
@@ -159,23 +186,23 @@ class LayerwiseInference:
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Compute layer ``index`` of ``vertices`` from the ``rows`` below it."""
-        keeps = index == 0 and len(self._model.layers) > 1
-        if keeps and self._kept is not None:
+        """Compute the hidden layer ``index`` of ``vertices`` from the ``rows`` below it."""
+        if index == 0 and self._kept is not None:
             groups: Iterable[Iterable[Piece]] = [as_pieces(self._kept)]
         else:
             groups = passes.pieces(index, rows, vertices)
         out = passes.output(index, len(vertices))
+        assert out is not None
         done = False
         try:
             chunks = passes.compute(index, groups, out)
-            for block, _ in self._keep(chunks) if keeps and self._kept is None else chunks:
+            for block, _ in self._keep(chunks) if index == 0 and self._kept is None else chunks:
                 advance(block.num_dst)
             done = True
         finally:
             if not done:
                 close(out)
-        if isinstance(vertices, range) or index + 1 == len(self._model.layers):
+        if isinstance(vertices, range):
             return out
         return NeededRows.of(out, vertices, self._graph.num_vertices)
 

@@ -61,11 +61,14 @@ class LayerPass:
         self._workers = workers
         self._loader = ChunkLoader(graph, num_threads=workers.each, uses_degrees=model.uses_degrees)
 
-    def output(self, index: int, num_rows: int) -> MemoryRows | FileRows:
-        """Make room for ``num_rows`` rows of layer ``index``, as the layer above it reads them."""
+    def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
+        """Make room for ``num_rows`` rows of layer ``index``, as the layer above it reads them.
+
+        Nothing reads those of the last layer, which need no room.
+        """
         work = self._work
         if index == len(work.widths):
-            return MemoryRows(num_rows, self._model.widths[-1])
+            return None
         width, num_parts = work.widths[index]
         if not work.plan.in_file[index]:
             return MemoryRows(num_rows, width, num_parts=num_parts)
@@ -73,9 +76,15 @@ class LayerPass:
         return FileRows(num_rows, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
 
     def compute(
-        self, index: int, groups: Iterable[Iterable[Piece]], out: MemoryRows | FileRows
+        self, index: int, groups: Iterable[Iterable[Piece]], out: MemoryRows | FileRows | None
     ) -> Iterator[Chunk]:
-        """Compute layer ``index`` of all pieces into ``out``; yield each once it is done."""
+        """Compute layer ``index`` of all pieces; yield each once it is done, in their order.
+
+        Args:
+            index: of the layer.
+            groups: pieces of it.
+            out: where rows are written; None yields them, in place of what they were made of.
+        """
         work, model = self._work, self._model
         layer = work.layers[index]
         above = work.layers[index + 1] if index + 1 < len(work.layers) else None
@@ -83,6 +92,8 @@ class LayerPass:
         def compute(piece: Piece) -> Chunk:
             block, x = piece.load()
             h = model.infer(index, x, block, layer).float()
+            if out is None:
+                return block, h
             out.write(piece.first, above.project(h) if isinstance(above, ProjectedLayer) else h)
             return block, x
 
@@ -178,8 +189,8 @@ def _stored(rows: FeatureStore) -> FeatureStore:
     return rows.rows if isinstance(rows, NeededRows) else rows
 
 
-def close(rows: FeatureStore) -> None:
+def close(rows: FeatureStore | None) -> None:
     """Close a layer's output; features stay open."""
-    stored = _stored(rows)
+    stored = None if rows is None else _stored(rows)
     if isinstance(stored, FileRows):
         stored.close()

@@ -66,11 +66,11 @@ class LayerSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the logits of some vertices take.
+    """What the rows of some vertices take, their logits where all layers are computed.
 
     Attributes:
         needed: the vertices that each layer is computed for; of the last one those that are wanted.
-        layers: the model's, some of them projected.
+        layers: those of the model that are computed, some of them projected.
         widths: what is stored of each hidden layer: columns of a row that is aggregated, and 2
             where vertices have own rows beside.
         sizes: of each layer.
@@ -85,15 +85,21 @@ class Work:
 
     @property
     def wanted(self) -> Vertices:
-        """The vertices whose logits are wanted."""
+        """The vertices whose rows are wanted."""
         return self.needed[-1]
 
 
 def find_work(
-    model: TrainableModel, graph: Graph, wanted: Vertices, limits: Limits, *, num_threads: int
+    model: TrainableModel,
+    graph: Graph,
+    wanted: Vertices,
+    limits: Limits,
+    *,
+    num_threads: int,
+    num_layers: int | None = None,
 ) -> Work:
-    """Return what logits of ``wanted`` take."""
-    num_hidden = len(model.layers) - 1
+    """Return what rows of ``wanted`` take, after ``num_layers`` layers, all where None."""
+    num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[Vertices] = [everything] * num_hidden
     if graph.num_vertices > limits.whole_vertices:

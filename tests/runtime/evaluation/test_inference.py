@@ -121,6 +121,49 @@ def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
         assert columns == (((16, 2) if config is GraphSAGE else (16, 1)) if projected else (128, 1))
 
 
+@pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_rows_of_a_hidden_layer_are_what_the_next_one_sees(
+    random_graph: Callable[..., Graph], config: Model, norm: str
+) -> None:
+    graph = random_graph(200, 1500)
+    model = config(hidden=16, num_layers=3, norm=norm).build(num_features=20, num_classes=5).eval()
+    small = Limits(chunk_edges=256, chunk_vertices=32)
+    for vertices in (None, np.array([7, 3, 199])):
+        for num_layers in (1, 2):
+            inference = LayerwiseInference(
+                model, graph, num_threads=2, limits=small, num_layers=num_layers
+            )
+            chunks = list(inference.rows(vertices))
+            assert (len(chunks) > 5) == (vertices is None)
+            # The layers above applied to them are the whole model.
+            shorter = GNN(model.layers[:num_layers], model.norms, 0.0, model.widths)
+            everything = np.arange(200) if vertices is None else vertices
+            expected = model.normalise(num_layers - 1, full_batch(shorter, graph, everything))
+            torch.testing.assert_close(
+                torch.cat(chunks), expected.relu().detach(), rtol=1e-4, atol=1e-4
+            )
+
+
+def test_rows_come_in_chunks_in_the_order_that_is_asked_for(
+    random_graph: Callable[..., Graph],
+) -> None:
+    graph = random_graph(500, 4000)
+    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
+    small = Limits(chunk_edges=256, chunk_vertices=32)
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=small)
+    vertices = np.random.default_rng(0).permutation(500)[:300]
+    chunks = list(inference.rows(vertices))
+    assert len(chunks) > 9
+    assert torch.equal(torch.cat(chunks), inference.logits(vertices))
+    # Whoever stops reading leaves the model as it was.
+    model.train()
+    some = inference.rows(vertices)
+    next(some)
+    some.close()
+    assert model.training
+
+
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8])
 def test_any_storage(random_graph: Callable[..., Graph], stored: torch.dtype) -> None:
     graph = random_graph(dtype=stored)

@@ -1,0 +1,344 @@
+"""Training in one call, and what came of a run, whoever started it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.api.graphs import as_dataset
+from gnnscale.api.modules import own_module
+from gnnscale.api.options import Choice, check_made
+from gnnscale.api.training import run
+from gnnscale.config import ConfigError, check_choice
+from gnnscale.dataset.ids import read_ids
+from gnnscale.export.answers import (
+    EMBEDDINGS,
+    VALUES,
+    answer,
+    check_labels,
+    check_layer,
+    num_layers_of,
+)
+from gnnscale.export.vertices import find_vertices
+from gnnscale.export.weights import ExportConfig, Exported
+from gnnscale.export.weights import export as export_run
+from gnnscale.graph import Graph
+from gnnscale.model import TrainableModel
+from gnnscale.model.foreign_module import ForeignModel
+from gnnscale.options_file import read_regular
+from gnnscale.report.files.summary import SUMMARY_FILE
+from gnnscale.runtime.checkpoint.history import read_history
+from gnnscale.runtime.evaluation.evaluate import Evaluation, Predictor, load_best, load_run
+from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
+from gnnscale.runtime.settings import INFERENCE, EvaluateConfig, TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, best_epoch
+
+__all__ = ["Result", "evaluate", "load", "train"]
+
+_MAX_SUMMARY_BYTES = 16 << 20
+#: Keywords of ``train``, and the options that they are on the command line.
+_KEYWORDS = {
+    "epochs": "epochs",
+    "batch_size": "batch_size",
+    "seed": "seed",
+    "num_threads": "num_threads",
+    "hidden": "model.hidden",
+    "num_layers": "model.num_layers",
+    "dropout": "model.dropout",
+    "fanouts": "sampler.fanouts",
+    "lr": "optimizer.lr",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A run: its figures, its model, and what that says of vertices.
+
+    Attributes:
+        directory: the run directory.
+        config: the run's options.
+        history: a record for each epoch: ``epoch``, ``train_loss``, ``valid_metric`` and others.
+        test_metric: under the weights of ``best_epoch``; None where the run did not get there, or
+            the metric is not defined.
+        metric: what ``valid_metric`` and ``test_metric`` are.
+    """
+
+    directory: Path
+    config: TrainConfig
+    history: tuple[EpochRecord, ...]
+    test_metric: float | None
+    metric: str
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch with the best validation metric, from 1; None before the first."""
+        return best_epoch(self.history, self.metric)
+
+    @property
+    def valid_metric(self) -> float | None:
+        """The validation metric of ``best_epoch``, None where it has none."""
+        best = self.best_epoch
+        return None if best is None else self.history[best - 1].valid_metric
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """A torch module with the weights of ``best_epoch``, in evaluation mode.
+
+        Raises:
+            ConfigError: the run has no such checkpoint.
+            GraphError: its graph store is not usable.
+        """
+        model = self._best[1]
+        return model.module if isinstance(model, ForeignModel) else model
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the run.
+
+        Raises:
+            ConfigError: as ``model`` does.
+            GraphError: likewise.
+        """
+        return self._best[0]
+
+    def predict(
+        self, vertices: Any = None, *, what: str | None = None, inference: str = "exact"
+    ) -> NDArray[Any]:
+        """Return what the model says of ``vertices``, in their order.
+
+        Args:
+            vertices: distinct ids, the user's own where the graph has such; ``train``, ``valid`` or
+                ``test``; a ``.npy`` file of ids; None for all.
+            what: ``classes``, ``probabilities`` or ``logits``; None for classes, or for values
+                where labels are values.
+            inference: ``exact``, over all neighbours; or ``sampled``, as the run's sampler does.
+
+        Returns:
+            ``[n]`` int64 classes, or ``[n, num_classes]`` float32. Where a vertex may have several
+            classes, they are ``[n, num_classes]`` uint8 zeros and ones.
+
+        Raises:
+            ConfigError: an id is no vertex, or an option is none of those above.
+            GraphError: the graph store, or a file of ids, is not usable.
+        """
+        check_labels(what, self.graph)
+        what = VALUES if self.graph.regression else what or "classes"
+        return self._rows(vertices, layer=-1, what=what, inference=inference)
+
+    def embeddings(self, vertices: Any = None, *, layer: int = -2) -> NDArray[np.float32]:
+        """Return the rows of a hidden layer, over all neighbours, as the next layer sees them.
+
+        Args:
+            vertices: as in ``predict``.
+            layer: counted from the end: -2 is the layer before the last.
+
+        Returns:
+            ``[n, hidden]`` float32, in the order of ``vertices``.
+
+        Raises:
+            ConfigError: an id is no vertex, or the model has no such layer.
+            GraphError: as ``predict`` does.
+        """
+        return self._rows(vertices, layer=layer, what=EMBEDDINGS, inference="exact")
+
+    def export(
+        self, file: str | Path, *, format: str = "safetensors", force: bool = False
+    ) -> Exported:
+        """Write the weights of ``best_epoch``, as ``gnnscale export`` does.
+
+        Args:
+            file: to write, ``.safetensors``.
+            format: whose names the weights get: ``safetensors`` (our own), ``pyg`` or ``dgl``.
+            force: overwrite the file where it exists.
+
+        Returns:
+            The file, and a program that loads it.
+
+        Raises:
+            ConfigError: the model has no counterpart in the library, or the file exists.
+            GraphError: as ``model`` does.
+            OSError: the file cannot be written.
+        """
+        config = ExportConfig(run=self.directory, format=format, out=Path(file), force=force)
+        with torch.random.fork_rng(devices=[]):
+            return export_run(config)
+
+    def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> NDArray[Any]:
+        check_choice("inference", inference, INFERENCE)
+        graph, model = self._best
+        asked = None if what in (EMBEDDINGS, VALUES) else what
+        num_layers = check_layer(layer, num_layers_of(model), inference=inference, what=asked)
+        config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
+        predictor = Predictor(model, graph, config, num_layers=num_layers)
+        wanted = find_vertices(vertices, graph, read_ids(graph))
+        made = [answer(what, rows, multilabel=graph.multilabel) for rows in predictor.rows(wanted)]
+        return np.concatenate(made)
+
+    @cached_property
+    def _best(self) -> tuple[Graph, TrainableModel]:
+        # Building a model draws weights, and the program's random numbers are its own.
+        with torch.random.fork_rng(devices=[]):
+            graph, model, _ = load_best(self.directory, self.config)
+        return graph, model.eval()
+
+
+def train(
+    graph: Any,
+    model: str | type[torch.nn.Module] | torch.nn.Module | Choice[Any] = "sage",
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    hidden: int | None = None,
+    num_layers: int | None = None,
+    dropout: float | None = None,
+    fanouts: Sequence[int] | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    directory: str | Path | None = None,
+    resume: str | Path | None = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
+
+    Args:
+        graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a graph store; or what
+            ``api.load_input_graph`` returns. One in memory is written to a store first.
+        model: ``gcn``, ``sage``, ``gat`` or ``gin``; a class of ``torch.nn.Module``, or a module
+            that is built (docs/your-model.md); or what ``api.gnn_model`` returns.
+        arguments: of the module's constructor, by name.
+        epochs: passes over the training vertices.
+        batch_size: seeds of a mini-batch, over all devices.
+        hidden: features of hidden layers.
+        num_layers: of the model.
+        dropout: probability of dropping a hidden feature.
+        fanouts: neighbours of each hop, one number for each layer.
+        lr: learning rate.
+        seed: fixes weights, order, samples and dropout.
+        num_threads: threads that compute on the host.
+        options: any others, by their names on the command line, as in
+            ``{"optimizer": "sgd", "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
+        directory: the run directory; None for one of its own in ``outputs/train``.
+        resume: run directory to continue.
+        observers: follow the run, and are told of every step and epoch.
+
+    Raises:
+        ConfigError: an option is not allowed, or does not fit another one or the graph.
+        GraphError: the graph cannot be read or written.
+        WorkerError: a worker failed or died; the message says which and why.
+    """
+    given: dict[str, Any] = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "hidden": hidden,
+        "num_layers": num_layers,
+        "dropout": dropout,
+        "fanouts": None if fanouts is None else list(fanouts),
+        "lr": lr,
+        "seed": seed,
+        "num_threads": num_threads,
+    }
+    asked = {_KEYWORDS[name]: value for name, value in given.items() if value is not None}
+    for option in (options or {}).keys() & asked.keys():
+        raise ConfigError(f"options: {option}: is given by a keyword too")
+    chosen: list[Choice[Any]] = [as_dataset(graph)]
+    asked |= options or {}
+    if arguments is not None and (isinstance(model, (str, Choice))):
+        raise ConfigError("arguments: are of a module of your own, which model is not")
+    if isinstance(model, str):
+        asked = {"model": model} | asked
+    elif isinstance(model, (torch.nn.Module, type)):
+        own = {name: asked.pop(name) for name in [*asked] if name.startswith("model.")}
+        chosen.append(own_module(model, arguments or {}, own))
+    else:
+        check_made("model", model, "model")
+        chosen.append(model)
+    config, folder, result = run(
+        chosen, asked, directory=directory, resume=resume, observers=observers
+    )
+    return Result(
+        directory=folder,
+        config=config,
+        history=result.history,
+        test_metric=result.test_metric,
+        metric=result.metric,
+    )
+
+
+def load(run_directory: str | Path, *, module: str | None = None) -> Result:
+    """Return what came of a run, whether a command or a program started it.
+
+    Args:
+        run_directory: of the run.
+        module: the code of its model where the run names some, named again: it is imported.
+
+    Raises:
+        ConfigError: it is no run directory, names code that is not named again, or holds what no
+            run wrote.
+    """
+    folder = Path(run_directory).absolute()
+    code = {} if module is None else {"model.module": module}
+    config = load_run(folder, code, command="evaluate")
+    metric, found = _test_metric(folder)
+    return Result(
+        directory=folder,
+        config=config,
+        history=tuple(read_history(folder)),
+        test_metric=found,
+        metric=metric,
+    )
+
+
+def evaluate(
+    run: Result | str | Path, *, inference: str | None = None, num_threads: int | None = None
+) -> Evaluation:
+    """Measure the best weights of a run on each split, as ``gnnscale evaluate`` does.
+
+    Args:
+        run: a result, or the run directory.
+        inference: ``exact`` or ``sampled``; None as the run itself did.
+        num_threads: threads to use; None for as many as the run's.
+
+    Raises:
+        ConfigError: it is no run, or has no checkpoint.
+        GraphError: its graph store is not usable.
+    """
+    found = run if isinstance(run, Result) else load(run)
+    threads = found.config.num_threads if num_threads is None else num_threads
+    config = EvaluateConfig(run=found.directory, num_threads=threads, inference=inference)
+    before = torch.get_num_threads()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return evaluate_run(config)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _test_metric(folder: Path) -> tuple[str, float | None]:
+    """Return the name and the value of the test metric in ``summary.json``.
+
+    The value is None where a run was killed before it had one.
+    """
+    file = folder / SUMMARY_FILE
+    try:
+        summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
+        name, found = summary["metric"], summary["test_metric"]
+        if not isinstance(name, str) or not (found is None or isinstance(found, float)):
+            raise ValueError(found)
+    except FileNotFoundError:
+        return "accuracy", None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ConfigError(f"{file}: not the summary of a run") from None
+    return name, found

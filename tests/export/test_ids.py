@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnnscale.export.ids import RowIds
+
+
+def test_numbers_of_vertices() -> None:
+    every = RowIds(vertices=None)
+    assert every.are_rows
+    assert every.slice(3, 2).tolist() == [3, 4]
+    some = RowIds(vertices=np.array([7, 5, 9], np.int32))
+    assert not some.are_rows
+    assert some.array(1, 2).tolist() == [5, 9]
+    assert some.array(0, 3).dtype == np.int64
+
+
+def test_ids_of_the_users_own() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    texts = pyarrow.array(["a", "bcd", "ef"], pyarrow.large_string())
+    every = RowIds(vertices=None, own=texts)
+    assert not every.are_rows
+    assert every.slice(1, 2).to_pylist() == ["bcd", "ef"]
+    some = RowIds(vertices=np.array([2, 0]), own=texts)
+    assert some.slice(0, 2).to_pylist() == ["ef", "a"]
+    # One width for all slices.
+    assert [some.array(first, 1).dtype for first in (0, 1)] == [np.dtype("<U3")] * 2
+    assert some.array(0, 2).tolist() == ["ef", "a"]
+    numbers = RowIds(vertices=np.array([1]), own=pyarrow.array([10, 20], pyarrow.uint64()))
+    assert numbers.array(0, 1).tolist() == [20]
+    assert numbers.array(0, 0).dtype == np.uint64
