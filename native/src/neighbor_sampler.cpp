@@ -31,6 +31,7 @@ namespace {
 // Edges a chunk holds: enough to hide the cost of handing it out, few enough to stay in L2.
 constexpr int64_t kChunkEdges = 1024;
 constexpr int64_t kPrefetchDistance = 48;
+constexpr int64_t kListsAhead = 12;
 
 bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
   return GNNSCALE_FOR_ISA(pick_kernels).pick32(hop, first, last, positions);
@@ -118,11 +119,17 @@ typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t
     return count_lists(hop, first, last,
                        [&](int64_t, int64_t degree) { return hop.count(degree); });
   }
-  return count_lists(hop, first, last, [&](int64_t begin, int64_t degree) {
-    const int64_t most = hop.fanout < 0 ? degree : hop.replace ? 1 : hop.fanout;
-    const int64_t found = num_weighted(hop.ask.weights + begin, degree, most);
-    return hop.replace && hop.fanout >= 0 && found > 0 ? hop.fanout : found;
-  });
+  Counted counted = count_lists(hop, first, last, [](int64_t, int64_t degree) { return degree; });
+  counted.kept = 0;
+  const int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
+  for (int64_t dst = first; dst < last; ++dst) {
+    __builtin_prefetch(hop.ask.weights + begins[std::min(dst + kListsAhead, last - 1)]);
+    const int64_t most = hop.fanout < 0 ? degrees[dst] : hop.replace ? 1 : hop.fanout;
+    const int64_t found = num_weighted(hop.ask.weights + begins[dst], degrees[dst], most);
+    counted.kept += hop.replace && hop.fanout >= 0 && found > 0 ? hop.fanout : found;
+    hop.indptr.data[dst + 1] = counted.kept;
+  }
+  return counted;
 }
 
 template <typename Vertex>
@@ -186,6 +193,11 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
   bool good = true;
   int64_t* found = positions;
   for (int64_t dst = span.first_dst; dst < span.last_dst; ++dst) {
+    const int64_t ahead = pick_from.begins[std::min(dst + kListsAhead, span.last_dst - 1)];
+    for (const int64_t line : {0, 16, 32}) {
+      __builtin_prefetch(hop.ask.weights + ahead + line);
+      __builtin_prefetch(graph_.indices + ahead + line);
+    }
     const int64_t count = indptr[dst + 1] - indptr[dst], begin = pick_from.begins[dst];
     pick_weighted(combine(hop.key, static_cast<uint64_t>(pick_from.vertices[dst])), begin,
                   hop.ask.weights + begin, pick_from.degrees[dst], count, replace, found);
