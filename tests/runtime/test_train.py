@@ -19,7 +19,7 @@ from gnnscale.hardware import usable_cores
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
-from gnnscale.runtime.evaluation.evaluate import Predictor
+from gnnscale.runtime.evaluation.examine import VertexExaminer
 from gnnscale.runtime.evaluation.plan import InferencePlan
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.settings import TrainConfig
@@ -188,16 +188,16 @@ def test_an_epoch_whose_validation_fails_is_not_trained_again(
     overrides: tuple[str, ...],
 ) -> None:
     known, directory = whole(*overrides)
-    measure, calls = Predictor.measure, iter(range(100))
+    measure, calls = VertexExaminer.measure, iter(range(100))
 
-    def fail_once(self: Predictor, splits: Any) -> Any:
+    def fail_once(self: VertexExaminer, splits: Any) -> Any:
         if next(calls) in (1, 2):  # of the second epoch, and again as it is resumed
             raise MemoryError
         return measure(self, splits)
 
     part = (tmp_path, observer, *overrides)
     with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "measure", fail_once)
+        patch.setattr(VertexExaminer, "measure", fail_once)
         with pytest.raises(MemoryError):
             run(options, *part)
         assert load_checkpoint(tmp_path / LAST)["epoch"] == 2
@@ -229,12 +229,12 @@ def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
     validating = False
     begun: list[bool] = []
 
-    def measure(self: Predictor, splits: Any) -> Any:
+    def measure(self: VertexExaminer, splits: Any) -> Any:
         nonlocal validating
         validating = True
         time.sleep(0.05)
         validating = False
-        return [0.5]
+        return [{"accuracy": 0.5}]
 
     def noted(method: Any) -> Any:
         def stage(self: Stages, batch: Any) -> None:
@@ -244,7 +244,7 @@ def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
 
         return stage
 
-    monkeypatch.setattr(Predictor, "measure", measure)
+    monkeypatch.setattr(VertexExaminer, "measure", measure)
     for name in ("sample", "load"):
         monkeypatch.setattr(Stages, name, noted(getattr(Stages, name)))
     run(options, tmp_path, observer, f"runtime.prefetch={prefetch}", "epochs=4")
@@ -261,7 +261,7 @@ def test_workers_wait_for_each_other_behind_all_that_rank_0_does(
 
     def measure(*_: Any) -> Any:
         done.append("validated")
-        return [next(metrics)]
+        return [{"accuracy": next(metrics)}]
 
     def save(file: Path, content: Any) -> None:
         done.append(file.stem)
@@ -271,7 +271,7 @@ def test_workers_wait_for_each_other_behind_all_that_rank_0_does(
         done.append("together")
         return broadcast(self, content)
 
-    monkeypatch.setattr(Predictor, "measure", measure)
+    monkeypatch.setattr(VertexExaminer, "measure", measure)
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
     monkeypatch.setattr(Group, "broadcast_json", together)
     # The last epoch is known for it by its validation alone.
@@ -326,7 +326,7 @@ def test_checkpoints_of_short_epochs_wait(
         save_checkpoint(file, content)
 
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.0])
-    monkeypatch.setattr(Predictor, "measure", lambda *_: [next(metrics)])
+    monkeypatch.setattr(VertexExaminer, "measure", lambda *_: [{"accuracy": next(metrics)}])
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
     monkeypatch.setattr(run_checkpoint, "_EVERY_S", 1000.0)
     run(options, tmp_path, observer, "epochs=6", stop, f"runtime.checkpoint_every_s={every}")
