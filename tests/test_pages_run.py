@@ -11,9 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from pyarrow import parquet
 
-DOCS = Path(__file__).parents[1] / "docs"
+import gnnscale
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -50,3 +56,56 @@ def test_what_a_page_shows_runs(
             subprocess.run(
                 [sys.executable, "-m", "gnnscale", *arguments], check=True, env=dict(os.environ)
             )
+
+
+def readme_blocks() -> tuple[str, list[list[str]]]:
+    """Return what the README makes a graph with, and the commands that go on with it."""
+    text = (ROOT / "README.md").read_text()
+    found = re.search(r"<!-- your-graph -->\n```python\n(.*?)```\n\n```\n(.*?)```", text, re.S)
+    assert found is not None
+    return found[1], [shlex.split(line) for line in found[2].splitlines()]
+
+
+@pytest.mark.parametrize("source", ["arrays", "torch_geometric", "dgl"])
+def test_the_readmes_way_from_a_graph_to_predictions(
+    source: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_figures: Callable[[Path], Path],
+) -> None:
+    library = None if source == "arrays" else pytest.importorskip(source)
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
+    monkeypatch.chdir(tmp_path)
+    program, commands = readme_blocks()
+    names: dict[str, Any] = {}
+    exec(compile(program, "README.md", "exec"), names)
+    if library is not None:
+        monkeypatch.chdir(saved_store(source, library, names, tmp_path))
+        commands[0] = [
+            *("gnnscale", "train", "dataset=store", "dataset.store=mine_store", "output=mine"),
+        ]
+    for command, *arguments in commands:
+        assert command == "gnnscale"
+        subprocess.run([sys.executable, "-m", "gnnscale", *arguments], check=True)
+    predicted = parquet.read_table("mine.parquet")
+    assert predicted["id"].to_pylist() == list(range(2000))
+    right = np.mean(predicted["class"].to_numpy() == names["labels"])
+    assert right > 0.4  # of four classes, by features with as much noise
+
+
+def saved_store(source: str, library: Any, names: dict[str, Any], folder: Path) -> Path:
+    """Save the README's graph by way of a library's own, and return the folder to work in."""
+    x, y = torch.from_numpy(names["features"]).float(), torch.from_numpy(names["labels"])
+    part = torch.arange(2000) % 5
+    masks = {"train_mask": part > 1, "val_mask": part == 1, "test_mask": part == 0}
+    edges = torch.from_numpy(names["edge_index"])
+    if source == "torch_geometric":
+        from torch_geometric.data import Data
+
+        graph = gnnscale.from_pyg(Data(x=x, y=y, edge_index=edges, **masks))
+    else:
+        made = library.graph((edges[0], edges[1]), num_nodes=2000)
+        made.ndata.update({"feat": x, "label": y, **masks})
+        graph = gnnscale.from_dgl(made)
+    graph.save(folder / "mine_store")
+    return folder
