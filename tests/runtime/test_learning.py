@@ -102,7 +102,7 @@ def test_accumulation_and_warm_up_go_on_where_a_run_stopped(
 ) -> None:
     how = (
         *("runtime.accumulate=4", "optimizer=adamw", "optimizer.warmup_epochs=3"),
-        *("runtime.deterministic=true", "runtime.checkpoint_interval_s=0"),
+        *("runtime.deterministic=true", "runtime.checkpoint_every_s=0"),
     )
 
     def run(directory: Path, *overrides: str) -> Any:
