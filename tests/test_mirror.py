@@ -11,6 +11,7 @@ PACKAGE = TESTS.parent / "gnnscale"
 
 #: Modules without a test file of their own: where they are tested, and why there.
 ELSEWHERE = {
+    "api/modules.py": ("api/test_results.py", "training a module of one's own"),
     "api/options.py": ("api/test_design.py", "how functions of the design phase choose"),
     "backend/base.py": ("backend/test_cpu.py", "a protocol"),
     "cli/arguments.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),

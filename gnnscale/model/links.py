@@ -7,10 +7,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnscale.model.gnn import GNN, Inputs
+from gnnscale.model.sage import SAGELayer
 from gnnscale.model.segments import take
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["DotProduct", "LinkGNN", "PairNetwork", "link_objective", "make_decoder"]
+__all__ = [
+    "DotProduct",
+    "LinkGNN",
+    "PairNetwork",
+    "initialise_rows",
+    "link_objective",
+    "make_decoder",
+]
 
 
 class DotProduct(nn.Module):
@@ -39,6 +47,20 @@ class PairNetwork(nn.Module):
 def make_decoder(kind: str, width: int) -> nn.Module:
     """Build the decoder ``kind``, one of ``DECODERS``, of rows of ``width`` features."""
     return DotProduct() if kind == "dot" else PairNetwork(width)
+
+
+def initialise_rows(gnn: GNN) -> None:
+    """Draw the weights of GraphSAGE layers anew, so that rows are large enough to be compared.
+
+    The gradient of a dot product is as small as the rows. Glorot's bound is that of a vertex's own
+    row and of its neighbours' each, with the gain of ReLU, as in DGL's ``SAGEConv``: about twice
+    that of both together. Weights come from torch's global generator.
+    """
+    gain = nn.init.calculate_gain("relu")
+    for layer in gnn.layers:
+        if isinstance(layer, SAGELayer):
+            for half in layer.linear.weight.detach().chunk(2, dim=1):
+                nn.init.xavier_uniform_(half, gain=gain)
 
 
 class LinkGNN(GNN):

@@ -138,7 +138,10 @@ def test_partitions_and_features() -> None:
         (lambda: api.graph_partition("metris"), "partitioner=metris: allowed are distdgl, "),
         (lambda: api.graph_partition("hash", parts=2), r"partitioner\.parts: unknown option"),
         (lambda: api.feature_storing("device"), "feature_storing=device: allowed are host"),
-        (lambda: api.load_input_graph("ogbn-products"), "dataset=ogbn-products: allowed are csr"),
+        (
+            lambda: api.load_input_graph("ogbn-products"),
+            "dataset=ogbn-products: allowed are arrays, csr",
+        ),
         (
             lambda: api.load_input_graph("ogb", fanout=3),
             r"dataset\.fanout: unknown option",

@@ -104,7 +104,7 @@ def test_what_a_result_says(planted: Graph) -> None:
 def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
     for given, message in (
         ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
-        ({"model": "sgc"}, "model=sgc: allowed are gat, gcn, gin, sage"),
+        ({"model": "sgc"}, "model=sgc: allowed are custom, gat, gcn, gin, sage"),
         ({"options": {"model.hiden": 3}}, "model.hiden: unknown option, did you mean"),
         ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: is given by a keyword too"),
         ({"fanouts": [5]}, "sampler: picks neighbours for 1 layers"),

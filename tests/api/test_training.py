@@ -161,7 +161,7 @@ def test_the_programs_own_log_gets_what_it_asks_for(train: Train) -> None:
     [
         ({"options": {"optimiser.lr": 1}}, "optimiser: unknown option, did you mean 'optimizer'"),
         ({"options": {"optimizer.lrr": 1}}, r"optimizer\.lrr: unknown option, did you mean"),
-        ({"options": {"optimizer": "adm"}}, "optimizer=adm: allowed are adam, sgd"),
+        ({"options": {"optimizer": "adm"}}, "optimizer=adm: allowed are adam, adamw, sgd"),
         ({"options": {"model.hidden": 3}}, r"options: model\.hidden: is given by gnn_model"),
         ({"options": {"batch_size": "many"}}, "batch_size: Value 'many'"),
         ({"options": {"seed": object}}, "seed=.*object"),

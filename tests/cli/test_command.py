@@ -151,7 +151,9 @@ def test_completion(at_once: Command) -> None:
     assert "gnnscale" in at_once("train", "--shell-completion", "install=bash").stdout
     assert complete("gnnscale ") == list(COMMANDS)
     assert complete("gnnscale tr") == ["train"]
-    assert complete("gnnscale train optimizer=") == ["optimizer=adam", "optimizer=sgd"]
+    assert complete("gnnscale train optimizer=") == [
+        *("optimizer=adam", "optimizer=adamw", "optimizer=sgd")
+    ]
     assert "model.hidden=" in complete("gnnscale train optimizer=sgd model.hi")
     assert "config=cora_gcn" in complete("gnnscale train config=co")
     assert complete("gnnscale evaluate inf") == ["inference="]

@@ -26,6 +26,7 @@ GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
 RECORDS = {
     *("ArrangedBlock", "Contracted", "EdgeTiles", "Refined", "Replacing", "Rows", "Sampled"),
+    "SampledHop",
     *("Shared", "UndirectedLists"),
 }
 

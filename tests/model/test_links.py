@@ -9,7 +9,7 @@ import torch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
-from gnnscale.model.links import LinkGNN, link_objective, make_decoder
+from gnnscale.model.links import LinkGNN, initialise_rows, link_objective, make_decoder
 from gnnscale.sampler import NeighborSampler
 from gnnscale.sampler.minibatch import Links
 
@@ -44,3 +44,12 @@ def test_loss_by_hand(tiny_graph: Graph) -> None:
     ).log()
     assert link_objective(scores, batch).item() == pytest.approx(expected.mean().item())
     assert link_objective(torch.zeros(0, 2), batch).item() == 0
+
+
+def test_initial_rows_have_the_bounds_of_each_half() -> None:
+    gnn = GraphSAGE(hidden=40).build(num_features=200, num_classes=40)
+    initialise_rows(gnn)
+    for index, (inputs, outputs) in enumerate([(200, 40), (40, 40)]):
+        bound = (2 * 6 / (inputs + outputs)) ** 0.5
+        for half in gnn.layers[index].linear.weight.chunk(2, dim=1):
+            assert 0.97 * bound < half.abs().max() <= bound

@@ -97,7 +97,7 @@ def test_a_split_first_layer_is_traded(workload: Build, platform: Machine) -> No
     stages = predict(plan, [workload(num_sharing=3)] * 3, machine).devices[0]
     # Of each of two others a block of 10,000 vertices, 1,000 destinations and 10,000 edges, a
     # partial product of 1,000 rows of 8, and a gradient of as many; three messages.
-    block = 16 + 4 * (10_000 + 1_000 + 10_000)
+    block = 24 + 4 * (10_000 + 1_000 + 10_000)
     assert stages.exchange == pytest.approx(2 * (3e-3 + (block + 2 * 1_000 * 8 * 4) / 1e6))
     assert predict(plan, [workload()] * 3, machine).devices[0].exchange == 0
 

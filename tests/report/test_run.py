@@ -19,7 +19,9 @@ OPTIONS = {"seed": 5, "epochs": 2}
 
 
 def train(directory: Path, run_training: Callable[..., Any], **values: Any) -> Any:
-    config: Any = SimpleNamespace(**{"epochs": 2, "loggers": [], "observers": [], **values})
+    config: Any = SimpleNamespace(
+        **{"epochs": 2, "loggers": [], "observers": [], "predictions": False, **values}
+    )
     return train_and_report(
         config,
         directory,

@@ -45,7 +45,7 @@ def test_the_same_losses_on_any_devices(
 
 
 def test_resumed_and_evaluated(launched: Callable[..., Any], tmp_path: Path) -> None:
-    common = (*LINKS, "runtime.deterministic=true", "runtime.checkpoint_interval_s=0")
+    common = (*LINKS, "runtime.deterministic=true", "runtime.checkpoint_every_s=0")
     whole = launched(tmp_path / "whole", *common, "epochs=4")
     launched(tmp_path / "part", *common)
     part = launched(tmp_path / "part", *common, "epochs=4", f"resume={tmp_path / 'part'}")

@@ -83,7 +83,7 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     launched: Any, tmp_path: Path, module: str
 ) -> None:
     skip_without(module)
-    options = [*custom(module, "model.dropout=0.5"), "runtime.checkpoint_interval_s=0"]
+    options = [*custom(module, "model.dropout=0.5"), "runtime.checkpoint_every_s=0"]
     options += ["runtime.deterministic=true"]
     part = tmp_path / "part"
     with pytest.raises(KeyboardInterrupt):

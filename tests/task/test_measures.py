@@ -1,23 +1,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gnnscale.config import ConfigError
+from gnnscale.dataset import PlantedPartition
+from gnnscale.graph import Graph
 from gnnscale.task.measures import ceiling, chosen_metrics
 
 
-def test_the_graph_has_a_metric_of_its_own(settings: Any) -> None:
-    graph = settings().dataset.open()
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
+    sizes = {"num_vertices": 600, "num_edges": 3000, "num_classes": 4, "num_features": 8}
+    return PlantedPartition(name="small", **sizes).open()
+
+
+def test_the_graph_has_a_metric_of_its_own(graph: Graph) -> None:
     assert chosen_metrics([], graph) == (graph.metric,)
     assert chosen_metrics(["macro_f1", "accuracy"], graph) == ("macro_f1", "accuracy")
 
 
-def test_metrics_of_other_labels_are_refused(settings: Any) -> None:
-    graph = settings().dataset.open()
+def test_metrics_of_other_labels_are_refused(graph: Graph) -> None:
     assert graph.num_classes == 4
     several = np.eye(4, dtype=np.uint8)[graph.labels]
     two = replace(graph, labels=graph.labels % 2, num_classes=2)
@@ -37,8 +44,7 @@ def test_metrics_of_other_labels_are_refused(settings: Any) -> None:
         chosen_metrics(["mae"], graph)
 
 
-def test_the_ceiling_is_the_generators(settings: Any) -> None:
-    graph = settings().dataset.open()
+def test_the_ceiling_is_the_generators(graph: Graph) -> None:
     value = ceiling(graph, "accuracy")
     assert value is not None
     assert 0.25 < value <= 1

@@ -54,7 +54,9 @@ class CsvFile:
         if self.path.suffix == ".gz":
             return None
         _, text = next(self._lines(_SAMPLE_BYTES))
-        return int(self.path.stat().st_size / (len(text) / text.count(b"\n"))) + 1
+        # A text of one line may lack its end, and be empty.
+        row_bytes = max(len(text), 1) / max(text.count(b"\n"), 1)
+        return int(self.path.stat().st_size / row_bytes) + 1
 
     def types(self) -> dict[str, Any]:
         """Return the Arrow type that the first rows of each column suggest."""

@@ -54,7 +54,7 @@ def with_measured_step(
         seeds, 0
     )
     inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
-    objective = vertex_objective(graph)
+    objective = vertex_objective(graph, config.loss)
     seconds: list[float] = []
     with restored(model):
         for _ in range(1 + _STEPS):

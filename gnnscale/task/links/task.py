@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, ModelConfig
-from gnnscale.model.links import LinkGNN, link_objective, make_decoder
+from gnnscale.model.links import LinkGNN, initialise_rows, link_objective, make_decoder
 from gnnscale.model.loss import Objective
 from gnnscale.model.options import LayeredModel
 from gnnscale.sampler import SamplerConfig, SeedOrder
@@ -67,4 +67,5 @@ class LinkTask:
         """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
         assert isinstance(model, LayeredModel)
         gnn = model.build(num_features=self.graph.num_features, num_classes=model.hidden)
+        initialise_rows(gnn)
         return LinkGNN(gnn, make_decoder(self.config.decoder, gnn.widths[-1]))

@@ -496,6 +496,54 @@ def copy_rows(draw: Draw) -> Args:
     }
 
 
+def draw_negatives(draw: Draw) -> Args:
+    return {
+        "edges": draw.ids(draw.size(0, 9), 1 << 40, np.int64),
+        "count": draw.size(0, 9),
+        "num_vertices": draw.size(1, 99),
+        "seed": draw.size(0, 99),
+        "step": draw.size(0, 99),
+        "num_threads": draw.threads(),
+    }
+
+
+def draw_of_pairs(draw: Draw) -> Args:
+    n = draw.size(0, 9)
+    ends = {name: draw.ids(n, 1 << 40, np.int64) for name in ("first", "second")}
+    return {**ends, "seed": draw.size(0, 99), "num_threads": draw.threads()}
+
+
+def integer_ids(draw: Draw) -> Args:
+    return {"ids": draw.ids(draw.size(0, 99), draw.rng.choice((200, 1 << 40)), np.int64)}
+
+
+def find_integers(draw: Draw) -> Args:
+    wanted = draw.ids(draw.size(0, 99), 200, np.int64)
+    return {**integer_ids(draw), "wanted": wanted, "num_threads": draw.threads()}
+
+
+def text_ids(draw: Draw) -> Args:
+    lengths = [draw.size(0, 4) for _ in range(draw.size(0, 20))]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    return {"offsets": offsets, "data": draw.ids(int(offsets[-1]), 3, np.uint8)}
+
+
+def find_texts(draw: Draw) -> Args:
+    known, wanted = text_ids(draw), text_ids(draw)
+    known = {f"known_{name}": value for name, value in known.items()}
+    return {**known, **wanted, "num_threads": draw.threads()}
+
+
+def _call_integers(ids: Any, wanted: Any, num_threads: Any) -> Any:
+    return ops.IntegerIds(ids).find(wanted, num_threads=num_threads)
+
+
+def _call_texts(
+    known_offsets: Any, known_data: Any, offsets: Any, data: Any, num_threads: Any
+) -> Any:
+    return ops.TextIds(known_offsets, known_data).find(offsets, data, num_threads=num_threads)
+
+
 def native_sampler(draw: Draw) -> Args:
     return {"graph": graph_of(*draw.csc())}
 
@@ -658,6 +706,9 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     **{"gather_cached": gather_cached, "count_slots": count_slots, "copy_rows": copy_rows},
     **{"count_uses": count_uses, "count_reads": count_reads},
     **{"RankedSlots": ranked_slots, "RankedSlots.gather_cached": gather_ranked},
+    **{"draw_negatives": draw_negatives, "draw_of_pairs": draw_of_pairs},
+    **{"IntegerIds": integer_ids, "IntegerIds.find": find_integers},
+    **{"TextIds": text_ids, "TextIds.find": find_texts},
     "NativeSampler": native_sampler,
     "NativeSampler.sample_neighbors": sample_neighbors,
     "NativeSampler.sample_layers": sample_layers,
@@ -668,6 +719,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
+    **{"IntegerIds.find": _call_integers, "TextIds.find": _call_texts},
     "RankedSlots.gather_cached": _call_ranked,
     "NativeSampler.sample_neighbors": _with_graph("sample_neighbors"),
     "NativeSampler.sample_layers": _with_graph("sample_layers"),

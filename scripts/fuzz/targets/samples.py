@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
 import torch
+from pyarrow import parquet
 
 __all__ = ["SAMPLES", "Sample", "real_samples"]
 
@@ -237,6 +239,29 @@ def arrays() -> Sample:
     return Sample("Arrays", {"name": "tiny"}, files)
 
 
+def tables() -> Sample:
+    parts = (["train"] * 5 + ["valid"] * 3 + ["test"] * 4)[:_N]
+    vertices = "".join(f"v{i},{i % 2},{parts[i]},{i / 4},{1 - i}\n" for i in range(_N))
+    edges = "".join(f"v{src},v{dst},{src / 8}\n" for src, dst in _edges().tolist())
+    files = {
+        "vertices.csv": f"id,label,split,a,b\n{vertices}".encode(),
+        "edges.csv": f"source,target,weight\n{edges}".encode(),
+    }
+    return Sample("Tables", {"name": "tiny"}, files)
+
+
+def parquet_tables() -> Sample:
+    edges = pa.table({"source": _edges()[:, 0] + 7, "target": _edges()[:, 1] + 7})
+    rows = pa.array(np.arange(_N * 3, dtype=np.float32).reshape(_N, 3).tolist())
+    vertices = pa.table({"id": np.arange(_N) + 7, "label": np.arange(_N) % 3, "x": rows})
+    files = {}
+    for name, table in (("vertices", vertices), ("edges", edges)):
+        out = io.BytesIO()
+        parquet.write_table(table, out)
+        files[f"{name}.parquet"] = out.getvalue()
+    return Sample("Tables", {"name": "tiny", "split": "random", **_SPLIT}, files)
+
+
 def snap() -> Sample:
     """Structure alone, as text."""
     text = "# a comment\n" + _lines(_edges() * 7).replace(",", "\t")
@@ -254,7 +279,7 @@ def snap_gz() -> Sample:
 
 _MAKERS: tuple[Callable[[], Sample], ...] = (
     *(planetoid, musae, musae_zip, ogb_csv, ogb_binary, mag240m, graphsaint, graphsaint_single),
-    *(heterophilous, gnn_benchmark, csr, snap, snap_gz, arrays),
+    *(heterophilous, gnn_benchmark, csr, snap, snap_gz, arrays, tables, parquet_tables),
 )
 
 

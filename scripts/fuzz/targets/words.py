@@ -23,6 +23,8 @@ _VALID = {
     "train": TINY,
     "simulate": ("accelerators=[1,2]",),
     "evaluate": ("run=run", "num_threads=1"),
+    "predict": ("run=run", "num_threads=1", "out=rows.npy", "force=true"),
+    "export": ("run=run", "out=weights.safetensors", "force=true"),
     "doctor": (),
 }
 _COMMANDS = (
@@ -31,6 +33,8 @@ _COMMANDS = (
     *("train",) * 8,
     *("simulate",) * 3,
     *("evaluate",) * 3,
+    *("predict",) * 3,
+    *("export",) * 2,
     "doctor",
 )
 #: Options of which large values are allowed and take long; they get wrong values alone.
@@ -51,6 +55,10 @@ _OPTIONS = (
     runtime.prefetch_depth runtime.compute_dtype runtime.eval_every runtime.patience
     runtime.clip_norm runtime.inference device_plan device_plan.devices device_plan.split
     partitioner partitioner.num_parts partitioner.store partitioner.seed partitioner._target_
+    task task.decoder task.num_negatives task.valid_fraction task.hits loss loss.class_weights
+    loss.label_smoothing loss.function metrics loggers observers model.module model.arguments
+    model.form optimizer.warmup_epochs runtime.accumulate runtime.checkpoint_every_s predictions
+    vertices what layer format
     num_hops accelerators graph platform hybrid prefetch fused calibrate store hydra.job.name
     hydra.verbose hydra.output_subdir hydra.job.chdir hydra/job_logging hydra/launcher
     hydra.searchpath hydra.nothing hydra platform.name a.b.c _target_ 0 - epoch dataset. .dataset
@@ -59,7 +67,7 @@ _OPTIONS = (
     *("", " ", "\u202e"),
 )
 #: Options whose value is a path that is written to.
-_PATHS = ("output", "hydra.run.dir", "hydra.sweep.dir", "dataset.store", "partitioner.store")
+_PATHS = ("output", "hydra.run.dir", "hydra.sweep.dir", "dataset.store", "partitioner.store", "out")
 _PATH_VALUES = (
     *_words("/proc/x /dev/full /dev/null/x /dev/null fifo file.txt file.txt/x null dir [1] {a:1}"),
     *_words("'' ${nowhere} sub/dir ???"),
@@ -73,7 +81,7 @@ _VALUES = (
     int(3) interval(0,1) shuffle(1,2) sort(a) tag(a,1) float(nan) float(x) str([1]) 1,2 ,
     !!python/name:os.system os.system [9223372036854775807,5] [-2] [0] [1000000000] [1.5] [true]
     ['1'] [5,3,1,1,1,1] cora planetoid gcn gat layerwise adam random p3 cpu_x2 emulated_x4
-    my.yaml run pkg://x
+    my.yaml run pkg://x links custom balanced csv mlflow macro_f1 rmse os:system nowhere:X x.py:Y
     """),
     *("a b", "\x1b[31mred\x1b[0m", "a\nb", "a\r\nTraceback", "\t", "\u2603", "\udc80", "\u202e"),
     *("\x07", "{_target_:os.system,command:'touch executed'}", "x" * 100_000),

@@ -15,10 +15,10 @@ def test_by_hand() -> None:
     found = step_bytes(sizes, widths=(100, 8, 3), feature_bytes=4, num_first_weights=1600)
     assert found.features == 15 * 100 * 4
     assert found.first_gradients == 2 * 1600 * 4
-    assert found.blocks == (16 + 40 + 16 + 48) + (16 + 20 + 12 + 24)
+    assert found.blocks == (24 + 40 + 16 + 48) + (24 + 20 + 12 + 24)
     assert found.partials == 2 * 7 * 8 * 4
     assert found.data_parallel == 6000 + 12800
-    assert found.p3 == 192 + 448
+    assert found.p3 == 208 + 448
     assert found.cheaper == "p3"
 
 

@@ -14,11 +14,11 @@ from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GNN
 from gnnscale.runtime.evaluation.evaluate import Predictor
+from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.validator import Validator
 from gnnscale.runtime.evaluation.workers import Workers
 from gnnscale.runtime.pipeline.stages import RUNNING
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.sampler.seed_order import labelled_vertices
 from gnnscale.task.vertices import VertexTask
 
 Settings = Callable[..., TrainConfig]
@@ -53,10 +53,10 @@ def test_each_split_has_its_own_metric(
 ) -> None:
     config = settings(f"runtime.inference={inference}")
     validator = Validator(config, VertexTask(graph=graph), model, HoldEvenVertices().open(graph))
-    valid, test = (labelled_vertices(graph, split) for split in ("valid", "test"))
+    task = VertexTask(graph=graph)
+    known = open_examiner(task, model, Predictor(model, graph, config)).measure(["valid", "test"])
     metric, seconds = validator.validate()
-    assert [metric] == Predictor(model, graph, config).measure([valid])
-    assert [validator.test()] == Predictor(model, graph, config).measure([test])
+    assert [metric, validator.test()] == known
     assert metric != validator.test()
     assert seconds > 0
 

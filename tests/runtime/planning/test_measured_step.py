@@ -11,12 +11,13 @@ from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.perf.workload import measure_workload
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.planning.measured_step import with_measured_step
+from gnnscale.sampler.seed_order import labelled_vertices
 
 
 def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings("model=custom", "model.module=own_modules:OwnBlocks", "model.hidden=8")
     graph = config.dataset.open()
-    order = checked_order(config, graph, None)
+    order = checked_order(config, labelled_vertices(graph, "train"), None)
     torch.manual_seed(0)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     workload = measure_workload(graph, model, config.sampler, order, seed=0, cores=1, num_steps=1)

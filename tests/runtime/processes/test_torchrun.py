@@ -119,7 +119,9 @@ def test_another_number_of_processes_than_devices(commands: Commands, tmp_path: 
     run = commands.start("-m", "gnnscale", "train", *TINY, **world, **address)
     _, errors = run.communicate(timeout=200)
     assert run.returncode == 1
-    (line,) = errors.splitlines()
+    # A busy machine says that it is starting.
+    *before, line = errors.splitlines()
+    assert before in ([], ["starting"])
     assert line == (
         "torchrun started 3 processes, but device_plan has 2 devices; start one for each"
     )

@@ -126,7 +126,7 @@ def check_traffic(traffic: Any, batches: list[MiniBatch], group: Group, hidden: 
     rows += sum(batch.blocks[0].num_dst for batch in others)
     assert traffic.rows.peer_bytes == rows * hidden * PARTIAL_BYTES
     numbers = sum(
-        4 + block.num_src + block.num_dst + block.num_edges
+        6 + block.num_src + block.num_dst + block.num_edges
         for block in (batch.blocks[0] for batch in others)
     )
     assert traffic.lists.peer_bytes == 4 * numbers
