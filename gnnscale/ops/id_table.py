@@ -27,7 +27,7 @@ class IntegerIds:
         Raises:
             MemoryError: there is not so much memory.
         """
-        with naming("ids", len(ids)):
+        with naming("ids", np.size(ids)):
             self._native = _native.IntegerIds(ids, secrets.randbits(64))
 
     @property
@@ -73,7 +73,7 @@ class TextIds:
             ValueError: the offsets are none.
             MemoryError: there is not so much memory.
         """
-        with naming("offsets", len(offsets)):
+        with naming("offsets", np.size(offsets)):
             self._native = _native.TextIds(offsets, data, secrets.randbits(64))
 
     @property

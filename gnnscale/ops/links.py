@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,11 +31,10 @@ def draw_negatives(
     Returns:
         ``[n, count]`` int64.
     """
-    numbers = contiguous(edges.astype(np.int64, copy=False))
     drawn: NDArray[np.int64] = _native.draw_negatives(
-        numbers, count, num_vertices, seed, step, num_threads
+        _wide(edges), count, num_vertices, seed, step, num_threads
     )
-    return drawn.reshape(len(numbers), count)
+    return drawn.reshape(len(edges), count)
 
 
 def draw_of_pairs(
@@ -50,6 +51,13 @@ def draw_of_pairs(
     Returns:
         ``[n]`` float64.
     """
-    ends = (contiguous(each.astype(np.int64, copy=False)) for each in (first, second))
-    drawn: NDArray[np.float64] = _native.draw_of_pairs(*ends, seed, num_threads)
+    drawn: NDArray[np.float64] = _native.draw_of_pairs(
+        _wide(first), _wide(second), seed, num_threads
+    )
     return drawn
+
+
+def _wide(ids: Any) -> Any:
+    """Return whole numbers as int64; what is no array of them is for the extension to refuse."""
+    whole = isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1
+    return contiguous(ids.astype(np.int64, copy=False)) if whole else ids

@@ -17,7 +17,7 @@ struct TextArrays {
 };
 
 TextArrays text_arrays(const py::object& offsets, const py::object& bytes) {
-  const TextArrays arrays{vector<int64_t>(offsets, "offsets"), vector<uint8_t>(bytes, "bytes")};
+  const TextArrays arrays{vector<int64_t>(offsets, "offsets"), vector<uint8_t>(bytes, "data")};
   if (arrays.offsets.size < 1) refuse_value("offsets", "no entry", "one more entry than ids");
   return arrays;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.graph import Graph
-from gnnscale.sampler import LayerSampler, NeighborSampler
+from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
 
 from .draw import STORED, Draw
 
@@ -498,7 +499,7 @@ def copy_rows(draw: Draw) -> Args:
 
 def draw_negatives(draw: Draw) -> Args:
     return {
-        "edges": draw.ids(draw.size(0, 9), 1 << 40, np.int64),
+        "edges": draw.ids(draw.size(0, 9), 1 << 31, np.int64),
         "count": draw.size(0, 9),
         "num_vertices": draw.size(1, 99),
         "seed": draw.size(0, 99),
@@ -509,12 +510,12 @@ def draw_negatives(draw: Draw) -> Args:
 
 def draw_of_pairs(draw: Draw) -> Args:
     n = draw.size(0, 9)
-    ends = {name: draw.ids(n, 1 << 40, np.int64) for name in ("first", "second")}
+    ends = {name: draw.ids(n, 1 << 31, np.int64) for name in ("first", "second")}
     return {**ends, "seed": draw.size(0, 99), "num_threads": draw.threads()}
 
 
 def integer_ids(draw: Draw) -> Args:
-    return {"ids": draw.ids(draw.size(0, 99), draw.rng.choice((200, 1 << 40)), np.int64)}
+    return {"ids": draw.ids(draw.size(0, 99), draw.rng.choice((200, 1 << 31)), np.int64)}
 
 
 def find_integers(draw: Draw) -> Args:
@@ -529,19 +530,16 @@ def text_ids(draw: Draw) -> Args:
 
 
 def find_texts(draw: Draw) -> Args:
-    known, wanted = text_ids(draw), text_ids(draw)
-    known = {f"known_{name}": value for name, value in known.items()}
-    return {**known, **wanted, "num_threads": draw.threads()}
+    return {**text_ids(draw), "num_threads": draw.threads()}
 
 
 def _call_integers(ids: Any, wanted: Any, num_threads: Any) -> Any:
     return ops.IntegerIds(ids).find(wanted, num_threads=num_threads)
 
 
-def _call_texts(
-    known_offsets: Any, known_data: Any, offsets: Any, data: Any, num_threads: Any
-) -> Any:
-    return ops.TextIds(known_offsets, known_data).find(offsets, data, num_threads=num_threads)
+def _call_texts(offsets: Any, data: Any, num_threads: Any) -> Any:
+    known = ops.TextIds(np.array([0, 1, 3, 3]), np.array([2, 0, 1], np.uint8))
+    return known.find(offsets, data, num_threads=num_threads)
 
 
 def native_sampler(draw: Draw) -> Args:
@@ -673,8 +671,19 @@ def _call_neighbor_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -
     return NeighborSampler(graph, **others).sample(seeds, step)
 
 
+def _call_weighted_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> Any:
+    return WeightedSampler(graph, **others).sample(seeds, step)
+
+
 def _call_layer_sampler(graph: Graph, seeds: Any, step: Any, **others: Any) -> Any:
     return LayerSampler(graph, **others).sample(seeds, step)
+
+
+def weighted_sampler(draw: Draw) -> Args:
+    made = reach_neighbors(draw)
+    graph = made["graph"]
+    weights = np.abs(draw.floats(graph.num_edges))
+    return {**made, "graph": replace(graph, edge_weights=weights)}
 
 
 #: What draws the arguments of a valid call, by the name of what is called.
@@ -715,6 +724,7 @@ MAKERS: dict[str, Callable[[Draw], Args]] = {
     "NativeSampler.reach_neighbors": reach_neighbors,
     "NativeSampler.time_relabelling": time_relabelling,
     "NeighborSampler.sample": reach_neighbors,
+    "WeightedSampler.sample": weighted_sampler,
     "LayerSampler.sample": sample_layers,
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
@@ -726,6 +736,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "NativeSampler.reach_neighbors": _with_graph("reach_neighbors"),
     "NativeSampler.time_relabelling": _with_graph("time_relabelling"),
     "NeighborSampler.sample": _call_neighbor_sampler,
+    "WeightedSampler.sample": _call_weighted_sampler,
     "LayerSampler.sample": _call_layer_sampler,
 }
 #: What is called, by the same names.

@@ -24,7 +24,7 @@ __all__ = ["Call", "Ops"]
 
 _REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
 #: Parts of a graph count as its names.
-_GRAPH_NAMES = ("graph", "indptr", "indices", "tiny")
+_GRAPH_NAMES = ("graph", "indptr", "indices", "edge_weights", "tiny")
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ def _values(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     number = rng.choice(fits)
     changed.reshape(-1)[at] = number
     checked = name in _CHECKED or (name == "vertices" and function in _IN_RANGE)
+    checked = checked and not function.startswith("IntegerIds")  # whose ids are the user's own
     checked = checked or (function, name) in (
         *(("edge_dot", "indices"), ("transpose_block", "indices"), ("count_in_degrees", "dst")),
         ("arrange_block", "indices"),
