@@ -129,8 +129,9 @@ def train_dgl(config: TrainConfig) -> float:
         rows = model([topology] * config.model.num_layers, x)
         examiner = LinkExaminer(task, Compared(hidden), Rows(rows))  # type: ignore[arg-type]
         (found,) = examiner.measure([split])
-        assert found is not None
-        return found
+        mrr = found["mrr"]
+        assert mrr is not None
+        return mrr
 
     best, best_weights = -1.0, model.state_dict()
     for _ in range(config.epochs):

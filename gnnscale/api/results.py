@@ -28,8 +28,7 @@ from gnnscale.export.answers import (
     num_layers_of,
 )
 from gnnscale.export.vertices import find_vertices
-from gnnscale.export.weights import ExportConfig, Exported
-from gnnscale.export.weights import export as export_run
+from gnnscale.export.weights import ExportConfig, Exported, export_model
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.foreign_module import ForeignModel
@@ -168,8 +167,7 @@ class Result:
             OSError: the file cannot be written.
         """
         config = ExportConfig(run=self.directory, format=format, out=Path(file), force=force)
-        with torch.random.fork_rng(devices=[]):
-            return export_run(config)
+        return export_model(config, self.config.model, self._best[1])
 
     def _rows(self, vertices: Any, *, layer: int, what: str, inference: str) -> NDArray[Any]:
         check_choice("inference", inference, INFERENCE)
@@ -319,7 +317,7 @@ def evaluate(
     before = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=[]):
-            return evaluate_run(config)
+            return evaluate_run(config, found.config)
     finally:
         torch.set_num_threads(before)
 

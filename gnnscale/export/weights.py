@@ -22,7 +22,7 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
 from gnnscale.runtime.settings import FoundRun
 
-__all__ = ["FORMATS", "ExportConfig", "Exported", "export"]
+__all__ = ["FORMATS", "ExportConfig", "Exported", "export", "export_model"]
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.
@@ -92,19 +92,43 @@ def export(config: ExportConfig) -> Exported:
         GraphError: the run's graph store is not usable.
         OSError: the file cannot be written.
     """
+    if config.file.suffix != ".safetensors":
+        raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
+    run = load_run(config.run, config.code, command="export")
+    _check_file(config)
+    _, model, _ = load_best(config.run, run)
+    return export_model(config, run.model, model)
+
+
+def export_model(config: ExportConfig, options: ModelConfig, model: TrainableModel) -> Exported:
+    """Write the weights of a model that is there.
+
+    Args:
+        config: names and file.
+        options: of the model.
+        model: with the weights.
+
+    Raises:
+        ConfigError: the model has no counterpart in the library, or the file exists or has another
+            kind of name.
+        OSError: the file cannot be written.
+    """
+    _check_file(config)
+    file = config.file
+    weights, snippet, note = _named(config, options, model)
+    weights = {name: each.clone() for name, each in weights.items()}
+    write_atomically(file, safetensors.torch.save(weights, {"format": "pt"}))
+    return Exported(file=file, snippet=snippet, note=note)
+
+
+def _check_file(config: ExportConfig) -> None:
     file = config.file
     if file.suffix != ".safetensors":
         raise ConfigError(f"out={shown(file)}: the name must end in .safetensors")
-    run = load_run(config.run, config.code, command="export")
     if file.exists() and not config.force:
         raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
     if not file.parent.is_dir():
         raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
-    _, model, _ = load_best(config.run, run)
-    weights, snippet, note = _named(config, run.model, model)
-    weights = {name: each.clone() for name, each in weights.items()}
-    write_atomically(file, safetensors.torch.save(weights, {"format": "pt"}))
-    return Exported(file=file, snippet=snippet, note=note)
 
 
 def _named(

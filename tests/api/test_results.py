@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own_modules import OwnBlocks
+from safetensors.torch import load_file
 
 import gnnscale
 from gnnscale import api
@@ -210,3 +212,36 @@ def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
     (tmp_path / "store").rename(tmp_path / "moved")
     with pytest.raises((ConfigError, GraphError), match="no such graph store"):
         gnnscale.load(done.directory)
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> None:
+    own = OwnBlocks(8, 8, 4, 2)
+    options = {"runtime.deterministic": True}
+    small = {name: value for name, value in SMALL.items() if not built or name != "hidden"}
+    done = gnnscale.train(planted, own if built else OwnBlocks, **small, options=options)
+    assert type(done.model) is OwnBlocks
+    assert done.predict("test", what="probabilities").shape == (len(planted.test_idx), 4)
+    assert gnnscale.evaluate(done).test_metric == done.test_metric
+    exported = done.export(tmp_path / "own.safetensors")
+    own.load_state_dict(load_file(exported.file))
+    # A directory that was found imports nothing.
+    with pytest.raises(ConfigError, match=r"model\.module: names code"):
+        gnnscale.load(done.directory)
+    if not built:  # the arguments of one that was built are nowhere
+        named = gnnscale.load(done.directory, module="own_modules:OwnBlocks")
+        assert np.array_equal(named.predict(), done.predict())
+
+
+def test_arguments_are_of_ones_own_module_alone(planted: Graph) -> None:
+    with pytest.raises(ConfigError, match=r"^arguments: are of a module of your own"):
+        gnnscale.train(planted, "sage", arguments={"heads": 2})
+
+
+def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
+    done = gnnscale.train(planted, "sage", **SMALL, options={"task": "links"})
+    assert done.metric == "mrr"
+    rows = predict(PredictConfig(run=done.directory, out=tmp_path / "rows.npy", num_threads=1))
+    found = np.load(rows)
+    assert found.shape == (planted.num_vertices, 8)
+    assert np.allclose(found, done.embeddings(layer=-1), atol=1e-6)

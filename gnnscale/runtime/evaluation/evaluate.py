@@ -257,14 +257,18 @@ def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, TrainableModel,
     return graph, model, epoch
 
 
-def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Measure the best checkpoint of a run on its training, validation and test vertices.
+def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluation:
+    """Measure the best checkpoint of a run on what it trains, validates and tests.
+
+    Args:
+        config: the directory, and how to measure.
+        run: the run's options; None reads them there.
 
     Raises:
         ConfigError: the directory holds no run; or what ``load_best`` raises.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run, config.code)
+    run = load_run(config.run, config.code) if run is None else run
     inference = config.inference or run.runtime.inference
     run = replace(
         run,
