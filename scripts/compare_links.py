@@ -53,8 +53,8 @@ ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "slashdot": (
         "snap",
         (
-            *("dataset=snap", "dataset.name=soc-Slashdot0902", "model.hidden=32"),
-            *("batch_size=4096", "sampler.fanouts=[10,5]", "epochs=3", "optimizer.lr=0.003"),
+            *("dataset=snap", "dataset.name=soc-Slashdot0902", "model.hidden=64"),
+            *("batch_size=8192", "sampler.fanouts=[10,5]", "epochs=6", "optimizer.lr=0.01"),
         ),
     ),
 }

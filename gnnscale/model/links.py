@@ -53,14 +53,17 @@ def initialise_rows(gnn: GNN) -> None:
     """Draw the weights of GraphSAGE layers anew, so that rows are large enough to be compared.
 
     The gradient of a dot product is as small as the rows. Glorot's bound is that of a vertex's own
-    row and of its neighbours' each, with the gain of ReLU, as in DGL's ``SAGEConv``: about twice
-    that of both together. Weights come from torch's global generator.
+    row and of its neighbours' each, with the gain of ReLU: about twice that of both together.
+    Biases are not 0, so that scores of all pairs can rise and fall together. Both are as in DGL's
+    ``SAGEConv``. Weights come from torch's global generator.
     """
     gain = nn.init.calculate_gain("relu")
     for layer in gnn.layers:
         if isinstance(layer, SAGELayer):
             for half in layer.linear.weight.detach().chunk(2, dim=1):
                 nn.init.xavier_uniform_(half, gain=gain)
+            bound = (layer.linear.in_features // 2) ** -0.5
+            nn.init.uniform_(layer.linear.bias, -bound, bound)
 
 
 class LinkGNN(GNN):

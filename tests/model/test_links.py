@@ -53,3 +53,4 @@ def test_initial_rows_have_the_bounds_of_each_half() -> None:
         bound = (2 * 6 / (inputs + outputs)) ** 0.5
         for half in gnn.layers[index].linear.weight.chunk(2, dim=1):
             assert 0.97 * bound < half.abs().max() <= bound
+        assert 0.8 < gnn.layers[index].linear.bias.abs().max() * inputs**0.5 <= 1
