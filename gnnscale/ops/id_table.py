@@ -27,7 +27,7 @@ class IntegerIds:
         Raises:
             MemoryError: there is not so much memory.
         """
-        with naming("ids", np.size(ids)):
+        with naming("ids", _size(ids)):
             self._native = _native.IntegerIds(ids, secrets.randbits(64))
 
     @property
@@ -73,7 +73,7 @@ class TextIds:
             ValueError: the offsets are none.
             MemoryError: there is not so much memory.
         """
-        with naming("offsets", np.size(offsets)):
+        with naming("offsets", _size(offsets)):
             self._native = _native.TextIds(offsets, data, secrets.randbits(64))
 
     @property
@@ -97,3 +97,8 @@ class TextIds:
         """
         places, unknown = self._native.find(offsets, data, num_threads)
         return places, int(unknown)
+
+
+def _size(array: object) -> int:
+    """Return how many entries an array has, for errors; 0 for what is none."""
+    return array.size if isinstance(array, np.ndarray) else 0

@@ -34,7 +34,7 @@ def draw_negatives(
     drawn: NDArray[np.int64] = _native.draw_negatives(
         _wide(edges), count, num_vertices, seed, step, num_threads
     )
-    return drawn.reshape(len(edges), count)
+    return drawn.reshape(len(edges), int(count))
 
 
 def draw_of_pairs(
@@ -58,6 +58,6 @@ def draw_of_pairs(
 
 
 def _wide(ids: Any) -> Any:
-    """Return whole numbers as int64; what is no array of them is for the extension to refuse."""
-    whole = isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1
-    return contiguous(ids.astype(np.int64, copy=False)) if whole else ids
+    """Return ids as int64; what is no array of int32 or int64 is for the extension to refuse."""
+    known = isinstance(ids, np.ndarray) and ids.dtype in (np.int32, np.int64) and ids.ndim == 1
+    return contiguous(ids.astype(np.int64, copy=False)) if known else ids

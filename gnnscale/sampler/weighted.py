@@ -55,13 +55,13 @@ class WeightedSampler:
         Raises:
             ConfigError: the graph's edges have no weights.
         """
+        self._native = NativeSampler(graph)
         if graph.edge_weights is None:
             raise ConfigError(
                 f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
                 "neighbours by; sampler=neighbor draws all alike"
             )
         self._graph = graph
-        self._native = NativeSampler(graph)
         self.fanouts = whole_numbers("fanouts", fanouts)
         self.replace = replace
         self.seed = seed
