@@ -35,7 +35,13 @@ from gnnscale.model.foreign_module import ForeignModel
 from gnnscale.options_file import read_regular
 from gnnscale.report.files.summary import SUMMARY_FILE
 from gnnscale.runtime.checkpoint.history import read_history
-from gnnscale.runtime.evaluation.evaluate import Evaluation, Predictor, load_best, load_run
+from gnnscale.runtime.evaluation.evaluate import (
+    Evaluation,
+    Predictor,
+    load_best,
+    load_run,
+    open_run_task,
+)
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.settings import INFERENCE, EvaluateConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, best_epoch
@@ -287,7 +293,9 @@ def load(run_directory: str | Path, *, module: str | None = None) -> Result:
     folder = Path(run_directory).absolute()
     code = {} if module is None else {"model.module": module}
     config = load_run(folder, code, command="evaluate")
-    metric, found = _test_metric(folder)
+    said = _test_metric(folder)
+    # A run that was killed has no summary.
+    metric, found = (open_run_task(config).measures[0], None) if said is None else said
     return Result(
         directory=folder,
         config=config,
@@ -322,10 +330,10 @@ def evaluate(
         torch.set_num_threads(before)
 
 
-def _test_metric(folder: Path) -> tuple[str, float | None]:
-    """Return the name and the value of the test metric in ``summary.json``.
+def _test_metric(folder: Path) -> tuple[str, float | None] | None:
+    """Return the name and the value of the test metric in ``summary.json``; None without one.
 
-    The value is None where a run was killed before it had one.
+    The value is None where a run was stopped before it had one.
     """
     file = folder / SUMMARY_FILE
     try:
@@ -334,7 +342,7 @@ def _test_metric(folder: Path) -> tuple[str, float | None]:
         if not isinstance(name, str) or not (found is None or isinstance(found, float)):
             raise ValueError(found)
     except FileNotFoundError:
-        return "accuracy", None
+        return None
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError):

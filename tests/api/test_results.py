@@ -245,3 +245,23 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     found = np.load(rows)
     assert found.shape == (planted.num_vertices, 8)
     assert np.allclose(found, done.embeddings(layer=-1), atol=1e-6)
+
+
+def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> None:
+    """Of an error, the lowest is the best."""
+    graph = gnnscale.from_arrays(
+        (planted.indices, np.repeat(np.arange(planted.num_vertices), np.diff(planted.indptr))),
+        np.array(planted.features),
+        np.array(planted.labels, np.float32),
+        train_idx=planted.train_idx,
+        valid_idx=planted.valid_idx,
+        test_idx=planted.test_idx,
+    )
+    done = gnnscale.train(graph, "sage", **{**SMALL, "epochs": 3}, lr=0.05)
+    (done.directory / "summary.json").unlink()
+    found = gnnscale.load(done.directory)
+    assert (found.metric, found.test_metric) == ("rmse", None)
+    values = [epoch.valid_metric for epoch in found.history]
+    assert None not in values
+    assert len(set(values)) == 3
+    assert found.valid_metric == min(each for each in values if each is not None)

@@ -74,7 +74,7 @@ class RunCheckpoint:
     config: TrainConfig
     options: Mapping[str, Any]
     graph: Graph
-    metric: str = "accuracy"
+    metric: str
     partition: str | None = None
     saved_at: float = field(default_factory=lambda: time.perf_counter())
     took_s: float = 0.0

@@ -229,12 +229,15 @@ def open_run_task(run: TrainConfig) -> Task:
     return run.task.open(graph, run.task.make(graph), loss=run.loss, metrics=run.metrics)
 
 
-def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, TrainableModel, int]:
+def load_best(
+    directory: Path, run: TrainConfig, task: Task | None = None
+) -> tuple[Graph, TrainableModel, int]:
     """Return the graph that a run samples, its model with the best weights, and their epoch.
 
     Args:
         directory: of the run.
         run: its options.
+        task: what it predicts; None opens that.
 
     Raises:
         ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
@@ -243,7 +246,7 @@ def load_best(directory: Path, run: TrainConfig) -> tuple[Graph, TrainableModel,
     file = directory / BEST
     if not has_checkpoint(file):
         raise ConfigError(f"{file}: no such checkpoint")
-    task = open_run_task(run)
+    task = open_run_task(run) if task is None else task
     graph, model = task.graph, task.build(run.model)
     best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
     epoch = best.get("epoch")
@@ -276,13 +279,12 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
         runtime=replace(run.runtime, inference=inference),
     )
     torch.set_num_threads(config.num_threads)
-    graph, model, epoch = load_best(config.run, run)
-    splits = ("train", "valid", "test")
     task = open_run_task(run)
+    graph, model, epoch = load_best(config.run, run, task)
+    splits = ("train", "valid", "test")
     predictor = Predictor(model, graph, run)
     examiner = open_examiner(task, model, predictor)
-    for split in splits:
-        examiner.prepare(split)
+    examiner.prepare(splits)
     metrics = dict(zip(splits, examiner.measure(splits), strict=True))
     metric = task.measures[0]
     return Evaluation(

@@ -26,8 +26,8 @@ __all__ = ["Examiner", "VertexExaminer", "open_examiner"]
 class Examiner(Protocol):
     """Measures a model, whose weights may change between calls, on parts of the split."""
 
-    def prepare(self, split: str) -> None:
-        """Say what measuring ``split`` takes, and refuse it where there is no room."""
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Say what measuring ``splits`` at once takes, and refuse it where there is no room."""
         ...
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
@@ -44,13 +44,14 @@ class VertexExaminer:
         self._graph = task.graph
         self._measures = task.measures
 
-    def prepare(self, split: str) -> None:
-        """Say what measuring ``split`` takes.
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Say what measuring ``splits`` at once takes.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
         """
-        self._predictor.prepare(labelled_vertices(self._graph, split))
+        vertices = [labelled_vertices(self._graph, split) for split in splits]
+        self._predictor.prepare(np.concatenate(vertices))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the run's metrics on each of ``splits``; None for one that is not defined."""

@@ -39,13 +39,14 @@ class LinkExaminer:
         self._model = model
         self._predictor = predictor
 
-    def prepare(self, split: str) -> None:
-        """Say what examining a part of the split takes.
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Say what examining each of ``splits`` takes.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
         """
-        self._predictor.prepare(self._vertices(split))
+        for split in splits:
+            self._predictor.prepare(self._vertices(split))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return MRR and Hits@k of each of ``splits``."""

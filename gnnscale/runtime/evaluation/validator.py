@@ -50,7 +50,7 @@ class Validator:
             ConfigError: one of them needs more of the disk than is free.
         """
         for split in ("test", "valid"):
-            self._examiner.prepare(split)
+            self._examiner.prepare([split])
 
     @running("validate")
     def validate(self) -> tuple[dict[str, float | None], float]:

@@ -71,7 +71,11 @@ class Run:
             parameter.grad = torch.randn_like(parameter)
         self.optimizer.step()
         self.checkpoint = RunCheckpoint(
-            directory=directory, config=config, options=OPTIONS, graph=graph
+            directory=directory,
+            config=config,
+            options=OPTIONS,
+            graph=graph,
+            metric=graph.metric,
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
