@@ -6,15 +6,18 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "gnnscale/parallel.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Items of a chunk of parallel work, and how many of them have their slots on the way from memory.
+// Items of a chunk of parallel work.
 constexpr int64_t kGrain = 1 << 14;
+// How many texts, and numbers, have their slots on the way from memory.
 constexpr int64_t kAtOnce = 32;
+constexpr int64_t kAhead = 64;
 // Largest range of ids, per id, of which a table takes no more than the slots of a hash table.
 constexpr uint64_t kRangePerId = 8;
 
@@ -50,6 +53,18 @@ class FirstUnknown {
   std::atomic<int64_t> first_ = kNone;
 };
 
+uint64_t slot_of(uint64_t key, uint64_t seed) { return folded(key ^ seed, 0x9e3779b97f4a7c15); }
+
+// Calls visitor(table) on the table that there is.
+template <typename Variant, typename Visitor>
+void visit(Variant& tables, Visitor&& visitor) {
+  std::visit(
+      [&]<typename Table>(Table& table) {
+        if constexpr (!std::is_same_v<std::remove_const_t<Table>, std::monostate>) visitor(table);
+      },
+      tables);
+}
+
 uint64_t num_slots(int64_t num_ids) {
   // At most half are taken, so that most keys are in their first slot.
   return std::bit_ceil(std::max<uint64_t>(static_cast<uint64_t>(num_ids) * 2, 8));
@@ -60,97 +75,107 @@ uint64_t num_slots(int64_t num_ids) {
 IdSlots::IdSlots(int64_t num_ids, uint64_t seed)
     : seed_(seed), mask_(num_slots(num_ids) - 1), slots_(static_cast<int64_t>(mask_ + 1)) {}
 
-uint64_t IdSlots::first(uint64_t key) const {
-  return folded(key ^ seed_, 0x9e3779b97f4a7c15) & mask_;
+uint64_t IdSlots::first(uint64_t key) const { return slot_of(key, seed_) & mask_; }
+
+int64_t RangeTable::insert(uint64_t key, int64_t place) {
+  int32_t& found = places_.data()[key];
+  if (found != 0) return found - 1;
+  found = static_cast<int32_t>(place + 1);
+  return -1;
+}
+
+bool PackedTable::fits(int64_t num_ids, uint64_t last_key) {
+  return std::bit_width(last_key) + std::bit_width(static_cast<uint64_t>(num_ids)) <= 64;
+}
+
+PackedTable::PackedTable(int64_t num_ids, uint64_t seed)
+    : seed_(seed),
+      // Twice as many as in slots of twice the size: more keys are in their first slot.
+      mask_(2 * num_slots(num_ids) - 1),
+      place_bits_(std::bit_width(static_cast<uint64_t>(num_ids))),
+      words_(static_cast<int64_t>(mask_ + 1)) {}
+
+uint64_t PackedTable::first(uint64_t key) const { return slot_of(key, seed_) & mask_; }
+
+int64_t PackedTable::insert(uint64_t key, int64_t place) {
+  uint64_t* words = words_.data();
+  const uint64_t places = (uint64_t{1} << place_bits_) - 1;
+  uint64_t slot = first(key);
+  for (; words[slot] != 0; slot = (slot + 1) & mask_) {
+    if (words[slot] >> place_bits_ == key) return static_cast<int64_t>(words[slot] & places) - 1;
+  }
+  words[slot] = key << place_bits_ | static_cast<uint64_t>(place + 1);
+  return -1;
+}
+
+int64_t PackedTable::find(uint64_t key) const {
+  const uint64_t* words = words_.data();
+  uint64_t slot = first(key);
+  // A key that has more bits than a word's equals none.
+  while (words[slot] != 0 && words[slot] >> place_bits_ != key) slot = (slot + 1) & mask_;
+  return static_cast<int64_t>(words[slot] & ((uint64_t{1} << place_bits_) - 1)) - 1;
+}
+
+int64_t WideTable::insert(uint64_t key, int64_t place) {
+  uint64_t slot = slots_.first(key);
+  for (; slots_[slot].place != 0; slot = slots_.next(slot)) {
+    if (slots_[slot].key == key) return slots_[slot].place - 1;
+  }
+  slots_[slot] = {key, place + 1};
+  return -1;
+}
+
+int64_t WideTable::find(uint64_t key) const {
+  uint64_t slot = slots_.first(key);
+  while (slots_[slot].place != 0 && slots_[slot].key != key) slot = slots_.next(slot);
+  return slots_[slot].place - 1;
 }
 
 IntegerIds::IntegerIds(const int64_t* ids, int64_t num_ids, uint64_t seed) : size_(num_ids) {
+  uint64_t last = 0;
   if (num_ids > 0) {
     const auto [low, high] = std::minmax_element(ids, ids + num_ids);
-    const uint64_t last = static_cast<uint64_t>(*high) - static_cast<uint64_t>(*low);
-    if (last < kRangePerId * static_cast<uint64_t>(num_ids) &&
-        num_ids < std::numeric_limits<int32_t>::max()) {
-      low_ = *low;
-      range_ = last + 1;
-    }
+    low_ = static_cast<uint64_t>(*low);
+    last = key_of(*high);
   }
-  if (range_ > 0) {
-    places_ = std::make_unique<HugeArray<int32_t>>(static_cast<int64_t>(range_));
-    fill_range(ids);
+  if (last < kRangePerId * static_cast<uint64_t>(num_ids) &&
+      num_ids < std::numeric_limits<int32_t>::max()) {
+    table_.emplace<RangeTable>(last + 1);
+  } else if (PackedTable::fits(num_ids, last)) {
+    table_.emplace<PackedTable>(num_ids, seed);
   } else {
-    slots_ = std::make_unique<IdSlots>(num_ids, seed);
-    fill_slots(ids);
+    table_.emplace<WideTable>(num_ids, seed);
   }
-}
-
-void IntegerIds::fill_range(const int64_t* ids) {
-  for (int64_t place = 0; place < size_; ++place) {
-    int32_t& found =
-        places_->data()[static_cast<uint64_t>(ids[place]) - static_cast<uint64_t>(low_)];
-    if (found != 0) {
-      repeated_ = {found - 1, place};
-      return;
+  visit(table_, [&](auto& table) {
+    for (int64_t place = 0; place < size_ && repeated_.first < 0; ++place) {
+      table.prefetch(key_of(ids[std::min(place + kAhead, size_ - 1)]));
+      const int64_t before = table.insert(key_of(ids[place]), place);
+      if (before >= 0) repeated_ = {before, place};
     }
-    found = static_cast<int32_t>(place + 1);
-  }
-}
-
-void IntegerIds::fill_slots(const int64_t* ids) {
-  for (int64_t place = 0; place < size_; ++place) {
-    const int64_t ahead = std::min(place + kAtOnce, size_ - 1);
-    slots_->prefetch(slots_->first(static_cast<uint64_t>(ids[ahead])));
-    const auto key = static_cast<uint64_t>(ids[place]);
-    uint64_t slot = slots_->first(key);
-    while ((*slots_)[slot].place != 0) {
-      if ((*slots_)[slot].key == key) {
-        repeated_ = {(*slots_)[slot].place - 1, place};
-        return;
-      }
-      slot = slots_->next(slot);
-    }
-    (*slots_)[slot] = {key, place + 1};
-  }
+  });
 }
 
 int64_t IntegerIds::num_bytes() const {
-  return range_ > 0 ? static_cast<int64_t>(range_ * sizeof(int32_t)) : slots_->num_bytes();
-}
-
-int64_t IntegerIds::place_of(int64_t id) const {
-  const uint64_t offset = static_cast<uint64_t>(id) - static_cast<uint64_t>(low_);
-  return offset < range_ ? places_->data()[offset] - 1 : -1;
-}
-
-int64_t IntegerIds::place_in_slots(uint64_t slot, uint64_t key) const {
-  while ((*slots_)[slot].place != 0 && (*slots_)[slot].key != key) slot = slots_->next(slot);
-  return (*slots_)[slot].place - 1;
+  int64_t bytes = 0;
+  visit(table_, [&](const auto& table) { bytes = table.num_bytes(); });
+  return bytes;
 }
 
 template <typename Vertex>
 int64_t IntegerIds::find(const int64_t* wanted, int64_t num_wanted, Vertex* out,
                          int num_threads) const {
   FirstUnknown unknown;
-  const auto set = [&](int64_t item, int64_t place) {
-    out[item] = static_cast<Vertex>(place);
-    if (place < 0) unknown.add(item);
-  };
-  parallel_for(num_wanted, kGrain, num_threads, [&](int64_t begin, int64_t end) {
-    if (range_ > 0) {
-      for (int64_t item = begin; item < end; ++item) set(item, place_of(wanted[item]));
-      return;
-    }
-    std::array<uint64_t, kAtOnce> slots{};  // of the items ahead, on their way from memory
-    const auto fetch = [&](int64_t item) {
-      uint64_t& slot = slots[item % kAtOnce];
-      slot = slots_->first(static_cast<uint64_t>(wanted[item]));
-      slots_->prefetch(slot);
-    };
-    for (int64_t item = begin; item < std::min(begin + kAtOnce, end); ++item) fetch(item);
-    for (int64_t item = begin; item < end; ++item) {
-      const uint64_t slot = slots[item % kAtOnce];
-      if (item + kAtOnce < end) fetch(item + kAtOnce);
-      set(item, place_in_slots(slot, static_cast<uint64_t>(wanted[item])));
-    }
+  visit(table_, [&](const auto& table) {
+    parallel_for(num_wanted, kGrain, num_threads, [&, out](int64_t begin, int64_t end) {
+      int64_t missing = -1;
+      for (int64_t item = begin; item < end; ++item) {
+        table.prefetch(key_of(wanted[std::min(item + kAhead, num_wanted - 1)]));
+        const int64_t place = table.find(key_of(wanted[item]));
+        out[item] = static_cast<Vertex>(place);
+        if (place < 0 && missing < 0) missing = item;
+      }
+      if (missing >= 0) unknown.add(missing);
+    });
   });
   return unknown.value();
 }
