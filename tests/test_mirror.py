@@ -32,6 +32,7 @@ ELSEWHERE = {
     "dataset/readers/musae.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/musae_labels.py": ("dataset/readers/test_layouts.py", "all readers alike"),
     "dataset/readers/snap.py": ("dataset/readers/test_layouts.py", "all readers alike"),
+    "dataset/storage/edge_spool.py": ("dataset/storage/test_sorted_lists.py", "what is sorted"),
     "dataset/storage/features.py": ("dataset/storage/test_store.py", "what a store writer uses"),
     "dataset/storage/topology.py": ("dataset/storage/test_store.py", "what a store writer uses"),
     "dataset/structure.py": ("dataset/test_synthetic.py", "labels made up for edges"),

@@ -86,7 +86,8 @@ BUCKETS: dict[str, Any] = {
     "src": np.array([0, 2]),
     "dst": np.array([5, 4]),
     "bucket_of": np.array([1, 0], np.int32),
-    **{"num_buckets": 2, "first": 2, "shift": 1},
+    **{"num_buckets": 2, "first": 2, "shift": 1, "num_threads": 2},
+    "out": np.zeros((2, 2), np.int64),
 }
 SORT: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES.copy(), "drop_duplicates": False}
 DROPOUT: dict[str, Any] = {
@@ -264,6 +265,7 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (ops.count_in_degrees, COUNT, "dst", np.array([0, 3])),
     (ops.count_in_degrees, COUNT, "dst", np.array([0, -1])),
     (ops.count_in_degrees, COUNT, "counts", np.zeros(3)),
+    *((ops.count_in_degrees, COUNT, "first", bad) for bad in (-1, 2**63 - 1, 2**63, None)),
     *((ops.csc_scatter, BUCKETS, "dst", np.array([5, bad])) for bad in (1, 6, -1, 2**62)),
     *((ops.csc_scatter, BUCKETS, "dst", bad) for bad in (np.int32([5, 4]), np.array([5]), None)),
     *((ops.csc_scatter, BUCKETS, "bucket_of", np.int32([1, bad])) for bad in (-1, 2, MOST)),
@@ -271,6 +273,15 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     *((ops.csc_scatter, BUCKETS, "num_buckets", bad) for bad in (0, -1, 2**31, 1.5)),
     *((ops.csc_scatter, BUCKETS, "shift", bad) for bad in (-1, 63, 64, 1.5)),
     *((ops.csc_scatter, BUCKETS, "first", bad) for bad in (-1, 2**63, None)),
+    *(
+        (ops.csc_scatter, BUCKETS, "out", np.zeros(shape, kind))
+        for shape, kind in (
+            ((2, 1), np.int64),
+            ((2, 2), np.int32),
+            ((3, 2), np.int64),
+            (2, np.int64),
+        )
+    ),
     (ops.csc_fill, FILL, "cursor", np.array([0, 1])),
     (ops.csc_fill, FILL, "cursor", np.array([0, -1])),
     (ops.csc_fill, FILL, "cursor", np.zeros(1, np.int64)),

@@ -230,7 +230,7 @@ def checked_labels(
             f"{source}: label {labels[place]} of vertex {place[0]} is out of range, "
             f"allowed are {low} to {high}"
         )
-    return labels.astype(np.int64 if labels.ndim == 1 else np.uint8)
+    return labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
 
 
 def is_regression(labels: NDArray[Any], metric: str | None) -> bool:

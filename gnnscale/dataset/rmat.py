@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import ConfigError
 from gnnscale.dataset.storage.edge_file import EdgeFile
-from gnnscale.dataset.storage.topology import EdgeSpool
+from gnnscale.dataset.storage.edge_spool import EdgeSpool
+from gnnscale.dataset.storage.sorted_lists import sorted_lists
 from gnnscale.graph import vertex_dtype
 from gnnscale.hardware import usable_cores
 from gnnscale.progress import track
@@ -79,8 +80,13 @@ class RmatDraws:
     ) -> int:
         """Put draws among the distinct edges, which are sorted; return how many are new."""
         before = distinct.num_edges
+        # A part of it, since a range's lists are there twice, beside slices of draws.
         spool = EdgeSpool(
-            folder, num_vertices=self.num_vertices, undirected=False, self_loops="remove"
+            folder,
+            num_vertices=self.num_vertices,
+            undirected=False,
+            self_loops="remove",
+            memory_bytes=memory_bytes // 4,
         )
         try:
             for large, small in distinct.take_last(before):
@@ -95,10 +101,10 @@ class RmatDraws:
                     )
                     spool.add(large, small)
                     advance(count)
-            # A part of it, since a range's lists are there twice, beside slices of draws.
-            for vertex, offsets, lists, _ in spool.sort(True, memory_bytes // 4):
-                ids = np.arange(vertex, vertex + len(offsets) - 1, dtype=lists.dtype)
-                distinct.append(lists, np.repeat(ids, np.diff(offsets)))
+            for part in sorted_lists(spool, True):
+                degrees = np.diff(part.offsets)
+                ids = np.arange(part.first, part.first + len(degrees), dtype=part.lists.dtype)
+                distinct.append(part.lists, np.repeat(ids, degrees))
         finally:
             spool.close()
         return distinct.num_edges - before

@@ -320,13 +320,18 @@ def transpose_block(
     return result
 
 
-def count_in_degrees(dst: Array, counts: NDArray[np.int64]) -> None:
+def count_in_degrees(dst: Array, counts: NDArray[np.int64], first: int = 0) -> None:
     """Add the number of occurrences of every id in ``dst`` to ``counts``, in place.
 
+    Args:
+        dst: ``[num_edges]`` int32 or int64.
+        counts: of the ids from ``first`` on.
+        first: see ``counts``.
+
     Raises:
-        ValueError: an id is negative or beyond ``counts``; some may have been counted by then.
+        ValueError: an id has no entry in ``counts``; some may have been counted by then.
     """
-    _native.count_in_degrees(dst, counts)
+    _native.count_in_degrees(dst, counts, first)
 
 
 def csc_scatter(
@@ -335,9 +340,11 @@ def csc_scatter(
     bucket_of: NDArray[np.int32],
     num_buckets: int,
     *,
+    out: Array,
     first: int = 0,
     shift: int = 0,
-) -> tuple[Array, Array, NDArray[np.int64]]:
+    num_threads: int = 1,
+) -> NDArray[np.int64]:
     """Copy edges bucket by bucket, in order of arrival within each.
 
     Args:
@@ -345,17 +352,25 @@ def csc_scatter(
         dst: the same.
         bucket_of: int32 bucket of the edges to vertex ``v``, at ``(v - first) >> shift``.
         num_buckets: all buckets are below this.
+        out: ``[2, num_edges]`` for sources and destinations in their new order, of the type of
+            ``src``; each row contiguous.
         first: see ``bucket_of``.
         shift: likewise.
+        num_threads: threads at most; the result is the same for any number.
 
     Returns:
-        The sources, the destinations, and ``[num_buckets + 1]`` where each bucket starts.
+        ``[num_buckets + 1]`` where each bucket starts.
 
     Raises:
-        ValueError: a destination has no bucket.
+        ValueError: a destination has no bucket; ``out`` is as it was.
     """
-    result: tuple[Array, Array, NDArray[np.int64]]
-    result = _native.csc_scatter(src, dst, bucket_of, num_buckets, first, shift)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: {type(out).__name__}, allowed is int32 or int64")
+    if out.ndim != 2 or len(out) != 2:
+        raise ValueError(f"out: shape {list(out.shape)}, allowed is [2, num_edges]")
+    result: NDArray[np.int64] = _native.csc_scatter(
+        src, dst, bucket_of, num_buckets, first, shift, out[0], out[1], num_threads
+    )
     return result
 
 

@@ -5,34 +5,38 @@
 namespace gnnscale {
 namespace {
 
-void count(const py::object& dst, const py::object& counts) {
+void count(const py::object& dst, const py::object& counts, const py::object& first) {
   for_vertices(dst, "dst", [&]<typename Vertex>() {
     const auto ends = vector<Vertex>(dst, "dst");
     const auto out = mutable_vector<int64_t>(counts, "counts");
+    const int64_t begin = integer(first, "first", 0, INT64_MAX - out.size);
     NoGil released;
-    count_in_degrees(ends.data, ends.size, out.data, out.size);
+    count_in_degrees(ends.data, ends.size, begin, out.data, out.size);
   });
 }
 
-py::tuple scatter(const py::object& src, const py::object& dst, const py::object& bucket_of,
-                  const py::object& num_buckets, const py::object& first, const py::object& shift) {
-  return for_vertices(src, "src", [&]<typename Vertex>() -> py::tuple {
+py::array_t<int64_t> scatter(const py::object& src, const py::object& dst,
+                             const py::object& bucket_of, const py::object& num_buckets,
+                             const py::object& first, const py::object& shift,
+                             const py::object& src_out, const py::object& dst_out,
+                             const py::object& num_threads) {
+  return for_vertices(src, "src", [&]<typename Vertex>() {
     const auto from = vector<Vertex>(src, "src");
     const auto to = vector<Vertex>(dst, "dst", from.size);
     const auto places = vector<int32_t>(bucket_of, "bucket_of");
     const int64_t count = integer(num_buckets, "num_buckets", 1, kMaxLocal);
     const int64_t begin = integer(first, "first", 0, INT64_MAX);
     const auto bits = static_cast<int>(integer(shift, "shift", 0, 62));
-    Array<int64_t> starts(count + 1);
-    Array<Vertex> src_out(from.size), dst_out(from.size);
-    {
-      NoGil released;
-      check_below(places.data, places.size, count, "bucket_of");
-      csc_scatter(from.data, to.data, from.size, {places.data, places.size, count, begin, bits},
-                  starts.data.get(), src_out.data.get(), dst_out.data.get());
-    }
-    return py::make_tuple(to_numpy(std::move(src_out)), to_numpy(std::move(dst_out)),
-                          to_numpy(std::move(starts)));
+    const int threads = thread_count(num_threads);
+    const auto from_out = mutable_vector<Vertex>(src_out, "out", from.size);
+    const auto to_out = mutable_vector<Vertex>(dst_out, "out", from.size);
+    py::array_t<int64_t> starts(count + 1);
+    int64_t* const bounds = starts.mutable_data();
+    NoGil released;
+    check_below(places.data, places.size, count, "bucket_of");
+    csc_scatter(from.data, to.data, from.size, {places.data, places.size, count, begin, bits},
+                bounds, from_out.data, to_out.data, threads);
+    return starts;
   });
 }
 

@@ -1,49 +1,96 @@
 #include "gnnscale/csc.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gnnscale/parallel.hpp"
 
 namespace gnnscale {
+namespace {
+
+// Fewer edges are not worth another thread.
+constexpr int64_t kScatterGrain = 1 << 16;
+// Longer lists are sorted by comparing and moving, one entry at a time.
+constexpr int kShort = 32;
+
+// Sorts a list of up to `kRoom` entries: the place of each is the number of those that come before
+// it. All are compared with all, many at a time and without a branch.
+template <int kRoom, typename Vertex>
+void sort_by_ranks(Vertex* list, int64_t size) {
+  std::array<Vertex, kRoom> entries{}, ranks{};
+  std::copy_n(list, size, entries.data());
+  for (int i = 0; i < size; ++i) {
+    const Vertex entry = entries[i];
+    for (int j = 0; j < kRoom; ++j) {
+      ranks[j] += (entry < entries[j]) | ((entry == entries[j]) & (i < j));
+    }
+  }
+  for (int i = 0; i < size; ++i) list[ranks[i]] = entries[i];
+}
 
 template <typename Vertex>
-void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts, int64_t num_vertices) {
+void sort_list(Vertex* list, int64_t size) {
+  if (size < 2) return;
+  if (size > kShort) return std::sort(list, list + size);
+  if (size <= kShort / 4) return sort_by_ranks<kShort / 4>(list, size);
+  if (size <= kShort / 2) return sort_by_ranks<kShort / 2>(list, size);
+  if (size <= kShort * 3 / 4) return sort_by_ranks<kShort * 3 / 4>(list, size);
+  sort_by_ranks<kShort>(list, size);
+}
+
+}  // namespace
+
+template <typename Vertex>
+void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t first, int64_t* counts,
+                      int64_t num_vertices) {
   for (int64_t edge = 0; edge < num_edges; ++edge) {
     const auto vertex = static_cast<int64_t>(dst[edge]);
-    if (vertex < 0 || vertex >= num_vertices) {
-      throw std::invalid_argument("dst: " + std::to_string(vertex) + ", allowed are 0 to " +
-                                  std::to_string(num_vertices - 1));
+    if (vertex < first || vertex - first >= num_vertices) {
+      throw std::invalid_argument("dst: " + std::to_string(vertex) + ", allowed are " +
+                                  std::to_string(first) + " to " +
+                                  std::to_string(first + num_vertices - 1));
     }
-    ++counts[vertex];
+    ++counts[vertex - first];
   }
 }
 
 template <typename Vertex>
 void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
-                 const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out) {
-  const auto bucket = [&](int64_t vertex) -> int64_t {
-    return buckets.of_place[(vertex - buckets.first) >> buckets.shift];
-  };
-  std::fill_n(starts, buckets.num_buckets + 1, 0);
-  for (int64_t edge = 0; edge < num_edges; ++edge) {
-    const int64_t vertex = dst[edge];
-    // `first` is at least 0, so that nothing overflows behind the first check.
-    const int64_t place = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
-    if (place < 0 || place >= buckets.num_places) {
-      throw std::invalid_argument("dst: " + std::to_string(dst[edge]) + " has no bucket");
+                 const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out,
+                 int num_threads) {
+  // Each chunk of edges has places of its own in every bucket, and chunks follow each other there.
+  const int64_t num_chunks = std::clamp<int64_t>(num_edges / kScatterGrain, 1, num_threads);
+  std::vector<std::vector<int64_t>> places(num_chunks, std::vector<int64_t>(buckets.num_buckets));
+  const auto first_of = [&](int64_t chunk) { return num_edges * chunk / num_chunks; };
+  parallel_for(num_chunks, 1, num_threads, [&](int64_t chunk, int64_t) {
+    for (int64_t edge = first_of(chunk); edge < first_of(chunk + 1); ++edge) {
+      const int64_t vertex = dst[edge];
+      // `first` is at least 0, so that nothing overflows behind the first check.
+      const int64_t place = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
+      if (place < 0 || place >= buckets.num_places) {
+        throw std::invalid_argument("dst: " + std::to_string(dst[edge]) + " has no bucket");
+      }
+      ++places[chunk][buckets.of_place[place]];
     }
-    ++starts[buckets.of_place[place] + 1];
+  });
+  int64_t place = 0;
+  for (int64_t bucket = 0; bucket < buckets.num_buckets; ++bucket) {
+    starts[bucket] = place;
+    for (auto& of_chunk : places) place += std::exchange(of_chunk[bucket], place);
   }
-  for (int64_t b = 0; b < buckets.num_buckets; ++b) starts[b + 1] += starts[b];
-  std::vector<int64_t> cursor(starts, starts + buckets.num_buckets);
-  for (int64_t edge = 0; edge < num_edges; ++edge) {
-    const int64_t slot = cursor[bucket(dst[edge])]++;
-    src_out[slot] = src[edge];
-    dst_out[slot] = dst[edge];
-  }
+  starts[buckets.num_buckets] = place;
+  parallel_for(num_chunks, 1, num_threads, [&](int64_t chunk, int64_t) {
+    int64_t* next = places[chunk].data();
+    for (int64_t edge = first_of(chunk); edge < first_of(chunk + 1); ++edge) {
+      const int64_t slot = next[buckets.of_place[(dst[edge] - buckets.first) >> buckets.shift]]++;
+      src_out[slot] = src[edge];
+      dst_out[slot] = dst[edge];
+    }
+  });
 }
 
 template <typename Vertex>
@@ -72,7 +119,7 @@ void csc_sort(const int64_t* indptr, int64_t num_vertices, Vertex* indices, bool
     for (int64_t v = begin; v < end; ++v) {
       Vertex* from = indices + indptr[v];
       Vertex* to = indices + indptr[v + 1];
-      std::sort(from, to);
+      sort_list(from, to - from);
       new_indptr[v + 1] = drop_duplicates ? std::unique(from, to) - from : to - from;
     }
   });
@@ -113,12 +160,12 @@ void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* 
   out_indptr[0] = 0;
 }
 
-template void count_in_degrees(const int32_t*, int64_t, int64_t*, int64_t);
-template void count_in_degrees(const int64_t*, int64_t, int64_t*, int64_t);
+template void count_in_degrees(const int32_t*, int64_t, int64_t, int64_t*, int64_t);
+template void count_in_degrees(const int64_t*, int64_t, int64_t, int64_t*, int64_t);
 template void csc_scatter(const int32_t*, const int32_t*, int64_t, const VertexBuckets&, int64_t*,
-                          int32_t*, int32_t*);
+                          int32_t*, int32_t*, int);
 template void csc_scatter(const int64_t*, const int64_t*, int64_t, const VertexBuckets&, int64_t*,
-                          int64_t*, int64_t*);
+                          int64_t*, int64_t*, int);
 template void csc_fill(const int32_t*, const int32_t*, int64_t, int64_t, int64_t, int64_t*,
                        int32_t*, int64_t);
 template void csc_fill(const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t*,

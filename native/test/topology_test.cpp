@@ -22,8 +22,12 @@ template <typename Vertex>
 void test_build_by_hand() {
   const std::vector<Vertex> src{3, 1, 0, 3, 2, 1}, dst{0, 0, 2, 0, 2, 3};
   std::vector<int64_t> counts(4);
-  count_in_degrees(dst.data(), 6, counts.data(), 4);
+  count_in_degrees(dst.data(), 6, 0, counts.data(), 4);
   CHECK((counts == std::vector<int64_t>{3, 0, 2, 1}));
+  std::vector<int64_t> last(2);
+  count_in_degrees(dst.data() + 2, 1, 2, last.data(), 2);
+  CHECK((last == std::vector<int64_t>{1, 0}));
+  CHECK_THROWS(count_in_degrees(dst.data(), 1, 2, last.data(), 2), std::invalid_argument);
   const std::vector<int64_t> indptr{0, 3, 3, 5, 6};
 
   // Destinations 0 and 1, then 2 and 3, as if memory held only half of the lists.
@@ -53,7 +57,7 @@ void test_ids_that_lead_outside() {
   for (const Vertex id : {Vertex{4}, Vertex{-1}, std::numeric_limits<Vertex>::max(),
                           std::numeric_limits<Vertex>::min()}) {
     const std::vector<Vertex> dst{0, id};
-    CHECK_THROWS(count_in_degrees(dst.data(), 2, counts.data(), 4), std::invalid_argument);
+    CHECK_THROWS(count_in_degrees(dst.data(), 2, 0, counts.data(), 4), std::invalid_argument);
   }
   const std::vector<Vertex> src{1, 2}, dst{0, 0};
   std::vector<Vertex> lists(2);
@@ -184,9 +188,9 @@ void test_rmat() {
   // Hubs: the thousandth part of the vertices has far more than the thousandth part of the ends.
   const EdgeList edges = rmat_edges(20000, 200000, 0.57, 0.19, 0.19, 1, 2);
   std::vector<int64_t> degree(20000);
-  count_in_degrees(edges.src.data.get(), 200000, degree.data(),
+  count_in_degrees(edges.src.data.get(), 200000, 0, degree.data(),
                    static_cast<int64_t>(degree.size()));
-  count_in_degrees(edges.dst.data.get(), 200000, degree.data(),
+  count_in_degrees(edges.dst.data.get(), 200000, 0, degree.data(),
                    static_cast<int64_t>(degree.size()));
   std::sort(degree.rbegin(), degree.rend());
   int64_t ends_of_hubs = 0;

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnnscale.dataset.storage.edge_spool import spooled_bytes
 from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.dataset.storage.weighted_lists import EDGE_BYTES
 from gnnscale.graph import FEATURE_DTYPES, vertex_dtype
@@ -30,7 +31,7 @@ class Needs:
         feature_dtype: the entry of ``FEATURE_DTYPES`` that is stored.
         label_bytes: bytes of a vertex's labels.
         weighted: whether edges have weights.
-        memory_bytes: what sorting edges may take.
+        memory_bytes: what edges may take while they are held and sorted.
     """
 
     num_vertices: int
@@ -44,9 +45,10 @@ class Needs:
     @property
     def memory(self) -> int:
         """Bytes of memory that preparing takes at most, beside single lists that exceed it."""
-        itemsize = vertex_dtype(self.num_vertices).itemsize
-        edge_bytes = EDGE_BYTES if self.weighted else itemsize
-        sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
+        edge_bytes = EDGE_BYTES if self.weighted else self._word_bytes
+        sorting = (
+            2 * self._word_bytes + edge_bytes
+        ) * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
         slices = min(_SLICES_BYTES, 4 * (16 * self.num_edges + self._feature_bytes))
         return vertices + min(sorting, self.memory_bytes) + slices
@@ -55,10 +57,15 @@ class Needs:
     def disk(self) -> int:
         """Bytes of disk that preparing takes at most: of the store, and of edges meanwhile."""
         itemsize = vertex_dtype(self.num_vertices).itemsize
-        spooled = 16 if self.weighted else 2 * itemsize
+        spooled = spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
         stored = itemsize + (4 if self.weighted else 0)
         vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
-        return (spooled + stored) * self.num_edges + vertices + self._feature_bytes
+        return spooled + stored * self.num_edges + vertices + self._feature_bytes
+
+    @property
+    def _word_bytes(self) -> int:
+        """Bytes of a source or destination before it is in a list."""
+        return 8 if self.weighted else vertex_dtype(self.num_vertices).itemsize
 
     @property
     def _feature_bytes(self) -> int:

@@ -22,10 +22,11 @@ from gnnscale.dataset.checks import (
     count_classes,
 )
 from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.storage.edge_spool import SELF_LOOPS, EdgeSpool
 from gnnscale.dataset.storage.features import FeatureEncoding, write_features
 from gnnscale.dataset.storage.identity import RawFile
 from gnnscale.dataset.storage.space import check_space
-from gnnscale.dataset.storage.topology import SELF_LOOPS, EdgeSpool
+from gnnscale.dataset.storage.topology import write_topology
 from gnnscale.graph import (
     FEATURE_DTYPES,
     FORMAT_VERSION,
@@ -118,6 +119,7 @@ class StoreWriter:
             num_vertices=num_vertices,
             undirected=self._options.undirected,
             self_loops=self._options.self_loops,
+            memory_bytes=self._options.memory_bytes,
         )
 
     def add_edges(
@@ -157,12 +159,11 @@ class StoreWriter:
             ``indptr`` and ``indices``, mapped from the files written.
         """
         if "indptr" not in self._arrays:
-            self._arrays |= self._edges("the graph").build(
-                self.path,
-                drop_duplicates=self._options.drop_duplicates,
-                memory_bytes=self._options.memory_bytes,
+            spool = self._edges("the graph")
+            self._arrays |= write_topology(
+                spool, self.path, drop_duplicates=self._options.drop_duplicates
             )
-            self._edges("the graph").close()
+            spool.close()
         return map_npy(self.path / "indptr.npy"), map_npy(self.path / "indices.npy")
 
     def write_features(
@@ -273,7 +274,7 @@ class StoreWriter:
             check_split(split, self.labels, self.num_vertices, origin)
         self._write("labels", self.labels)
         for part, ids in split.items():
-            self._write(f"{part}_idx", np.sort(ids).astype(vertex_dtype(self.num_vertices)))
+            self._write(f"{part}_idx", _ascending(ids).astype(vertex_dtype(self.num_vertices)))
         weighted = WEIGHTS in self._arrays
         meta = {
             "format_version": WEIGHTED_FORMAT_VERSION if weighted else FORMAT_VERSION,
@@ -311,3 +312,8 @@ class StoreWriter:
             self._arrays[name] = writer.close()
         finally:
             writer.abandon()
+
+
+def _ascending(ids: NDArray[Any]) -> NDArray[Any]:
+    """Return the ids in ascending order, which they mostly have."""
+    return ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)

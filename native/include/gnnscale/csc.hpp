@@ -5,10 +5,11 @@
 
 namespace gnnscale {
 
-// counts[dst[e]] += 1 for every edge. Throws invalid_argument where dst[e] is not below
-// num_vertices.
+// counts[dst[e] - first] += 1 for every edge. `first` is at least 0. Throws invalid_argument where
+// dst[e] is none of the `num_vertices` vertices from `first` on.
 template <typename Vertex>
-void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t* counts, int64_t num_vertices);
+void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t first, int64_t* counts,
+                      int64_t num_vertices);
 
 // Buckets of destinations: that of vertex v is of_place[(v - first) >> shift].
 struct VertexBuckets {
@@ -23,7 +24,8 @@ struct VertexBuckets {
 // starts[b] to starts[b + 1] - 1. Throws invalid_argument where a destination has no bucket.
 template <typename Vertex>
 void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
-                 const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out);
+                 const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out,
+                 int num_threads);
 
 // Appends src[e] to the neighbours of dst[e], for edges with first <= dst[e] < last.
 // `cursor[v - first]` is where v's next neighbour goes in `out`. Throws invalid_argument where that

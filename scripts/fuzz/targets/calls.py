@@ -149,7 +149,8 @@ def edge_softmax_backward(draw: Draw) -> Args:
 
 def count_in_degrees(draw: Draw) -> Args:
     n = draw.size(1, 9)
-    return {"dst": draw.ids(draw.size(0, 20), n), "counts": np.zeros(n, np.int64)}
+    first, dst = draw.size(0, 9), draw.ids(draw.size(0, 20), n)
+    return {"dst": dst + dst.dtype.type(first), "counts": np.zeros(n, np.int64), "first": first}
 
 
 def csc_scatter(draw: Draw) -> Args:
@@ -161,6 +162,8 @@ def csc_scatter(draw: Draw) -> Args:
         "dst": draw.ids(num_edges, n, src.dtype) + src.dtype.type(first),
         "bucket_of": draw.ids(((n - 1) >> shift) + 1, num_buckets, np.int32),
         **{"num_buckets": num_buckets, "first": first, "shift": shift},
+        "out": np.zeros((2, num_edges), src.dtype),
+        "num_threads": draw.threads(),
     }
 
 

@@ -157,7 +157,8 @@ def expand_edges(args: dict[str, Any]) -> Any:
 
 
 def count_in_degrees(args: dict[str, Any]) -> Any:
-    return np.bincount(_ints(args["dst"]), minlength=len(args["counts"])) + _ints(args["counts"])
+    dst = _ints(args["dst"]) - int(args["first"])
+    return np.bincount(dst, minlength=len(args["counts"])) + _ints(args["counts"])
 
 
 def transpose_block(args: dict[str, Any]) -> Any:

@@ -25,16 +25,19 @@ NEEDS = Needs(
 
 
 def test_by_hand() -> None:
-    assert NEEDS.disk == 12 * 100_000 + (8 + 8 + 4 + 16) * 1000
-    assert replace(NEEDS, weighted=True).disk == 24 * 100_000 + (8 + 8 + 4 + 16) * 1000
+    assert NEEDS.disk == 4 * 100_000 + (8 + 8 + 4 + 16) * 1000
+    assert replace(NEEDS, weighted=True).disk == 8 * 100_000 + (8 + 8 + 4 + 16) * 1000
     less = replace(NEEDS, memory_bytes=1000)
-    assert NEEDS.memory - less.memory == 4 * 100_000 + 24 * 1000 - 1000
+    assert NEEDS.memory - less.memory == 12 * 100_000 + 24 * 1000 - 1000
+    assert less.disk - NEEDS.disk == 8 * 100_000
+    assert replace(less, weighted=True).disk - less.disk == 12 * 100_000
 
 
+@pytest.mark.parametrize("memory_bytes", [5_000_000, 200_000_000], ids=["on disk", "in memory"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_preparing_takes_no_more(tmp_path: Path, weighted: bool) -> None:
-    needs = replace(NEEDS, num_edges=2_000_000, weighted=weighted, memory_bytes=20_000_000)
-    src, dst = np.random.default_rng(0).integers(1000, size=(2, 2_000_000))
+def test_preparing_takes_no_more(tmp_path: Path, weighted: bool, memory_bytes: int) -> None:
+    needs = replace(NEEDS, num_edges=3_000_000, weighted=weighted, memory_bytes=memory_bytes)
+    src, dst = np.random.default_rng(0).integers(1000, size=(2, 3_000_000))
     weights = np.ones(len(src), np.float32) if weighted else None
     tracemalloc.start()
     try:
@@ -42,11 +45,12 @@ def test_preparing_takes_no_more(tmp_path: Path, weighted: bool) -> None:
             writer.set_num_vertices(1000, source="raw")
             writer.add_edges(src, dst, weights=weights, source="raw")
             spooled = sum(file.stat().st_size for file in tmp_path.iterdir())
+            assert (spooled > 0) == (memory_bytes == 5_000_000)
             writer.build_topology()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert 0 < spooled <= needs.disk
+    assert spooled <= needs.disk
     assert peak < needs.memory
 
 
@@ -54,7 +58,7 @@ def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(NoSpaceError, match=r"^raw: preparing: needs 1.2 MiB of disk, and 1.0 MiB"):
-        NEEDS.check("raw", tmp_path)
+        replace(NEEDS, memory_bytes=1000).check("raw", tmp_path)
 
 
 def test_one_line_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

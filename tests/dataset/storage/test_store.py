@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.config import ConfigError
-from gnnscale.dataset.storage import topology
+from gnnscale.dataset.storage import edge_spool
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph, GraphError
@@ -168,7 +168,7 @@ def test_weights_that_sum_up_to_infinity(tmp_path):
 
 
 def test_weights_of_too_many_vertices(tmp_path, monkeypatch):
-    monkeypatch.setattr(topology, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
+    monkeypatch.setattr(edge_spool, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
     with pytest.raises(GraphError, match="weights of edges are allowed for up to 2147483647"):
         weighted_lists(tmp_path, StoreOptions(), [(0, 1)], [1])
 
