@@ -240,15 +240,19 @@ class Dataset(StoreOptions, GraphSource):
         files = self.raw_files()
         root = self.raw_path() if files else folder
         before = [file.stat().st_mtime_ns for file in files]
-        with StoreWriter(folder, self) as writer, track(f"preparing {self.name}"):
+        with (
+            StoreWriter(folder, self) as writer,
+            track(f"preparing {self.name}"),
+            raw_records(files, root) as records,
+        ):
             self.read(writer)
             if self.split == "random" and writer.labelled:
                 parts = random_split(writer.labels, self._fractions, seed=self.split_seed)
                 _check_parts(parts, self._fractions)
                 writer.set_split(*parts, source=f"random split of {self.name}")
-            raw = raw_records(files, root)
+            raw = records()
             for file, time, record in zip(files, before, raw, strict=True):
-                if record.mtime_ns != time:
+                if not time == record.mtime_ns == file.stat().st_mtime_ns:
                     raise GraphError(f"{file}: was changed while it was read")
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +31,8 @@ __all__ = [
     "store_place",
 ]
 
-_CHUNK_BYTES = 1 << 20
+#: Few enough to be in the cache still when they are hashed.
+_CHUNK_BYTES = 1 << 18
 _UNFINISHED_META = ".meta.json.tmp"
 _STORE_FILES = {
     "meta.json",
@@ -57,32 +60,54 @@ class RawFile:
     sha256: str
 
 
-def raw_records(files: Iterable[Path], root: Path) -> list[RawFile]:
-    """Return size, time and hash of each of ``files``.
+@contextmanager
+def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
+    """Hash ``files`` in a thread, beside what the ``with`` block does.
 
     Args:
         files: each of them, anywhere in ``root`` or ``root`` itself.
         root: the file or folder that names are relative to.
+
+    Yields:
+        What returns size, time and hash of each of ``files``, once they are known.
     """
-    return [
-        RawFile(
+    stop = threading.Event()
+
+    def record(file: Path) -> RawFile:
+        status = file.stat()
+        sha256 = file_sha256(file, stop)
+        return RawFile(
             name=_name(file, root),
-            bytes=(status := file.stat()).st_size,
+            bytes=status.st_size,
             mtime_ns=status.st_mtime_ns,
-            sha256=file_sha256(file),
+            sha256=sha256,
         )
-        for file in files
-    ]
+
+    with ThreadPoolExecutor(1, "gnnscale-checking") as pool:
+        records = [pool.submit(record, file) for file in files]
+        try:
+            yield lambda: [each.result() for each in records]
+        finally:
+            stop.set()
 
 
-def file_sha256(file: Path) -> str:
-    """Return the SHA-256 of a file's content as hex digits, showing progress."""
+def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a file's content as hex digits, showing progress.
+
+    Args:
+        file: the file.
+        stop: ends the work early where it is set; what is returned is of no use then.
+    """
     digest = hashlib.sha256()
     total = file.stat().st_size
-    with track(f"checking {file.name}", total, "bytes") as advance, file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            advance(len(chunk))
+    chunk = memoryview(bytearray(_CHUNK_BYTES))
+    with (
+        track(f"checking {file.name}", total, "bytes") as advance,
+        file.open("rb", buffering=0) as stream,
+    ):
+        while (count := stream.readinto(chunk)) and not (stop and stop.is_set()):
+            digest.update(chunk[:count])
+            advance(count)
     return digest.hexdigest()
 
 
