@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.table import Table
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
+from gnnscale.hardware import usable_cores
 from gnnscale.prefetch import Pipeline
 
 __all__ = ["Tables"]
@@ -37,8 +39,9 @@ _WEIGHT = "weight"
 _VERTEX_BYTES = 48
 #: And of a table of ids, at most; texts come on top.
 _ID_BYTES = 64
-#: Batches of edges that are decoded, mapped and stored at a time.
-_AHEAD = 3
+#: Threads that decode edges and find their ids, at most, and batches that each may be ahead.
+_MAX_THREADS = 8
+_AHEAD = 4
 _Mapped: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[np.float32] | None]"
 
 
@@ -152,7 +155,7 @@ class Tables(Dataset):
         return columns
 
     def _mapped(self, table: Table, columns: list[str], ids: IdMap) -> Iterator[_Mapped]:
-        """Yield sources and targets as vertices, and weights; files are decoded ahead, in threads.
+        """Yield sources and targets as vertices, and weights, as threads have decoded them.
 
         Raises:
             GraphError: an id is none of a vertex, or a weight not allowed; names the row.
@@ -164,15 +167,24 @@ class Tables(Dataset):
         types |= {column: pyarrow.float64() for column in weight}
 
         def map_ends(edges: _Edges) -> None:
-            batch, edges.batch = edges.batch, None
-            assert batch is not None
-            weights = _weights(batch, weight[0]) if weight else None
-            edges.mapped = ids.find(batch, source), ids.find(batch, target), weights
+            batch = edges.share.next()
+            if batch is not None:
+                weights = _weights(batch, weight[0]) if weight else None
+                edges.mapped = ids.find(batch, source), ids.find(batch, target), weights
 
-        decoded = map(_Edges, table.batches(columns, types, 32))
-        with Pipeline(decoded, [[map_ends]], limit=_AHEAD, adaptive=False) as mapped:
+        num_threads = min(usable_cores(), _MAX_THREADS)
+        shares = [_Share(each) for each in table.shares(columns, types, 32, num_threads)]
+        # Edges may come in any order, since lists are sorted.
+        with Pipeline(
+            _in_turn(shares),
+            [[map_ends]],
+            limit=_AHEAD * num_threads,
+            num_threads=num_threads,
+            adaptive=False,
+        ) as mapped:
             for edges in mapped:
-                yield edges.mapped
+                if edges.mapped is not None:
+                    yield edges.mapped
 
     def _feature_columns(self, table: Table) -> FeatureColumns:
         named = (table.require("id", self.id), self.label, self.split_column)
@@ -222,19 +234,43 @@ class Tables(Dataset):
         check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
         _LOG.info(
             "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
-            "other data, %s for reading, then up to %s for sorting edges",
+            "other data, %s for reading, then up to %s for edges",
             table.path,
             f"{num_vertices:,}",
             *map(size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
         )
 
 
-class _Edges:
-    """A batch of edges on its way: as it is decoded, then sources, targets and weights."""
+class _Share:
+    """Batches of a part of a table, decoded by one thread at a time."""
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch: Batch | None = batch
-        self.mapped: _Mapped = (np.empty(0), np.empty(0), None)
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self._lock = threading.Lock()
+        self.ended = False
+
+    def next(self) -> Batch | None:
+        """Return the next batch; None where there is none."""
+        with self._lock:
+            batch = next(self._batches, None)
+            self.ended = batch is None
+            return batch
+
+
+class _Edges:
+    """A batch of a share, once it is decoded: sources, targets and weights."""
+
+    def __init__(self, share: _Share) -> None:
+        self.share = share
+        self.mapped: _Mapped | None = None
+
+
+def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
+    """Yield a batch to come of each share, again and again until all have ended."""
+    while any(not share.ended for share in shares):
+        for share in shares:
+            if not share.ended:
+                yield _Edges(share)
 
 
 def _weights(batch: Batch, column: str) -> NDArray[np.float32]:

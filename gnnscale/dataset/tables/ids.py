@@ -13,7 +13,6 @@ from gnnscale.dataset.tables.arrays import is_text, plain, refuse_nulls, text_bu
 from gnnscale.dataset.tables.batch import Batch
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
-from gnnscale.hardware import usable_cores
 
 __all__ = ["ID_TYPES", "IdColumn", "IdMap", "csv_id_type"]
 
@@ -172,13 +171,13 @@ class IdMap:
 
     def _found(self, array: Any) -> tuple[NDArray[Any], int]:
         if isinstance(self._table, ops.TextIds):
-            return self._table.find(*text_buffers(array), num_threads=usable_cores())
+            return self._table.find(*text_buffers(array), num_threads=1)
         numbers = self._bits(array)
         if array.type != self.type and numbers.size and numbers.min() < 0:
             # Of a signed and an unsigned type: the sign bit means another number in each.
             return numbers, int((numbers < 0).argmax())
         if self._table is not None:
-            return self._table.find(numbers, num_threads=usable_cores())
+            return self._table.find(numbers, num_threads=1)
         if numbers.size and (numbers.min() < 0 or numbers.max() >= self._size):
             return numbers, int(((numbers < 0) | (numbers >= self._size)).argmax())
         return numbers, -1

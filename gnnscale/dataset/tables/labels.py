@@ -90,34 +90,47 @@ class LabelColumn:
         Raises:
             GraphError: a label is neither a class nor unknown; names the row.
         """
-        labels = np.concatenate(self._parts)
-        self._parts = []
+        parts, self._parts = self._parts, []
         if self._codes is not None:
-            return self._named(labels, ids)
-        known = ~np.isnan(labels)
-        whole = ~known | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
-        if self._kind == "values" or (self._kind == "auto" and self._fractions(labels, known)):
-            with np.errstate(over="ignore"):
-                values = labels.astype(np.float32)
-            wrong = known & ~np.isfinite(values)
-            if wrong.any():
-                self._refuse(labels, wrong, ids, "a finite value of float32")
-            return values, None
-        if not whole.all():
-            self._refuse(labels, ~whole, ids, f"a class, allowed are 0 to {MAX_CLASSES - 1}")
-        return np.where(known, labels, -1).astype(np.int64), None
+            return self._named(np.concatenate(parts), ids)
+        regression = self._kind == "values" or (
+            self._kind == "auto" and any(map(_has_fractions, parts))
+        )
+        first, found = 0, []
+        for part in parts:
+            found.append((self._values if regression else self._classes)(part, first, ids))
+            first += len(part)
+        return np.concatenate(found), None
 
-    @staticmethod
-    def _fractions(labels: NDArray[Any], known: NDArray[np.bool_]) -> bool:
-        return bool((known & (labels != np.floor(labels))).any())
+    def _values(self, labels: NDArray[Any], first: int, ids: IdColumn) -> NDArray[np.float32]:
+        """Return values to regress on of the vertices from ``first`` on."""
+        with np.errstate(over="ignore"):
+            values = labels.astype(np.float32)
+        wrong = ~np.isnan(labels) & ~np.isfinite(values)
+        if wrong.any():
+            self._refuse(labels, wrong, first, ids, "a finite value of float32")
+        return values
+
+    def _classes(self, labels: NDArray[Any], first: int, ids: IdColumn) -> NDArray[np.int64]:
+        """Return classes of the vertices from ``first`` on, -1 for unknown."""
+        known = ~np.isnan(labels)
+        good = ~known | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
+        if not good.all():
+            self._refuse(labels, ~good, first, ids, f"a class, allowed are 0 to {MAX_CLASSES - 1}")
+        return np.where(known, labels, -1).astype(np.int64)
 
     def _refuse(
-        self, labels: NDArray[Any], wrong: NDArray[np.bool_], ids: IdColumn, allowed: str
+        self,
+        labels: NDArray[Any],
+        wrong: NDArray[np.bool_],
+        first: int,
+        ids: IdColumn,
+        allowed: str,
     ) -> None:
-        vertex = int(wrong.argmax())
+        index = int(wrong.argmax())
         raise GraphError(
-            f"{ids.place(vertex)}: {shown(self._column)} {labels[vertex]:.12g} is not {allowed} "
-            f"(dataset.label_kind={self._kind})"
+            f"{ids.place(first + index)}: {shown(self._column)} {labels[index]:.12g} is not "
+            f"{allowed} (dataset.label_kind={self._kind})"
         )
 
     def _named(
@@ -133,6 +146,10 @@ class LabelColumn:
         place = {name: number for number, name in enumerate(names)}
         number_of = np.array([*(place[name] for name in self._codes), -1], np.int64)
         return number_of[codes], names
+
+
+def _has_fractions(labels: NDArray[Any]) -> bool:
+    return bool((~np.isnan(labels) & (labels != np.floor(labels))).any())
 
 
 class SplitColumn:
@@ -152,26 +169,27 @@ class SplitColumn:
         Raises:
             GraphError: a word is none of those that mean a part; names the row.
         """
-        from pyarrow import compute, types
+        from pyarrow import types
 
-        array = plain(batch.columns[self._column])
+        array = batch.columns[self._column]
         if types.is_null(array.type):
             self._parts.append(np.zeros(len(array), np.uint8))
             return
-        if not is_text(array.type):
+        kind = array.type.value_type if types.is_dictionary(array.type) else array.type
+        if not is_text(kind):
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self._column))} holds {shown(array.type)}, a "
                 f"split is told by words: {self._allowed()}"
             )
-        encoded = compute.utf8_lower(array.fill_null("")).dictionary_encode()
-        words = encoded.dictionary.to_pylist()
-        codes = np.array([_WORDS.get(word, 255) for word in words], np.uint8)
-        parts = codes[encoded.indices.to_numpy()]
-        if (codes == 255).any():
+        encoded = plain(array).dictionary_encode()
+        codes = [_WORDS.get(word.lower(), 255) for word in encoded.dictionary.to_pylist()]
+        parts = np.array([*codes, 0], np.uint8)[encoded.indices.fill_null(len(codes)).to_numpy()]
+        if 255 in codes:
             index = int((parts == 255).argmax())
+            word = shown(repr(encoded[index].as_py()))
             raise GraphError(
-                f"{batch.place(index)}: {shown(self._column)} is "
-                f"{shown(repr(array[index].as_py()))}, allowed are {self._allowed()}"
+                f"{batch.place(index)}: {shown(self._column)} is {word}, allowed are "
+                f"{self._allowed()}"
             )
         self._parts.append(parts)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,7 +22,8 @@ _File: TypeAlias = CsvFile | ParquetFile
 #: Names of columns that an error lists.
 _MAX_NAMED = 12
 _MIN_BATCH, _MAX_BATCH = 64 << 10, 16 << 20
-_MAX_ROWS = 1 << 20
+#: More rows leave the caches before somebody reads them, and take memory that is fresh each time.
+_MAX_ROWS = 1 << 17
 
 
 class Table:
@@ -90,5 +93,40 @@ class Table:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)
             else:
-                rows = min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
-                yield from file.batches(columns, rows)
+                yield from file.batches(columns, self._rows(row_bytes))
+
+    def shares(
+        self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
+    ) -> list[Iterator[Batch]]:
+        """Return what ``batches`` yields in several parts, which can be read at the same time.
+
+        There are fewer where row groups of Parquet are, and one of CSV, whose lines are parsed in
+        several threads anyway.
+
+        Args:
+            columns: as in ``batches``.
+            types: likewise.
+            row_bytes: likewise.
+            num_shares: parts at most.
+        """
+        files = [file for file in self._files if isinstance(file, ParquetFile)]
+        groups = [(file, number) for file in files for number in range(file.num_groups)]
+        count = min(num_shares, len(groups))
+        if count < 2:
+            return [self.batches(columns, types, row_bytes)]
+        bounds = [len(groups) * share // count for share in range(count + 1)]
+        rows = self._rows(row_bytes)
+        return [_of_groups(groups[a:b], columns, rows) for a, b in pairwise(bounds)]
+
+    def _rows(self, row_bytes: int) -> int:
+        """Rows of a batch of Parquet."""
+        return min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
+
+
+def _of_groups(
+    groups: Sequence[tuple[ParquetFile, int]], columns: Sequence[str], batch_rows: int
+) -> Iterator[Batch]:
+    """Yield the rows of row groups, which follow each other."""
+    for file, numbers in groupby(groups, key=itemgetter(0)):
+        wanted = [number for _, number in numbers]
+        yield from file.batches(columns, batch_rows, range(wanted[0], wanted[-1] + 1))
