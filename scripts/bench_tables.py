@@ -1,12 +1,15 @@
 """Preparing a graph from tables: edges a second and peak memory, from CSV and from Parquet.
 
-    python scripts/bench_tables.py [--edges 20000000] [--ids integer string] [--formats csv parquet]
+    python scripts/bench_tables.py [--edges 20000000] [--ids row integer string]
+                                   [--formats csv parquet] [--rounds 1]
 
-Edges are drawn uniformly, 16 a vertex, and both ends are ids that nobody can compute: distinct
-random numbers of 40 bits, or texts made of them. The whole of `prepare` counts, from the files to
+Edges are drawn uniformly, 16 a vertex. Ids are the numbers of the rows of the vertices (``row``);
+or nobody can compute them: distinct random numbers of 40 bits (``integer``), or texts made of them
+(``string``). The whole of `prepare` counts, from the files to
 the finished store: decoding, finding ids, sorting into in-neighbour lists, checksums. Each
 preparation runs in a process of its own, whose peak memory is its alone. Files are written first,
-and are in the page cache as far as that has room.
+and are in the page cache as far as that has room. Figures are the medians of all rounds, and the
+largest peak.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import argparse
 import json
 import os
 import resource
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,7 +34,7 @@ _SLICE = 1 << 22
 _EDGES_A_VERTEX = 16
 
 
-def write_tables(folder: Path, form: str, num_edges: int, text: bool) -> int:
+def write_tables(folder: Path, form: str, num_edges: int, kind: str) -> int:
     """Write both tables; return their size in bytes."""
     import pyarrow
     from pyarrow import csv, parquet
@@ -38,7 +43,10 @@ def write_tables(folder: Path, form: str, num_edges: int, text: bool) -> int:
     num_vertices = num_edges // _EDGES_A_VERTEX
     numbers = np.unique(generator.integers(2**40, size=num_vertices + 1000))
     numbers = generator.permutation(numbers)[:num_vertices]
-    ids = pyarrow.array([f"u{number:x}" for number in numbers.tolist()] if text else numbers)
+    if kind == "row":
+        numbers = np.arange(num_vertices)
+    names = [f"u{number:x}" for number in numbers.tolist()] if kind == "string" else numbers
+    ids = pyarrow.array(names)
 
     def tables() -> Any:
         for first in range(0, num_edges, _SLICE):
@@ -62,8 +70,8 @@ def write_tables(folder: Path, form: str, num_edges: int, text: bool) -> int:
     write(vertices, files[0])
     for number, table in enumerate(tables()):
         if not number:
-            kind = csv.CSVWriter if form == "csv" else parquet.ParquetWriter
-            writer = kind(files[1], table.schema)
+            writer_type = csv.CSVWriter if form == "csv" else parquet.ParquetWriter
+            writer = writer_type(files[1], table.schema)
         writer.write_table(table)
     writer.close()
     return sum(file.stat().st_size for file in files)
@@ -90,7 +98,9 @@ def measure(folder: Path, num_edges: int, memory_bytes: int) -> dict[str, float]
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--edges", type=int, default=20_000_000)
-    arguments.add_argument("--ids", nargs="+", choices=["integer", "string"], default=["integer"])
+    kinds = ["row", "integer", "string"]
+    arguments.add_argument("--ids", nargs="+", choices=kinds, default=kinds[:2])
+    arguments.add_argument("--rounds", type=int, default=1)
     arguments.add_argument(
         "--formats", nargs="+", choices=["csv", "parquet"], default=["csv", "parquet"]
     )
@@ -107,12 +117,19 @@ def main() -> None:
         for form in options.formats:
             with tempfile.TemporaryDirectory(dir=options.folder) as path:
                 folder = Path(path) / "raw"
-                num_bytes = write_tables(folder, form, options.edges, ids == "string")
+                num_bytes = write_tables(folder, form, options.edges, ids)
                 argv = [sys.executable, *sys.argv, "--worker", str(folder)]
-                answer = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
-                figures[f"{form}, {ids} ids"] = json.loads(answer.stdout.splitlines()[-1]) | {
-                    "file_bytes": num_bytes
-                }
+                rounds = []
+                for _ in range(options.rounds):
+                    answer = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
+                    rounds.append(json.loads(answer.stdout.splitlines()[-1]))
+                    shutil.rmtree(folder / "store")
+                figures[f"{form}, {ids} ids"] = {
+                    name: (max if name == "peak_bytes" else statistics.median)(
+                        each[name] for each in rounds
+                    )
+                    for name in rounds[0]
+                } | {"file_bytes": num_bytes}
     rows = [
         [
             name,
