@@ -30,10 +30,10 @@ for name in "${@:-plain address thread}"; do
     echo "== native tests, $build =="
     tree=build/native-test/$build
     cmake -S native -B "$tree" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
-      -DGNNSCALE_BUILD_TESTS=ON -DGNNSCALE_WERROR=ON "-DGNNSCALE_SANITIZE=${sanitizers[$build]}" \
+      -DGNNSCALE_BUILD_TESTS=ON -DGNNSCALE_BUILD_EXTENSION=OFF -DGNNSCALE_WERROR=ON "-DGNNSCALE_SANITIZE=${sanitizers[$build]}" \
       >/dev/null
     cmake --build "$tree" --parallel "$(nproc)"
     if [[ $build == plain ]]; then check_nothing_shared "$tree"; fi
-    ctest --test-dir "$tree" --output-on-failure --timeout 300
+    ctest --test-dir "$tree" --output-on-failure --timeout 300 --parallel "$(nproc)"
   done
 done

@@ -13,7 +13,8 @@ from pathlib import Path
 __all__ = ["active", "build", "enter"]
 
 _ROOT = Path(__file__).parents[2]
-_BUILD = _ROOT / "build" / "fuzz" / "sanitized"
+#: The tree of the native tests with the same sanitizers, which has most of it compiled.
+_BUILD = _ROOT / "build" / "native-test" / "address"
 _VARIABLE = "GNNSCALE_FUZZ_NATIVE"
 _OPTIONS = {
     # CPython and torch keep memory until the end; a size that no machine has is an exception.
@@ -59,10 +60,12 @@ def build() -> Path:
     configure = [
         *("cmake", "-S", str(_ROOT / "native"), "-B", str(_BUILD), *generator),
         *("-DCMAKE_BUILD_TYPE=Release", "-DGNNSCALE_SANITIZE=address,undefined"),
+        "-DGNNSCALE_BUILD_EXTENSION=ON",
         *(f"-Dpybind11_DIR={pybind11.get_cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}"),
     ]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", str(_BUILD)], check=True, stdout=sys.stderr)
+    build = ["cmake", "--build", str(_BUILD), "--target", "_native"]
+    subprocess.run(build, check=True, stdout=sys.stderr)
     (extension,) = _BUILD.glob("_native*.so")
     return extension
 

@@ -54,7 +54,8 @@ class StoreOptions:
             weight 1.
         feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values.
         normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
-        memory_bytes: what sorting edges and drawing R-MAT takes, beside arrays of all vertices.
+        memory_bytes: what holding and sorting edges and drawing R-MAT takes, beside arrays of all
+            vertices.
     """
 
     undirected: bool = False
