@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(600)
     ("page", "needs"),
     [
         ("from-python.md", ()),
-        ("taking-home.md", ("pyarrow", "torch_geometric")),
+        pytest.param("taking-home.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long),
     ],
 )
 def test_what_a_page_shows_runs(

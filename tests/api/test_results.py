@@ -46,7 +46,7 @@ def planted() -> Graph:
     ).open()
 
 
-@pytest.mark.parametrize("plan", ["cpu", "cpu_x2"])
+@pytest.mark.parametrize("plan", [pytest.param("cpu", marks=pytest.mark.long), "cpu_x2"])
 def test_weights_are_those_of_the_command_bit_for_bit(
     planted: Graph, tmp_path: Path, plan: str
 ) -> None:
@@ -153,7 +153,7 @@ print("predicted", len(done.predict()))
 """
 
 
-@pytest.mark.parametrize("how", ["script", "notebook"])
+@pytest.mark.parametrize("how", [pytest.param("script", marks=pytest.mark.long), "notebook"])
 def test_programs_need_no_guard(tmp_path: Path, how: str) -> None:
     # A notebook's cells are in no file, as what comes from standard input is.
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -258,6 +258,7 @@ def weights(directory: Path) -> dict[str, Any]:
     return dict(content["model"])
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_weights(
     gnnscale: Command, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -74,7 +74,9 @@ def test_on_a_terminal_the_next_word_takes_its_place() -> None:
     assert shown.startswith(b"starting\r\x1b[Kword")
 
 
-@pytest.mark.parametrize("command", [["train", "--help"], ["doctor"], ["--version"]])
+@pytest.mark.parametrize(
+    "command", [["train", "--help"], pytest.param(["doctor"], marks=pytest.mark.long)]
+)
 def test_a_closed_pipe_is_no_traceback(command: list[str], tmp_path: object) -> None:
     read, write = os.pipe()
     os.close(read)  # nobody reads, from the first byte on

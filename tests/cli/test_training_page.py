@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -19,6 +21,7 @@ TINY = (
 )
 
 
+@pytest.mark.long
 def test_a_loss_and_an_observer_of_ones_own(
     tmp_path: Path, write_figures: Callable[[Path], Path]
 ) -> None:

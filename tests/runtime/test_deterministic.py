@@ -150,6 +150,7 @@ BASELINE = {
 }
 
 
+@pytest.mark.long
 def test_instruction_sets_change_nothing(tmp_path: Path) -> None:
     found = []
     for name, variables in {"all": {}, "baseline": BASELINE}.items():

@@ -170,6 +170,7 @@ LEARNT = {
 }
 
 
+@pytest.mark.long
 def test_every_way_of_learning_does_not_depend_on_the_split(
     options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -171,6 +171,7 @@ def own(functions: type[ScatterGatherUpdate]) -> Custom:
     return Custom(functions=functions, hidden=24, dropout=0.5)
 
 
+@pytest.mark.long
 @composes
 def test_a_layer_of_ones_own(tmp_path: Path, max_pool: Any) -> None:
     model = own(max_pool.MaxPool)

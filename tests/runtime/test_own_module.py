@@ -78,7 +78,9 @@ class StopAfterAnEpoch(RunReport):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("module", ["OwnBlocks", "PyGBipartite"])
+@pytest.mark.parametrize(
+    "module", [pytest.param("OwnBlocks", marks=pytest.mark.long), "PyGBipartite"]
+)
 def test_a_resumed_run_ends_as_one_never_stopped(
     launched: Any, tmp_path: Path, module: str
 ) -> None:

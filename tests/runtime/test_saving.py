@@ -245,8 +245,8 @@ SEVERAL = {
 @pytest.mark.parametrize(
     "plan",
     [
-        *("hybrid", "p3"),
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("cpu_x2", "legion")),
+        "p3",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("hybrid", "cpu_x2", "legion")),
     ],
 )
 def test_workers_agree_and_go_on_from_every_step(

@@ -111,8 +111,9 @@ def test_a_killed_worker_and_resumption(
 
 @pytest.mark.parametrize(
     ("algorithm", "stage"),
-    [("p3", "exchange"), pytest.param("legion", "sample", marks=pytest.mark.long)],
+    [("p3", "exchange"), ("legion", "sample")],
 )
+@pytest.mark.long
 def test_a_killed_worker_and_resumption_over_parts(
     runs: Any, launched: Any, tmp_path: Path, algorithm: str, stage: str
 ) -> None:

@@ -83,6 +83,7 @@ def free_port() -> int:
         return int(other.getsockname()[1])
 
 
+@pytest.mark.long
 def test_torchrun_learns_what_launch_does(
     commands: Commands, launched: Any, tmp_path: Path
 ) -> None:
