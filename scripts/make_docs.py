@@ -52,9 +52,15 @@ COMMANDS: dict[str, type[Any]] = {
 }
 GROUPS = (
     *("dataset", "partitioner", "cache_planner", "features", "sampler", "model", "optimizer"),
-    *("loss", "task", "runtime", "device_plan", "platform", "experiment", "algorithm"),
+    *("loss", "task", "logger", "runtime", "device_plan", "platform", "experiment", "algorithm"),
 )
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
+#: Groups whose choices are of no class, and how one is selected.
+_SELECTED = {
+    "experiment": "`config=NAME` selects one for `gnnscale train`.",
+    "algorithm": "`algorithm=NAME` selects one for `gnnscale train`.",
+    "logger": "`logger=NAME` selects one, `logger=[NAME,NAME]` several.",
+}
 #: Groups whose choices are of one class, which tells nothing about them.
 _ALIKE = {"device_plan"}
 _CONSTANT = re.compile(r"``([A-Z][A-Z_]+)``")
@@ -243,12 +249,8 @@ def group_section(group: str) -> str:
     """Describe a group: every option of its classes, and what each choice sets."""
     files = sorted((CONFIGS / group).glob("*.yaml"))
     parts = [f"## {group}\n"]
-    if group == "experiment":
-        parts.append("`config=NAME` selects one for `gnnscale train`.\n")
-        parts.append(table(("name", "what"), [(f"`{f.stem}`", comment(f)) for f in files]))
-        return "\n".join(parts)
-    if group == "algorithm":
-        parts.append("`algorithm=NAME` selects one for `gnnscale train`.\n")
+    if group in _SELECTED:
+        parts.append(f"{_SELECTED[group]}\n")
         parts.append(table(("name", "what"), [(f"`{f.stem}`", comment(f)) for f in files]))
         return "\n".join(parts)
     choices = {file.stem: read(file) for file in files}
@@ -328,8 +330,8 @@ An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:val
 
 `gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
 own differences from the defaults) and `resume=DIR`. A run that is resumed may have other `epochs`,
-`num_threads`, `device_plan`, `features`, `dataset.raw` and `dataset.store`, and of the runtime
-other `checkpoint`, `checkpoint_every_s`, `deterministic`, `drm`, `patience`, `prefetch` and
+`num_threads`, `device_plan`, `features`, `logger`, `dataset.raw` and `dataset.store`, and of the
+runtime other `checkpoint`, `checkpoint_every_s`, `deterministic`, `drm`, `patience`, `prefetch` and
 `prefetch_depth`. With `optimizer.schedule=cosine` the epochs stay. With
 `runtime.deterministic=true`, before and now, all that plans follow from stays: `num_threads`,
 `device_plan`, `features`, caches, `drm`, `prefetch` and `prefetch_depth`.

@@ -71,7 +71,19 @@ def hydra_is_set_up() -> Iterator[None]:
 
 def test_every_folder_is_a_known_group() -> None:
     folders = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    assert folders - {"__pycache__"} == {*GROUPS, "algorithm", "experiment", "hydra"}
+    assert folders - {"__pycache__"} == {*GROUPS, *("algorithm", "experiment", "hydra", "logger")}
+
+
+@pytest.mark.parametrize(
+    ("logger", "names"), [("none", []), ("csv", ["csv"]), ("[mlflow,csv]", ["mlflow", "csv"])]
+)
+def test_loggers_go_together(logger: str, names: list[str]) -> None:
+    assert list(typed(compose("train", [f"logger={logger}"]), TrainConfig).logger) == names
+
+
+@pytest.mark.parametrize("name", [name for name in names("logger") if name != "none"])
+def test_every_logger_is_one(name: str) -> None:
+    assert typed(compose("train", [f"logger={name}"]), TrainConfig).logger == {name: True}
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,11 @@ def compose_run(
         group = option.partition(".")[0]
         if group in given:
             raise ConfigError(f"options: {shown(option)}: is given by {_GIVEN_BY[group]}")
-    selected = {name: value for name, value in asked.items() if _names(name)}
-    for group, name in selected.items():
-        check_choice(group, name, _names(group))
-    node = _compose([f"{group}={name}" for group, name in selected.items()])
+    selected = {name: _several(name, value) for name, value in asked.items() if _names(name)}
+    for group, names in selected.items():
+        for name in names:
+            check_choice(group, name, _names(group))
+    node = _compose([f"{group}={_written(group, names)}" for group, names in selected.items()])
     OmegaConf.set_struct(node, False)
     place = str(node.hydra.run.dir)
     line = str(node.hydra.job_logging.formatters.dated.format)
@@ -102,6 +103,15 @@ def compose_run(
             # A class of the user's, which options cannot name; it is put in its place afterwards.
             node[each.group]["_target_"] = "gnnscale.model.options.GraphSAGE"
     return node, place, line
+
+
+def _several(group: str, value: Any) -> list[Any]:
+    """Return the choices that a group is given, of which only loggers are several."""
+    return list(value) if group == "logger" and isinstance(value, list | tuple) else [value]
+
+
+def _written(group: str, names: Sequence[str]) -> str:
+    return f"[{','.join(names)}]" if group == "logger" else names[0]
 
 
 def name_of(found: type[Any]) -> str:

@@ -21,6 +21,7 @@ from gnnscale.cli.arguments import (
     check_flag,
     check_overrides,
     check_text,
+    config_groups,
     directory_of,
     quoted,
 )
@@ -116,10 +117,12 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
     if resumes and not value.startswith("{"):
         if name == "device_plan":
             return _device_plan(value)
+        if name == "logger":
+            return [_loggers(value)]
         if name in _train_options()[0]:
             raise ConfigError(
                 f"{shown(argument)}: resume=DIR goes on with the {name} of the run; what may "
-                f"change is device_plan=NAME, and {_changeable()}"
+                f"change is device_plan=NAME, logger=NAME, and {_changeable()}"
             )
     return [f"++{argument}" if _is_free(name) else argument]
 
@@ -293,10 +296,21 @@ def _resumes(argument: str) -> bool:
     return argument.startswith("resume=") and argument not in ("resume=", "resume=null")
 
 
+def _loggers(value: str) -> str:
+    """Return the option that sets the loggers of a run that goes on, in place of those it had."""
+    known = [name for name in config_groups()["logger"] if name != "none"]
+    wanted = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
+    for name in wanted:
+        if name not in ("", "none", *known):
+            raise ConfigError(f"logger={shown(name)}: no such logger{nearest(name, known)}")
+    chosen = ",".join(f"{name}:{str(name in wanted).lower()}" for name in known)
+    return f"++logger={{{chosen}}}"
+
+
 def _device_plan(name: str) -> list[str]:
     """Make the device plan that ``name`` means options; a resumed run has no groups to choose from.
 
-    It is the only group of a run that may change.
+    It and the loggers are the only groups of a run that may change.
     """
     folder = resources.files("gnnscale.configs") / "device_plan"
     known = sorted(each.name[: -len(".yaml")] for each in folder.iterdir())

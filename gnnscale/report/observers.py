@@ -40,7 +40,7 @@ def open_observers(
     Nothing is written before the run has started.
 
     Args:
-        config: the run's options, ``loggers`` and ``observers`` among them.
+        config: the run's options, ``logger`` and ``observers`` among them.
         directory: the run directory.
         options: ``config`` as plain values.
         given: observers that a program passes.
@@ -49,8 +49,9 @@ def open_observers(
         ConfigError: a logger is not installed, or there is no such observer.
     """
     found: dict[str, Observer] = {}
-    for name in config.loggers:
-        found[f"loggers={name}"] = _LOGGERS[name](directory, options)
+    for name, wanted in config.logger.items():
+        if wanted:
+            found[f"logger={name}"] = _LOGGERS[name](directory, options)
     for name in config.observers:
         said = f"observers={name}"
         cls = load_named(name, option="observers")

@@ -227,7 +227,8 @@ class TrainConfig(BatchesConfig):
         loss: what is minimised.
         metrics: what validation and test measure; the first decides which epoch is the best, and
             with it patience and ``optimizer.schedule=plateau``. None given: the graph's own metric.
-        loggers: what the run is logged to, beside its own files: any of ``LOGGERS``.
+        logger: what the run is logged to, beside its own files: any of ``LOGGERS``, those that are
+            true.
         observers: classes of one's own that follow the run, ``MODULE:NAME`` or ``FILE.py:NAME``;
             each is made with the run directory and the options, and is a
             ``gnnscale.Observer``.
@@ -246,7 +247,7 @@ class TrainConfig(BatchesConfig):
     optimizer: OptimizerConfig
     loss: LossConfig = field(default_factory=AutoLoss)
     metrics: list[str] = field(default_factory=list)
-    loggers: list[str] = field(default_factory=list)
+    logger: dict[str, bool] = field(default_factory=dict)
     observers: list[str] = field(default_factory=list)
     resume: Path | None = None
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
@@ -326,7 +327,9 @@ class TrainConfig(BatchesConfig):
 
 def _check_names(config: TrainConfig) -> None:
     """Refuse metrics and loggers that nobody knows, and names that are given twice."""
-    for option, allowed in (("metrics", QUALITY), ("loggers", LOGGERS), ("observers", None)):
+    for name in config.logger:
+        check_choice("logger", name, LOGGERS)
+    for option, allowed in (("metrics", QUALITY), ("observers", None)):
         names = getattr(config, option)
         for number, name in enumerate(names):
             if allowed is None:

@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from gnnscale import api
+from gnnscale.api.options import compose_run
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Planetoid
 from gnnscale.graph import Graph, GraphError
@@ -116,6 +117,16 @@ def test_parts_by_name_and_by_a_function(train: Train, tmp_path: Path) -> None:
     assert options.partitioner._target_ == "gnnscale.partition.given.Given"
     # What the command resumes it with.
     assert typed(options, TrainConfig).partitioner.algorithm == "given"
+
+
+def test_loggers_go_together_in_a_list() -> None:
+    for asked, found in (
+        ("csv", {"csv": True}),
+        (["csv", "mlflow"], {"csv": True, "mlflow": True}),
+    ):
+        assert compose_run([], {"logger": asked})[0].logger == found
+    with pytest.raises(ConfigError, match="logger=wandb: allowed are csv, mlflow, none"):
+        compose_run([], {"logger": ["csv", "wandb"]})
 
 
 def test_columns_and_a_store_of_ones_own(train: Train) -> None:

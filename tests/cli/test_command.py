@@ -289,13 +289,17 @@ def test_a_run_goes_on_with_other_devices(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(path_written(trained[1]), run)
-    answer = gnnscale("train", f"resume={run}", "epochs=3", "device_plan=hybrid_emulated")
+    others = ("device_plan=hybrid_emulated", "logger=[csv]")
+    answer = gnnscale("train", f"resume={run}", "epochs=3", *others)
     assert path_written(answer) == run
+    assert len((run / "metrics.csv").read_text().splitlines()) == 4
     summary = json.loads((run / "summary.json").read_text())
     assert summary["epochs"] == 3
     assert [device["kind"] for device in summary["devices"]] == ["cpu", "emulated"]
     answer = at_once("train", f"resume={run}", "epochs=4", "device_plan=cpus_x2")
     one_line(answer, "device_plan=cpus_x2: no such device plan, did you mean 'cpu_x2'?")
+    answer = at_once("train", f"resume={run}", "epochs=4", "logger=[csv,mlfow]")
+    one_line(answer, "logger=mlfow: no such logger, did you mean 'mlflow'?")
 
 
 def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None:

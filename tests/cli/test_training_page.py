@@ -44,7 +44,7 @@ def test_a_loss_and_an_observer_of_ones_own(
 
     mine = ("loss.function=mine.py:focal", "observers=[mine.py:Slowest]")
     done = command(
-        *("train", *TINY, "epochs=2", "loss=custom", *mine, "loggers=[csv]"),
+        *("train", *TINY, "epochs=2", "loss=custom", *mine, "logger=csv"),
         *("metrics=[macro_f1,accuracy]", "hydra.run.dir=run"),
     )
     assert done.returncode == 0, done.stderr

@@ -30,8 +30,8 @@ class Notes(Observer):
         self._note("close")
 
 
-def opened(directory: Path, *given: Any, **names: list[str]) -> dict[str, Observer]:
-    config: Any = SimpleNamespace(**{"loggers": [], "observers": [], **names})
+def opened(directory: Path, *given: Any, **names: object) -> dict[str, Observer]:
+    config: Any = SimpleNamespace(**{"logger": {}, "observers": [], **names})
     return open_observers(config, directory, {"seed": 1}, given)
 
 
@@ -69,12 +69,17 @@ def test_what_fails_is_told_in_one_line(error: Exception, message: str) -> None:
 
 
 def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
-    found = opened(tmp_path, Observer(), loggers=["csv"], observers=["own_observers:Watch"])
+    found = opened(
+        tmp_path,
+        Observer(),
+        logger={"csv": True, "mlflow": False},
+        observers=["own_observers:Watch"],
+    )
     csv, own, passed = found.values()
     assert isinstance(csv, CsvLogger)
     assert (own.directory, own.options) == (tmp_path, {"seed": 1})  # type: ignore[attr-defined]
     assert list(found) == [
-        *("loggers=csv", "observers=own_observers:Watch"),
+        *("logger=csv", "observers=own_observers:Watch"),
         f"observers[0] ({Observer.__module__}:Observer)",
     ]
     assert type(passed) is Observer

@@ -20,7 +20,7 @@ OPTIONS = {"seed": 5, "epochs": 2}
 
 def train(directory: Path, run_training: Callable[..., Any], **values: Any) -> Any:
     config: Any = SimpleNamespace(
-        **{"epochs": 2, "loggers": [], "observers": [], "predictions": False, **values}
+        **{"epochs": 2, "logger": {}, "observers": [], "predictions": False, **values}
     )
     return train_and_report(
         config,
@@ -69,8 +69,8 @@ def test_a_logger_that_is_not_there_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(ConfigError, match="loggers=mlflow: is not installed; pip install mlflow"):
-        train(tmp_path, ended_by(AssertionError()), loggers=["csv", "mlflow"])
+    with pytest.raises(ConfigError, match="logger=mlflow: is not installed; pip install mlflow"):
+        train(tmp_path, ended_by(AssertionError()), logger={"csv": True, "mlflow": True})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,7 +84,7 @@ def test_a_run_that_stops_early_says_why(
         return replace(hybrid_run.result, stopped_early=True)
 
     runtime = SimpleNamespace(patience=5)
-    result = train(tmp_path, run_training, runtime=runtime, loggers=["csv"])
+    result = train(tmp_path, run_training, runtime=runtime, logger={"csv": True})
     assert caplog.messages[-1] == (
         f"stopped after epoch 3: no better {result.metric} for 5 validations "
         f"(runtime.patience=5); best was epoch {result.best_epoch}"
@@ -99,8 +99,8 @@ def test_a_logger_that_fails_ends_the_run_in_one_line(tmp_path: Path, hybrid_run
         (tmp_path / "metrics.csv").mkdir()
         found[2].finished_epoch(hybrid_run.epochs[0])
 
-    said = r"loggers=csv: finished_epoch failed: .*metrics\.csv: Is a directory$"
+    said = r"logger=csv: finished_epoch failed: .*metrics\.csv: Is a directory$"
     with pytest.raises(ConfigError, match=said) as error:
-        train(tmp_path, run_training, loggers=["csv"])
+        train(tmp_path, run_training, logger={"csv": True})
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["error"]) == ("failed", str(error.value))

@@ -35,7 +35,7 @@ class MlflowLogger(Observer):
         try:
             import mlflow
         except ImportError:
-            raise ConfigError("loggers=mlflow: is not installed; pip install mlflow") from None
+            raise ConfigError("logger=mlflow: is not installed; pip install mlflow") from None
         self._mlflow: Any = mlflow
         self._directory = directory.resolve()
         self._options = options

@@ -28,7 +28,7 @@ class TensorBoardLogger(Observer):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise ConfigError(
-                "loggers=tensorboard: is not installed; pip install tensorboard"
+                "logger=tensorboard: is not installed; pip install tensorboard"
             ) from None
         self._open = SummaryWriter
         self._directory = directory / TENSORBOARD_DIR

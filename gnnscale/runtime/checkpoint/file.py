@@ -54,7 +54,7 @@ FREE_OPTIONS: tuple[str, ...] = (
     "device_plan",
     "features",
     "predictions",
-    "loggers",
+    "logger",
     "observers",
     "runtime.checkpoint",
     "runtime.checkpoint_every_s",

@@ -56,7 +56,7 @@ _OPTIONS = (
     runtime.clip_norm runtime.inference device_plan device_plan.devices device_plan.split
     partitioner partitioner.num_parts partitioner.store partitioner.seed partitioner._target_
     task task.decoder task.num_negatives task.valid_fraction task.hits loss loss.class_weights
-    loss.label_smoothing loss.function metrics loggers observers model.module model.arguments
+    loss.label_smoothing loss.function metrics logger observers model.module model.arguments
     model.form optimizer.warmup_epochs runtime.accumulate runtime.checkpoint_every_s predictions
     vertices what layer format
     num_hops accelerators graph platform hybrid prefetch fused calibrate store hydra.job.name

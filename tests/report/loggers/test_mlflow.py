@@ -104,4 +104,4 @@ def test_a_run_that_did_not_start_is_none(mlflow: Calls, options: Any, tmp_path:
 def test_one_line_says_what_to_install(options: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         MlflowLogger(tmp_path, options)
-    assert str(error.value) == "loggers=mlflow: is not installed; pip install mlflow"
+    assert str(error.value) == "logger=mlflow: is not installed; pip install mlflow"

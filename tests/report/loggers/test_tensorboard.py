@@ -45,4 +45,4 @@ def test_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError) as error:
         TensorBoardLogger(tmp_path, options)
-    assert str(error.value) == "loggers=tensorboard: is not installed; pip install tensorboard"
+    assert str(error.value) == "logger=tensorboard: is not installed; pip install tensorboard"
