@@ -241,12 +241,18 @@ def _arguments(
         name = next((each for each in _ARGUMENTS[what] if each in known), None)
         if name is not None and value is not None:
             filled[name] = value
+        elif name is not None and name not in options.arguments and _is_required(known[name]):
+            raise ConfigError(f"model.{what}: is needed, {said} takes {name}")
         elif value is not None and what in ("hidden", "dropout"):
             raise ConfigError(
                 f"model.{what}={value}: {said} takes no argument of such a name "
                 f"({', '.join(_ARGUMENTS[what])}); model.{what}=null leaves it"
             )
     return {**filled, **options.arguments}
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty
 
 
 def _find_form(

@@ -120,6 +120,7 @@ def build(module: Any, **options: Any) -> Any:
         (Fails, {}, r"Fails\(in_channels=5, out_channels=3\) fails with TypeError: .* 'heads'"),
         (Small, {"arguments": {"heads": 3}}, r"fails with TypeError: .*'heads'"),
         (Small, {"hidden": 8}, r"model.hidden=8: .*Small takes no argument of such a name"),
+        (Frozen, {}, r"model.hidden: is needed, .*Frozen takes hidden$"),
         (Small, {"dropout": 0.5}, r"model.dropout=0.5: .*Small takes no argument"),
         (Small(5, 3), {"arguments": {"heads": 3}}, "is built already"),
         (Small(4, 3), {"form": "blocks"}, r"forward fails with RuntimeError: mat1 and mat2"),
