@@ -12,13 +12,13 @@ from gnnscale.dataset.storage.sorted_lists import sorted_lists
 NUM_VERTICES = 300_000
 
 
-def spool(path: Path, memory_bytes: int, **options: object) -> EdgeSpool:
-    options = {"undirected": False, "self_loops": "keep"} | options
+def spool(path: Path, memory_bytes: int, *, undirected: bool = False) -> EdgeSpool:
     return EdgeSpool(
         path,
         num_vertices=NUM_VERTICES,
+        undirected=undirected,
+        self_loops="keep",
         memory_bytes=memory_bytes,
-        **options,  # type: ignore[arg-type]
     )
 
 
