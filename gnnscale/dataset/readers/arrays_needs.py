@@ -45,10 +45,9 @@ class Needs:
     @property
     def memory(self) -> int:
         """Bytes of memory that preparing takes at most, beside single lists that exceed it."""
-        edge_bytes = EDGE_BYTES if self.weighted else self._word_bytes
-        sorting = (
-            2 * self._word_bytes + edge_bytes
-        ) * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
+        list_bytes = EDGE_BYTES if self.weighted else self._word_bytes
+        edge_bytes = 2 * self._word_bytes + list_bytes  # held, and sorted
+        sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
         slices = min(_SLICES_BYTES, 4 * (16 * self.num_edges + self._feature_bytes))
         return vertices + min(sorting, self.memory_bytes) + slices
