@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +26,7 @@ from gnnscale.config import ConfigError
 from gnnscale.errors import one_line
 from gnnscale.partition.edge_cut.scratch import scratch_folder
 from gnnscale.partition.figures.peak import note_child
+from gnnscale.python_process import python_command
 
 __all__ = ["PROGRAM", "TOOLS", "Apart", "is_installed", "partition_apart", "require"]
 
@@ -39,12 +38,8 @@ TOOLS = {
 }
 #: Weights are turned into whole numbers of about this size on average.
 _RESOLUTION = 100
-#: The other side's first words: it imports from where this process does, and so not from the folder
-#: that it happens to run in.
-PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from gnnscale.partition.edge_cut.apart import begin; begin(sys.argv[2:])"
-)
+#: The other side's first words.
+PROGRAM = "from gnnscale.partition.edge_cut.apart import begin; begin(sys.argv[1:])"
 #: How far Mt-KaHyPar may leave its one combined weight out of balance.
 _EPSILON = 0.01
 #: Of Linux's prctl.
@@ -161,7 +156,7 @@ def _run(tool: str, folder: Path, num_parts: int, num_threads: int) -> None:
     arguments = [tool, str(folder), str(num_parts), str(num_threads)]
     with (folder / "errors").open("w+b") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(sys.path), *arguments],
+            python_command(PROGRAM, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -21,9 +24,11 @@ from gnnscale.plan.calibration.probes import (
     probe_table,
     time_steps,
 )
+from gnnscale.python_process import python_command
 
-__all__ = ["PairTask", "PairTimes", "time_pair"]
+__all__ = ["PairTask", "PairTimes", "begin", "time_pair"]
 
+_PROGRAM = "from gnnscale.plan.calibration.contention import begin; begin(int(sys.argv[1]))"
 _LOOPBACK = "127.0.0.1"
 #: Seconds in which a process that has answered ends; gloo may wait for Python, and Python for gloo.
 _END_S = 5.0
@@ -67,26 +72,51 @@ class PairTask:
 
 
 def time_pair(task: PairTask) -> PairTimes:
-    """Let two processes train together, as workers do."""
+    """Let two processes train together, as workers do.
+
+    Raises:
+        RuntimeError: one of them ended early.
+    """
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    processes = [
-        context.Process(target=_work_in_pair, args=(task, rank, store.port, theirs), daemon=True)
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    theirs.close()
-    try:
-        result: PairTimes = ours.recv()
-    except EOFError:
-        raise RuntimeError("a process that calibrates ended early") from None
-    finally:
-        for process in processes:
-            process.join(_END_S)
-            process.kill()
+    with _started() as first, _started() as second:
+        try:
+            for rank, line in enumerate((first, second)):
+                line.send((task, rank, store.port))
+            result: PairTimes = first.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise RuntimeError("a process that calibrates ended early") from None
     return result
+
+
+@contextmanager
+def _started() -> Iterator[Connection]:
+    """Start a process and yield the line to it; wait for its end, and end it if it does not."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            python_command(_PROGRAM, theirs.fileno()),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        with Connection(ours.detach()) as line:
+            yield line
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def begin(line: int) -> None:
+    """Do what a process that ``time_pair`` has started does.
+
+    Args:
+        line: descriptor of the connection to the process that has started this one.
+    """
+    with Connection(line) as connection:
+        task, rank, port = connection.recv()
+        _work_in_pair(task, rank, port, connection)
 
 
 def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> None:

@@ -6,19 +6,18 @@ Importing this is quick, so that a command can start the server before it does a
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gnnscale.python_process import python_command
 from gnnscale.runtime.processes.fork_server import NUMBER
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerProcess", "WorkerServer", "server_folder", "start_server", "stop_server"]
 
 _PROGRAM = (
-    "import json, sys; control, folder, sys.path[:] = json.loads(sys.argv[1]); "
-    "from gnnscale.runtime.processes.fork_server import serve; serve(control, folder)"
+    "from gnnscale.runtime.processes.fork_server import serve; serve(int(sys.argv[1]), sys.argv[2])"
 )
 _server: WorkerServer | None = None
 
@@ -48,9 +46,8 @@ class WorkerServer:
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair()
         with theirs, _without_ctrl_c():
-            arguments = [theirs.fileno(), str(self.folder), [str(each) for each in sys.path]]
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps(arguments)],
+                python_command(_PROGRAM, theirs.fileno(), self.folder),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )

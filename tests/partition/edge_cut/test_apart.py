@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,6 +24,7 @@ from gnnscale.partition.edge_cut.apart import (
     partition_apart,
     require,
 )
+from gnnscale.python_process import python_command
 
 ONES = np.ones((10, 1), np.int64)
 
@@ -153,8 +152,7 @@ def test_weights_combine_in_shares() -> None:
 
 
 def test_the_other_side_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, json.dumps(sys.path)]
-    command += ["metis", str(tmp_path), "2", "1"]
+    command = python_command(PROGRAM, "metis", tmp_path, 2, 1)
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert len(ended.stderr.strip().splitlines()) == 1

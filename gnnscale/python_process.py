@@ -1,0 +1,26 @@
+"""The one way to start Python: nothing that lies in the working directory is imported."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["python_command"]
+
+#: ``python -c`` searches modules in the working directory first, until these words are executed:
+#: they take the path of the process that starts this one, and import nothing (``sys`` is built in).
+_PATH = (
+    "import sys; count = int(sys.argv[1]); "
+    "sys.path[:] = sys.argv[2 : 2 + count]; del sys.argv[1 : 2 + count]; "
+)
+
+
+def python_command(program: str, *arguments: object) -> list[str]:
+    """Return the command that runs ``program`` with this process's own ``sys.path``.
+
+    Args:
+        program: statements in one line, which find ``arguments`` in ``sys.argv[1:]``.
+        arguments: given as texts.
+    """
+    path = [str(each) for each in sys.path]
+    given = [str(each) for each in arguments]
+    return [sys.executable, "-c", f"{_PATH}{program}", str(len(path)), *path, *given]
