@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 __all__ = [
+    "check_private",
     "remove_unfinished",
     "remove_unfinished_folders",
     "unfinished_folder",
@@ -87,6 +90,25 @@ def whole_file(file: Path, *, durable: bool = False, shared: bool = False) -> It
 def remove_unfinished(file: Path) -> None:
     """Remove what a process that was killed while it wrote ``file`` has left behind."""
     _unfinished(file).unlink(missing_ok=True)
+
+
+def check_private(path: Path) -> None:
+    """Make sure that none but this user and root can have written a file, or what is in a folder.
+
+    Links are followed.
+
+    Raises:
+        PermissionError: it belongs to another user, or a group or everybody may write to it.
+        OSError: it cannot be looked at.
+    """
+    found = path.stat()
+    if found.st_uid not in (os.getuid(), 0):
+        why = f"it belongs to user {found.st_uid}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = "others may write to it (chmod go-w)"
+    else:
+        return
+    raise PermissionError(errno.EACCES, why, str(path))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gnnscale.files import (
+    check_private,
     remove_unfinished,
     remove_unfinished_folders,
     unfinished_folder,
@@ -91,3 +92,30 @@ def test_folders_that_are_not_finished_are_removed(tmp_path: Path) -> None:
         assert {each.name for each in tmp_path.iterdir()} == {"finished", "unfinished"}
         remove_unfinished_folders()
     assert [each.name for each in tmp_path.iterdir()] == ["finished"]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_what_others_may_write_is_not_private(tmp_path: Path, folder: bool) -> None:
+    path = tmp_path / "x"
+    path.mkdir() if folder else path.touch()
+    for mode in (0o700, 0o755, 0o600, 0o444):
+        path.chmod(mode)
+        check_private(path)
+    (tmp_path / "link").symlink_to(path)
+    for mode in (0o720, 0o702, 0o777):
+        path.chmod(mode)
+        for name in (path, tmp_path / "link"):
+            with pytest.raises(PermissionError, match="others may write to it"):
+                check_private(name)
+
+
+def test_a_file_of_another_user_is_not_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    if mine == 0:  # root's are anybody's
+        check_private(tmp_path)
+        monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40700, 1, 1, 1, 8, *[0] * 5)))
+    with pytest.raises(PermissionError, match="it belongs to user"):
+        check_private(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import gnnscale
 from gnnscale.backend.fpga.csim.library import Library
 from gnnscale.config import ConfigError, check_range
-from gnnscale.files import write_atomically
+from gnnscale.files import check_private, write_atomically
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
@@ -115,7 +115,8 @@ def library(design: Design) -> Path:
     processes may ask for the same design at once: none finds a file that is not whole.
 
     Raises:
-        ConfigError: there is no compiler, or it refuses the sources or the header.
+        ConfigError: there is no compiler, or it refuses the sources or the header; or others may
+            have written what is kept.
     """
     installed = prebuilt(design)
     if installed is not None:
@@ -123,11 +124,24 @@ def library(design: Design) -> Path:
     compiling = _Compiler.find()
     folder = home() / "csim"
     found = folder / f"{_digest(design, compiling)}.so"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _check_ours(folder)
     if not found.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
         with track("compiling the FPGA kernels for simulation"):
             _compile(design, compiling, found)
+    _check_ours(found)
     return found
+
+
+def _check_ours(kept: Path) -> None:
+    """Refuse to execute what another user of this machine may have written."""
+    try:
+        check_private(kept)
+    except OSError as error:
+        raise ConfigError(
+            f"{kept}: not used, {error.strerror}; compiled kernels are loaded only if nobody but "
+            "you and root can have written them"
+        ) from None
 
 
 def prebuilt(design: Design) -> Path | None:

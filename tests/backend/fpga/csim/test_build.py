@@ -40,6 +40,33 @@ def test_a_design_is_compiled_once(tree: Path) -> None:
     assert os.listdir(found.parent) == [found.name]
 
 
+@pytest.mark.parametrize("which", ["folder", "file"])
+def test_what_others_may_have_written_is_not_loaded(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    monkeypatch.setattr(build, "_compile", lambda design, compiler, into: into.touch(0o755))
+    before = os.umask(0o002)  # as many systems set it
+    try:
+        found = library(Design())
+    finally:
+        os.umask(before)
+    odd = found if which == "file" else found.parent
+    for mode in (0o775, 0o757):
+        odd.chmod(mode)
+        with pytest.raises(ConfigError) as error:
+            library(Design())
+        assert str(error.value) == (
+            f"{odd}: not used, others may write to it (chmod go-w); compiled kernels are loaded "
+            "only if nobody but you and root can have written them"
+        )
+    odd.chmod(0o755)
+    assert library(Design()) == found
+    monkeypatch.setattr(os, "getuid", lambda: 7)
+    monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40755, 1, 1, 1, 8, *[0] * 5)))
+    with pytest.raises(ConfigError, match=r"csim: not used, it belongs to user 8; compiled"):
+        build._check_ours(found.parent)
+
+
 def test_designs_share_nothing(tree: Path) -> None:
     # n is a static variable of an inline function, of which GCC would make one for all.
     designs = [Design(n=n) for n in (1, 2)]
