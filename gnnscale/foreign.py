@@ -1,8 +1,7 @@
-"""Code of a user's own that options name: how it is found, and who may name it.
+"""Code of the user that options name: how it is found and imported.
 
-Code is imported where the command line names it, or a file that is given there (``config=FILE``),
-or where a program passes it. A run directory that was found never imports anything: what its
-``config.yaml`` names must be named again. Options classes declare such fields as ``foreign``.
+Code is imported if the command line names it, or a file that is given there (``config=FILE``), or
+if a program passes it. What a run directory names must be named again: ``found`` sees to that.
 """
 
 from __future__ import annotations
@@ -10,22 +9,17 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from gnnscale.config import ConfigError, options_class
+from gnnscale.config import ConfigError
 from gnnscale.errors import one_line, shown
 
-__all__ = ["check_name", "check_named_again", "foreign_names", "load_named", "name_of_code"]
-
-#: The class attribute by which an options class declares its fields that name code.
-_DECLARATION = "foreign"
+__all__ = ["check_name", "load_named", "name_of_code"]
 
 
 def check_name(name: Any, *, option: str) -> tuple[str, str]:
@@ -80,70 +74,6 @@ def name_of_code(code: Any) -> str:
     """Return what ``load_named`` takes for a class or a function; for an object, its class's."""
     named = code if hasattr(code, "__qualname__") else type(code)
     return f"{named.__module__}:{named.__qualname__}"
-
-
-def foreign_names(values: Mapping[str, Any], options: type, prefix: str = "") -> dict[str, Any]:
-    """Return the options that name code, by their dotted names.
-
-    Args:
-        values: options as plain values, such as those in a run's ``config.yaml``.
-        options: the options class that they are of; a group's ``_target_`` may name another.
-        prefix: where ``values`` stand; used by the recursion.
-
-    Raises:
-        ConfigError: a group is of a class that is not known, so that nobody could tell.
-    """
-    target = values.get("_target_")
-    cls = options if target is None else options_class(target, options, group=prefix.rstrip("."))
-    found: dict[str, Any] = {}
-    hints = get_type_hints(cls)
-    for field in fields(cls):
-        value = values.get(field.name)
-        if value in (None, "", [], {}):
-            continue
-        option = f"{prefix}{field.name}"
-        if field.name in getattr(cls, _DECLARATION, ()):
-            found[option] = value
-        elif isinstance(value, Mapping) and (group := _record(hints[field.name])) is not None:
-            found |= foreign_names(value, group, f"{option}.")
-    return found
-
-
-def check_named_again(
-    found: Mapping[str, Any], given: Mapping[str, Any], *, source: str, command: str
-) -> None:
-    """Refuse to import what a run directory alone names.
-
-    Args:
-        found: the names in the run directory, by option.
-        given: those that the user gave; whatever they are, they stand for the ones found.
-        source: the file that names them, for errors.
-        command: as it was typed, up to the names.
-
-    Raises:
-        ConfigError: a name was not given; or one was that the run has no use for.
-    """
-    missing = [option for option in found if given.get(option) is None]
-    if missing:
-        again = " ".join(shlex.quote(f"{each}={_typed(found[each])}") for each in found)
-        raise ConfigError(
-            f"{source}: {', '.join(missing)}: names code, and nothing is imported because a file "
-            f"that was found says so; if you trust it: {command} {again}"
-        )
-    for option, name in given.items():
-        if name is not None and option not in found:
-            raise ConfigError(f"{option}={shown(name)}: the run was trained without one ({source})")
-
-
-def _typed(value: Any) -> str:
-    """Return a value as it is typed on the command line."""
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_typed, value))}]"
-    return one_line(value, 200)
-
-
-def _record(hint: Any) -> Any:
-    return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)
 
 
 def _from_path(name: str, said: str) -> ModuleType:

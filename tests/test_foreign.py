@@ -2,21 +2,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-import gnnscale
 from gnnscale.config import ConfigError
-from gnnscale.foreign import (
-    check_name,
-    check_named_again,
-    foreign_names,
-    load_named,
-    name_of_code,
-)
+from gnnscale.foreign import check_name, load_named, name_of_code
 
 
 @pytest.fixture
@@ -95,60 +87,3 @@ def test_what_cannot_be_loaded_is_one_line(folder: Path, name: str, said: str) -
 def test_a_name_is_text() -> None:
     with pytest.raises(ConfigError, match=r"model.module=3: must be MODULE:NAME"):
         check_name(3, option="model.module")
-
-
-@dataclass
-class Base:
-    width: int = 1
-
-
-@dataclass
-class Named(Base):
-    module: Any = None
-    watchers: Any = None
-
-    foreign: ClassVar[tuple[str, ...]] = ("module", "watchers")
-
-
-@dataclass
-class Top:
-    base: Base
-    named: Named | None = None
-    seed: int = 0
-    listed: list[int] = field(default_factory=list)
-
-
-def test_names_are_found_in_any_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = {"module": "a:B", "watchers": []}
-    assert foreign_names({"named": named, "base": {"width": 3}}, Top) == {"named.module": "a:B"}
-    assert foreign_names({"named": {"watchers": ["a:B"]}}, Top) == {"named.watchers": ["a:B"]}
-    assert foreign_names({"seed": 1, "unknown": named}, Top) == {}
-    # A group may be of another class than its base.
-    monkeypatch.setattr(gnnscale, "Named", Named, raising=False)
-    monkeypatch.setitem(sys.modules, "gnnscale.elsewhere", gnnscale)
-    values = {"base": {"_target_": "gnnscale.elsewhere.Named", "module": "a:B"}}
-    assert foreign_names(values, Top) == {"base.module": "a:B"}
-
-
-@pytest.mark.parametrize("target", ["gnnscale.none.Named", "os.mkdir", "gnnscale.config.typed", 3])
-def test_a_group_of_an_unknown_class_is_refused(target: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^base\._target_=.*: (no such class|not a)"):
-        foreign_names({"base": {"_target_": target, "module": "a:B"}}, Top)
-
-
-def test_names_must_be_given_again() -> None:
-    found = {"model.module": "my pkg:SAGE", "observers": ["a:B", "c:D"]}
-
-    def check(given: dict[str, Any]) -> None:
-        check_named_again(found, given, source="x/config.yaml", command="gnnscale train resume=x")
-
-    check({"model.module": "other:SAGE", "observers": ["a:B"]})
-    with pytest.raises(ConfigError) as error:
-        check({"model.module": "other:SAGE"})
-    assert str(error.value) == (
-        "x/config.yaml: observers: names code, and nothing is imported because a file that was "
-        "found says so; if you trust it: gnnscale train resume=x 'model.module=my pkg:SAGE' "
-        "'observers=[a:B,c:D]'"
-    )
-    with pytest.raises(ConfigError, match=r"^loss=a:B: the run was trained without one \(x/conf"):
-        check({"model.module": "a:B", "observers": "[]", "loss": "a:B"})

@@ -279,20 +279,28 @@ def train(
     )
 
 
-def load(run_directory: str | Path, *, module: str | None = None) -> Result:
+def load(
+    run_directory: str | Path,
+    *,
+    module: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Result:
     """Return what came of a run, whether a command or a program started it.
 
     Args:
         run_directory: of the run.
         module: the code of its model where the run names some, named again: it is imported.
+        options: paths that the run names outside of its directory and ``GNNSCALE_HOME``, named
+            again, as in ``{"dataset.store": "stores/mine"}``; docs/security.md says when.
 
     Raises:
-        ConfigError: it is no run directory, names code that is not named again, or holds what no
-            run wrote.
+        ConfigError: it is no run directory, names code or a path that is not named again, or holds
+            what no run wrote.
     """
     folder = Path(run_directory).absolute()
     code = {} if module is None else {"model.module": module}
-    config = load_run(folder, code, command="evaluate")
+    places = {option: _plain(value) for option, value in (options or {}).items()}
+    config = load_run(folder, places | code, command="evaluate")
     said = _test_metric(folder)
     # A run that was killed has no summary.
     metric, found = (open_run_task(config).measures[0], None) if said is None else said
@@ -328,6 +336,10 @@ def evaluate(
             return evaluate_run(config, found.config)
     finally:
         torch.set_num_threads(before)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
 
 
 def _test_metric(folder: Path) -> tuple[str, float | None] | None:

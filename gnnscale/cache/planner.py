@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gnnscale.cache.cache_plan import CachePlan
@@ -12,11 +13,15 @@ from gnnscale.cache.task import CacheTask
 from gnnscale.config import ConfigError, check_range
 from gnnscale.dataset.storage.identity import check_place
 from gnnscale.errors import shown
+from gnnscale.found import names
+from gnnscale.partition.nvlink import MACHINES
 
 __all__ = ["CachePlannerConfig"]
 
 #: The largest budget of a device, 1 PiB: more than any has, and many of them fit into 64 bits.
 _MAX_BYTES = 1 << 50
+#: Folders are called after policies.
+_POLICY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,62}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +42,8 @@ class CachePlannerConfig(ABC):
     budget_bytes: int | None = None
     ratio: float | None = None
     reserve: float = 0.1
-    nvlink: str | None = None
-    store: str | None = None
+    nvlink: str | None = field(default=None, metadata=names("place", known=MACHINES))
+    store: str | None = field(default=None, metadata=names("place"))
 
     #: Whether there is a cache at all.
     caches: ClassVar[bool] = True
@@ -54,6 +59,11 @@ class CachePlannerConfig(ABC):
         return False
 
     def __post_init__(self) -> None:
+        if not _POLICY.fullmatch(self.policy):
+            raise ConfigError(
+                f"cache_planner.name={shown(self.policy)}: must be a word of at most 63 letters, "
+                "digits and the signs _ + -"
+            )
         if self.budget_bytes is not None:
             check_range("cache_planner.budget_bytes", self.budget_bytes, 0, _MAX_BYTES)
         if self.ratio is not None and not 0 <= self.ratio < math.inf:

@@ -28,7 +28,7 @@ from gnnscale.cli.arguments import (
 from gnnscale.cli.output import check_unused
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import shown
-from gnnscale.foreign import check_named_again, foreign_names
+from gnnscale.found import check_found
 from gnnscale.options_file import check_known, check_references, read_yaml
 from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
 
@@ -254,11 +254,11 @@ def _resume(translated: Translated, directory: Path, arguments: Sequence[str]) -
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     values = read_run(directory, _train_options()[1], option="resume")
+    _check_named(directory, values, arguments)
     if not any(argument.startswith("dataset.store=") for argument in arguments):
         dataset = values.get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
         check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
-    _check_code(directory, values, arguments)
     _store(_RESUMED, values)
     path = str(directory.resolve())
     if "${" in path or "\\" in path:
@@ -272,17 +272,21 @@ def _resume(translated: Translated, directory: Path, arguments: Sequence[str]) -
     return replace(translated, arguments=(*translated.arguments, *more), output=path, fresh=False)
 
 
-def _check_code(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Refuse to resume a run that names code, unless the command line names it again."""
+def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Refuse to resume a run that names what it may not, unless the command line does so again."""
     # Not for commands that resume nothing: they are to be quick.
     from gnnscale.runtime.settings import TrainConfig
 
-    found = foreign_names(values, TrainConfig)
-    typed = dict(each.lstrip("+").split("=", 1) for each in arguments if "=" in each)
-    check_named_again(
-        found,
-        {option: typed.get(option) for option in found},
-        source=str(directory / CONFIG_FILE),
+    given = dict(each.lstrip("+").split("=", 1) for each in arguments if "=" in each)
+    # A mapping is merged with what was found, and so says nothing of the options that it lacks.
+    given = {option: value for option, value in given.items() if not value.startswith("{")}
+    if "device_plan" in given:
+        given["device_plan.devices"] = given["device_plan"]
+    check_found(
+        values,
+        TrainConfig,
+        directory=directory,
+        given=given,
         command=f"gnnscale train {shlex.quote(f'resume={directory}')}",
     )
 

@@ -8,7 +8,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,10 +26,11 @@ from gnnscale.dataset.storage.identity import (
     raw_records,
     store_place,
 )
-from gnnscale.dataset.storage.remote import is_remote
+from gnnscale.dataset.storage.remote import check_address, is_remote
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.errors import shown
+from gnnscale.found import names
 from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
 from gnnscale.graph_files import has_label, read_meta
 from gnnscale.hardware import home
@@ -52,7 +53,7 @@ class GraphSource(ABC):
         store: the graph store's directory; None for one in the home of all stores.
     """
 
-    store: str | None = None
+    store: str | None = field(default=None, metadata=names("place"))
 
     @abstractmethod
     def prepare(self, force: bool = False) -> Path:
@@ -85,8 +86,8 @@ class Dataset(StoreOptions, GraphSource):
     """
 
     name: str
-    raw: str | None = None
-    store: str | None = None
+    raw: str | None = field(default=None, metadata=names("place", unless="store"))
+    store: str | None = field(default=None, metadata=names("place"))
     split: str = "published"
     train_fraction: float = 0.6
     valid_fraction: float = 0.2
@@ -260,7 +261,7 @@ class Dataset(StoreOptions, GraphSource):
     def _identity(self) -> dict[str, Any]:
         """Everything that changes what the store holds, apart from the raw files."""
         skip = ("raw", "store", "memory_bytes")
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"layout": type(self).__name__} | {
             name: value for name, value in values.items() if name not in skip
         }
@@ -270,6 +271,8 @@ def _check_paths(raw: str | None, store: str | None) -> None:
     for option, value in (("raw", raw), ("store", store)):
         if value is not None and (not value or "\0" in value):
             raise ConfigError(f"dataset.{option}={shown(value)}: not a path")
+    if raw is not None and is_remote(raw):
+        check_address(raw)
     if store is not None:
         check_place(store)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from gnnscale.export.answers import (
 from gnnscale.export.ids import RowIds
 from gnnscale.export.tables import Layout, check_file, open_table, row_bytes
 from gnnscale.export.vertices import find_vertices
+from gnnscale.found import names
 from gnnscale.graph import Graph
 from gnnscale.plan import MAX_THREADS
 from gnnscale.runtime.evaluation.evaluate import Predictor, load_best, load_run
@@ -52,7 +53,9 @@ class PredictConfig(FoundRun):
 
     out: Path
     num_threads: int
-    vertices: Any = "all"
+    vertices: Any = field(
+        default="all", metadata=names("place", known=("all", "train", "valid", "test"))
+    )
     layer: int = -1
     what: str | None = None
     inference: str = "exact"
@@ -93,7 +96,7 @@ def predict(config: PredictConfig) -> Path:
         OSError: the file cannot be written.
     """
     check_file(config.out, force=config.force)
-    run = load_run(config.run, config.code, command="predict")
+    run = load_run(config.run, config.given, command="predict")
     run = replace(
         run,
         num_threads=config.num_threads,

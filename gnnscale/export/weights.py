@@ -94,7 +94,7 @@ def export(config: ExportConfig) -> Exported:
     """
     if config.file.suffix != ".safetensors":
         raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
-    run = load_run(config.run, config.code, command="export")
+    run = load_run(config.run, config.given, command="export")
     _check_file(config)
     _, model, _ = load_best(config.run, run)
     return export_model(config, run.model, model)

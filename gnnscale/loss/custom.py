@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.foreign import check_name, load_named
+from gnnscale.found import names
 from gnnscale.loss.base import Loss, LossConfig
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ class CustomLoss(LossConfig):
             vertices.
     """
 
-    #: Where code is named; see ``gnnscale.foreign``.
-    foreign: ClassVar[tuple[str, ...]] = ("function",)
-
-    function: str
+    function: str = field(metadata=names("code"))
 
     def __post_init__(self) -> None:
         check_name(self.function, option="loss.function")

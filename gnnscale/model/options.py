@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.errors import shown
 from gnnscale.foreign import check_name, name_of_code
+from gnnscale.found import names
 
 if TYPE_CHECKING:
     from gnnscale.model.gnn import GNN
@@ -48,8 +49,6 @@ class ModelConfig(ABC):
 
     num_layers: int = 2
 
-    #: The fields that name code of a user's own; see ``gnnscale.foreign``.
-    foreign: ClassVar[tuple[str, ...]] = ()
     #: Whether devices can split the first layer among them; see ``GraphLayer.splits_columns``.
     splits_columns: ClassVar[bool] = False
     #: Whether the first layer's aggregation is linear with coefficients that no weight changes, as
@@ -191,13 +190,12 @@ class CustomModel(ModelConfig):
         dropout: likewise.
     """
 
-    module: Any
-    arguments: dict[str, Any] = field(default_factory=dict)
+    module: Any = field(metadata=names("code"))
+    arguments: dict[str, Any] = field(default_factory=dict, metadata=names("arguments"))
     form: str = "auto"
     hidden: int | None = None
     dropout: float | None = None
 
-    foreign: ClassVar[tuple[str, ...]] = ("module",)
     takes_bfloat16: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

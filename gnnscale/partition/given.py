@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError
 from gnnscale.errors import shown
+from gnnscale.found import names
 from gnnscale.graph import Graph
 from gnnscale.npy import NpyError, map_npy
 from gnnscale.partition.partitioner import (
@@ -32,7 +33,7 @@ class Given(PartitionerConfig):
             that exists is told from others by this name.
     """
 
-    owners: str
+    owners: str = field(metadata=names("place"))
 
     algorithm: ClassVar[str] = "given"
     depends_on_hops: ClassVar[bool] = False

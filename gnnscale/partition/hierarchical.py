@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError, check_choice
+from gnnscale.found import names
 from gnnscale.graph import Graph
 from gnnscale.partition.by_id import mixed
 from gnnscale.partition.edge_cut.best_installed import CUTTERS, chosen_cutter, cut, forecast_cut
-from gnnscale.partition.nvlink import disjoint_cliques, links_of
+from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import Parts
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -44,7 +45,7 @@ class Hierarchical(PartitionerConfig):
             is installed.
     """
 
-    nvlink: str | None = None
+    nvlink: str | None = field(default=None, metadata=names("place", known=MACHINES))
     edge_cut: str = "auto"
 
     algorithm: ClassVar[str] = "hierarchical"

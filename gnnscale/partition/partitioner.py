@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gnnscale.config import ConfigError, check_range
 from gnnscale.dataset.storage.identity import check_place
 from gnnscale.errors import shown
+from gnnscale.found import names
 from gnnscale.graph import Graph
 from gnnscale.partition.parts import Parts
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -45,7 +46,7 @@ class PartitionerConfig(ABC):
     """
 
     num_parts: int | None = None
-    store: str | None = None
+    store: str | None = field(default=None, metadata=names("place"))
 
     #: What reports call the algorithm.
     algorithm: ClassVar[str]

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.errors import shown
+from gnnscale.found import names
 
 __all__ = [
     "MAX_DEVICES",
@@ -238,7 +239,7 @@ class Fpga(Accelerator):
     kind: ClassVar[str] = "fpga"
     takes_loss: ClassVar[bool] = False
 
-    bitstream: str | None = None
+    bitstream: str | None = field(default=None, metadata=names("program"))
     index: int = 0
     n: int = 2
     m: int = 512

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnscale.config import MAX_COUNT, ConfigError, check_choice, check_range
+from gnnscale.found import names
 from gnnscale.plain_records import fields_from
 from gnnscale.plan.device import MAX_DEVICES, Device
-from gnnscale.plan.registry import parse_devices
+from gnnscale.plan.registry import device_options, parse_devices
 
 __all__ = [
     "MAX_THREADS",
@@ -171,7 +172,7 @@ class DevicePlanConfig:
         split: seeds of each device in a full mini-batch; None lets the performance model choose.
     """
 
-    devices: list[Any]
+    devices: list[Any] = field(metadata=names("text", entries=device_options))
     split: list[int] | None = None
 
     def __post_init__(self) -> None:

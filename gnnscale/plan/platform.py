@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -17,12 +17,13 @@ from omegaconf import OmegaConf
 
 from gnnscale.config import ConfigError, check_range, typed
 from gnnscale.files import write_atomically
+from gnnscale.found import names
 from gnnscale.hardware import find_machine, home, installed
 from gnnscale.options_file import check_references, read_yaml
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device
 from gnnscale.plan.device_plan import MAX_THREADS
 from gnnscale.plan.efficiency import Efficiency
-from gnnscale.plan.registry import parse_devices
+from gnnscale.plan.registry import device_options, parse_devices
 
 __all__ = [
     "MAX_MEETING_BYTES",
@@ -102,7 +103,7 @@ class Processor:
     #: What the equations leave out takes no time, at an infinite rate.
     allows_infinite: ClassVar[bool] = True
 
-    name: str
+    name: str = field(metadata=names("text"))
     cores: int
     cache_bytes: int
     threads: list[int]
@@ -137,16 +138,16 @@ class Processor:
             values = getattr(self, name)
             if len(values) != len(threads):
                 raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
-        for field in fields(self):
-            if field.name in ("name", "threads"):
+        for each in fields(self):
+            if each.name in ("name", "threads"):
                 continue
-            values = getattr(self, field.name)
-            least_allowed = field.name == "straggler_wait" or (
-                field.name.endswith("_s") and not field.name.endswith("_per_s")
+            values = getattr(self, each.name)
+            least_allowed = each.name == "straggler_wait" or (
+                each.name.endswith("_s") and not each.name.endswith("_per_s")
             )
             for value in values if isinstance(values, list) else [values]:
                 if not (value > 0 or (value == 0 and least_allowed)):
-                    raise ConfigError(f"processor.{field.name}={values}: must be above 0")
+                    raise ConfigError(f"processor.{each.name}={values}: must be above 0")
 
     def scaled(self, efficiency: Efficiency) -> Processor:
         """Return this processor with the effective rates, where its own are peaks."""
@@ -242,10 +243,10 @@ class Identity:
         torch: the version that did the work.
     """
 
-    processor: str
+    processor: str = field(metadata=names("text"))
     cores: int
     memory_gib: int
-    torch: str
+    torch: str = field(metadata=names("text"))
 
     @classmethod
     def here(cls) -> Identity:
@@ -282,9 +283,11 @@ class Platform(PlatformConfig):
             they are effective as they stand.
     """
 
-    name: str
+    name: str = field(metadata=names("text"))
     processor: Processor
-    accelerator: dict[str, Any] | None = None
+    accelerator: dict[str, Any] | None = field(
+        default=None, metadata=names("text", entries=lambda value: device_options([value]))
+    )
     num_accelerators: int = 0
     measured_on: Identity | None = None
     efficiency: Efficiency | None = None

@@ -8,7 +8,7 @@ Nothing else asks which kind a device is. A kind of one's own takes two classes 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated
 __all__ = [
     "DeviceKind",
     "device_kind",
+    "device_options",
     "foreign_kinds",
     "parse_devices",
     "register_device",
@@ -106,6 +107,14 @@ def device_kind(kind: str) -> DeviceKind:
     """
     check_choice("kind", kind, _KINDS)
     return _KINDS[kind]
+
+
+def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]:
+    """Return the options in a list of devices, with the class of each; no device is checked."""
+    found = entries if isinstance(entries, list) else []
+    mappings = [each for each in found if isinstance(each, dict)]
+    known = [each for each in mappings if str(each.get("kind")) in _KINDS]
+    return [(each, _KINDS[str(each["kind"])].metadata) for each in known]
 
 
 def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from gnnscale.config import ConfigError
 from gnnscale.errors import UserError, explain
+from gnnscale.found import forget_own
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.observers import Observers, open_observers
 from gnnscale.report.terminal.live import RunReport
@@ -78,6 +79,7 @@ def train_and_report(
         _write_stopped(report, error)
         if is_new and report.run is None and isinstance(error, UserError):
             (directory / CONFIG_FILE).unlink(missing_ok=True)
+            forget_own(directory)
         _close_after_failure(everybody)
         raise
     report.close()

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from gnnscale.cache import CachePlannerConfig, NoCache
 from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.foreign import check_name, foreign_names
+from gnnscale.foreign import check_name
+from gnnscale.found import names
 from gnnscale.hardware import usable_cores
 from gnnscale.loss import AutoLoss, LossConfig
 from gnnscale.metrics import QUALITY
@@ -37,6 +38,7 @@ __all__ = [
     "EvaluateConfig",
     "FoundRun",
     "PartitionConfig",
+    "PlacesOfData",
     "PlanCacheConfig",
     "PrepareConfig",
     "RuntimeConfig",
@@ -218,6 +220,12 @@ class PlanCacheConfig(BatchesConfig):
     force: bool = False
 
 
+def _places_of_loggers(logger: Any) -> tuple[list[str], list[str]]:
+    """Return where loggers write outside of the run directory, and those that are chosen."""
+    chosen = [name for name, wanted in logger.items() if wanted] if isinstance(logger, dict) else []
+    return ["mlflow://MLFLOW_TRACKING_URI"] if "mlflow" in chosen else [], chosen
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(BatchesConfig):
     """A training run.
@@ -241,14 +249,13 @@ class TrainConfig(BatchesConfig):
         predictions: print predicted beside measured stage times where a single device trains, too.
     """
 
-    #: Where code is named; see ``gnnscale.foreign``.
-    foreign: ClassVar[tuple[str, ...]] = ("observers",)
-
     optimizer: OptimizerConfig
     loss: LossConfig = field(default_factory=AutoLoss)
     metrics: list[str] = field(default_factory=list)
-    logger: dict[str, bool] = field(default_factory=dict)
-    observers: list[str] = field(default_factory=list)
+    logger: dict[str, bool] = field(
+        default_factory=dict, metadata=names("place", places=_places_of_loggers)
+    )
+    observers: list[str] = field(default_factory=list, metadata=names("code"))
     resume: Path | None = None
     features: FeatureStoreConfig = field(default_factory=HostFeaturesConfig)
     exchange: ExchangeConfig | None = None
@@ -459,12 +466,25 @@ class CodeOfModel:
     """What is named again of the model of a run that was found.
 
     Attributes:
-        module: as in ``CustomModel``; None where the run names none.
+        module: as in ``CustomModel``; None if the run names none.
+        arguments: those whose texts are paths; the others are the run's.
     """
 
-    module: str | None = None
+    module: str | None = field(default=None, metadata=names("code"))
+    arguments: dict[str, Any] = field(default_factory=dict, metadata=names("arguments"))
 
-    foreign: ClassVar[tuple[str, ...]] = ("module",)
+
+@dataclass(frozen=True, kw_only=True)
+class PlacesOfData:
+    """What is named again of the dataset of a run that was found.
+
+    Attributes:
+        store: as in ``GraphSource``; with it, ``raw`` is not needed. None for the run's own.
+        raw: as in ``Dataset``; None for the run's own.
+    """
+
+    store: str | None = field(default=None, metadata=names("place"))
+    raw: str | None = field(default=None, metadata=names("place"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -474,15 +494,23 @@ class FoundRun:
     Attributes:
         run: the directory.
         model: the code of its model, which is imported because it is named here.
+        dataset: where its data lie, if that is outside of the directory and ``GNNSCALE_HOME``.
     """
 
     run: Path
     model: CodeOfModel = field(default_factory=CodeOfModel)
+    dataset: PlacesOfData = field(default_factory=PlacesOfData)
 
     @property
-    def code(self) -> dict[str, Any]:
-        """The options that name code, by their dotted names."""
-        return foreign_names(asdict(self), type(self))
+    def given(self) -> dict[str, Any]:
+        """What is named again, by dotted names."""
+        found = {
+            "model.module": self.model.module,
+            **{f"model.arguments.{name}": each for name, each in self.model.arguments.items()},
+            "dataset.store": self.dataset.store,
+            "dataset.raw": self.dataset.raw,
+        }
+        return {option: each for option, each in found.items() if each is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
 from gnnscale.cli.staging import translate
 from gnnscale.config import ConfigError
-from gnnscale.model import ModelConfig
 from gnnscale.runtime.evaluation.evaluate import load_run
 
 TINY = {
@@ -158,10 +159,12 @@ def test_options_of_a_run_are_composed_as_they_stand(
     assert os.listdir(run) == ["config.yaml"]
 
 
-def test_a_store_outside_is_not_made(run_lines: Callable[..., list[Any]], tmp_path: Path) -> None:
+def test_a_store_is_not_made_because_a_run_says_so(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    store = tmp_path / "store"
+    store = run / "store"
     values = {**TINY, "dataset": {"store": str(store)}}
     (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
     lines = [["train", f"resume={run}"], ["train", f"resume={run}", f"dataset.store={store}"]]
@@ -170,28 +173,24 @@ def test_a_store_outside_is_not_made(run_lines: Callable[..., list[Any]], tmp_pa
     assert "no such graph store" not in second.stderr
 
 
-def test_a_run_that_names_code_must_be_named_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As if a norm were code.
-    monkeypatch.setattr(ModelConfig, "foreign", ("norm",), raising=False)
+def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
     run = tmp_path / "my run"
     run.mkdir()
-    model = {"_target_": "gnnscale.model.options.GCN", "norm": "mine:Norm"}
+    model = {"_target_": "gnnscale.model.options.CustomModel", "module": "mine:Net"}
     (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "model": model}))
     with pytest.raises(ConfigError) as error:
         translate("train", [f"resume={run}"])
     assert str(error.value) == (
-        f"{run}/config.yaml: model.norm: names code, and nothing is imported because a file that "
-        f"was found says so; if you trust it: gnnscale train 'resume={run}' model.norm=mine:Norm"
+        f"{run}/config.yaml: model.module: names code, and nothing is imported because a file that "
+        f"was found says so; if you trust it: gnnscale train 'resume={run}' model.module=mine:Net"
     )
-    with pytest.raises(ConfigError, match=rf"gnnscale evaluate 'run={run}' model.norm=mine:Norm$"):
+    with pytest.raises(ConfigError, match=rf"gnnscale evaluate 'run={run}' model.module=mine:Net$"):
         load_run(run)
-    again = ["model.norm=mine:Norm", f"resume={run}"]
+    again = ["model.module=mine:Net", f"resume={run}"]
     assert f"resume='{run}'" in translate("train", again).arguments
     # It is what is taken, and what is refused next.
-    with pytest.raises(ConfigError, match=r"yaml: model\.norm=other:Norm: allowed are none"):
-        load_run(run, {"model.norm": "other:Norm"})
+    with pytest.raises(ConfigError, match=r"yaml: model\.module=Net: must be MODULE:NAME"):
+        load_run(run, {"model.module": "Net"})
 
 
 def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
@@ -232,3 +231,56 @@ def test_what_a_found_run_names_is_never_imported(
         (line,) = answer.stderr.splitlines()
         assert "if you trust it: gnnscale" in line or "class" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "runs"]
+
+
+def test_a_run_on_files_of_ones_own_goes_on_in_one_line(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    """The user's own run is; a copy is one that was found, until its files are named again."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "mine.npz",
+        edge_index=rng.integers(0, 60, (2, 300)),
+        features=rng.random((60, 4), np.float32),
+        labels=rng.integers(0, 3, 60),
+    )
+    tiny = ["model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=16", "num_threads=1"]
+    mine = ["dataset=arrays", "dataset.raw=mine.npz", "dataset.split=random"]
+    lines = [
+        ["train", *mine, *tiny, "epochs=1", "output=mine"],
+        ["evaluate", "run=mine", "num_threads=1"],
+        ["export", "run=mine"],
+        ["train", "resume=mine", "epochs=2"],
+        ["predict", "run=mine", "out=p.npy", "num_threads=1"],
+    ]
+    for answer in run_lines(lines, tmp_path):
+        assert answer.status == 0, answer.stderr
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    lines = [
+        ["evaluate", "run=copy", "num_threads=1"],
+        ["train", "resume=copy", "epochs=3"],
+        ["evaluate", "run=copy", "num_threads=1", "dataset.raw=mine.npz"],
+        ["predict", "run=copy", "num_threads=1", "dataset.raw=mine.npz", "out=q.npy"],
+        ["train", "resume=copy", "epochs=3", "dataset.raw=mine.npz"],
+        # The user's own train has now written what it says.
+        ["evaluate", "run=copy", "num_threads=1"],
+    ]
+    refused, not_resumed, *done = run_lines(lines, tmp_path)
+    reason = (
+        "copy/config.yaml: dataset.raw=mine.npz: outside of the run directory, and not used "
+        "because a file that was found says so; if you trust it: gnnscale"
+    )
+    assert refused.stderr == f"{reason} evaluate run=copy dataset.raw=mine.npz\n"
+    assert not_resumed.stderr == f"{reason} train resume=copy dataset.raw=mine.npz\n"
+    for answer in done:
+        assert answer.status == 0, answer.stderr
+    assert (np.load(tmp_path / "p.npy") == np.load(tmp_path / "q.npy")).all()
+    # A graph store does as well, without the files that it was made of.
+    shutil.copytree(tmp_path / "mine", tmp_path / "other")
+    (made,) = run_lines([["prepare", *mine, "dataset.store=store"]], tmp_path)
+    assert made.status == 0, made.stderr
+    (tmp_path / "mine.npz").unlink()
+    lines = [["evaluate", "run=other", "num_threads=1", "dataset.store=store"]]
+    lines += [["train", "resume=other", "epochs=3", "dataset.store=store"]]
+    for answer in run_lines(lines, tmp_path):
+        assert answer.status == 0, answer.stderr

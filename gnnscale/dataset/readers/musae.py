@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar
@@ -20,6 +20,7 @@ from gnnscale.dataset.formats.text import csv_columns
 from gnnscale.dataset.readers.musae_labels import read_labels
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.found import names
 from gnnscale.graph import GraphError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Musae(Dataset):
     """
 
     split: str = "random"
-    part: str = ""
+    part: str = field(default="", metadata=names("text"))
     has_split: ClassVar[bool] = False
 
     def published(self) -> Published | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type
 from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.table import Table
 from gnnscale.errors import shown
+from gnnscale.found import names
 from gnnscale.graph import GraphError
 from gnnscale.hardware import usable_cores
 from gnnscale.prefetch import Pipeline
@@ -71,21 +72,27 @@ class Tables(Dataset):
         delimiter: one character between the values of CSV, or ``tab``.
     """
 
-    vertices: str | None = None
-    edges: str | None = None
-    id: str = "id"
+    vertices: str | None = field(default=None, metadata=names("text"))
+    edges: str | None = field(default=None, metadata=names("text"))
+    id: str = field(default="id", metadata=names("text"))
     id_type: str = "auto"
-    label: str | None = "label"
+    label: str | None = field(default="label", metadata=names("text"))
     label_kind: str = "auto"
-    split_column: str = "split"
-    features: list[str] | None = None
-    source: str = "source"
-    target: str = "target"
-    weight: str | None = _WEIGHT
+    split_column: str = field(default="split", metadata=names("text"))
+    features: list[str] | None = field(default=None, metadata=names("text"))
+    source: str = field(default="source", metadata=names("text"))
+    target: str = field(default="target", metadata=names("text"))
+    weight: str | None = field(default=_WEIGHT, metadata=names("text"))
     delimiter: str = ","
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for option, name in (("vertices", self.vertices), ("edges", self.edges)):
+            path = PurePath("." if name is None else name)
+            if name == "" or path.is_absolute() or ".." in path.parts:
+                raise ConfigError(
+                    f"dataset.{option}={shown(name)}: must be a file or folder in dataset.raw"
+                )
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
         if self.delimiter != "tab" and (

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gnnscale.config import ConfigError, check_choice
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.errors import one_line, shown
@@ -17,8 +18,13 @@ from gnnscale.graph import GraphError
 from gnnscale.hardware import home
 from gnnscale.progress import track
 
-__all__ = ["copy_remote", "is_remote"]
+__all__ = ["SCHEMES", "check_address", "copy_remote", "is_remote"]
 
+#: File systems that an address may name. None of them opens what a file or another address says,
+#: as ``reference``, archives and caches do, and chains of several (``::``) are not taken at all.
+SCHEMES = (
+    *("abfs", "az", "file", "gcs", "gs", "hdfs", "http", "https", "memory", "s3", "s3a", "sftp"),
+)
 _LOG = logging.getLogger(__name__)
 _RECORD = "remote.json"
 _CHUNK_BYTES = 4 << 20
@@ -30,6 +36,17 @@ _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "crea
 def is_remote(place: str) -> bool:
     """Whether ``place`` is an address such as ``s3://bucket/folder``, and no path."""
     return "://" in place
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that is none of one file system of ``SCHEMES``.
+
+    Raises:
+        ConfigError: it names another one, or a chain of several.
+    """
+    if "::" in address:
+        raise ConfigError(f"dataset.raw={shown(address)}: a chain of addresses, one is allowed")
+    check_choice("dataset.raw: the scheme of the address", address.partition("://")[0], SCHEMES)
 
 
 def copy_remote(address: str, names: Sequence[str]) -> Path:
@@ -44,9 +61,11 @@ def copy_remote(address: str, names: Sequence[str]) -> Path:
             left out.
 
     Raises:
+        ConfigError: as ``check_address``.
         GraphError: fsspec, or what it needs for the address, is not installed; the address cannot
             be reached; or there is not so much room on the disk.
     """
+    check_address(address)
     digest = hashlib.blake2b(json.dumps([address, sorted(names)]).encode(), digest_size=8)
     path = home() / "raw" / f"remote-{digest.hexdigest()}"
     with _readable(address):

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from gnnscale.files import write_atomically
+from gnnscale.found import remember_own
 from gnnscale.metrics import mteps
 from gnnscale.plan import DevicePlan
 from gnnscale.report.devices import MEASURED
@@ -86,6 +87,7 @@ class RunReport(Observer):
     def write_options(self) -> None:
         """Write the run's options, whole or not at all."""
         write_atomically(self.directory / CONFIG_FILE, OmegaConf.to_yaml(dict(self.options)))
+        remember_own(self.directory)
 
     def started(self, run: TrainResult) -> None:
         """Write the run's options, and the epochs it resumes behind."""

@@ -19,7 +19,7 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.config import ConfigError, typed
 from gnnscale.errors import shown
 from gnnscale.feature import FeatureStore
-from gnnscale.foreign import check_named_again, foreign_names
+from gnnscale.found import check_found
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.progress import track
@@ -43,6 +43,9 @@ from gnnscale.task.measures import ceiling
 __all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run", "open_run_task"]
 
 _LOG = logging.getLogger(__name__)
+
+#: Groups of a run's options that are used after it. Losses and observers stay what they are, names.
+_USED = ("dataset.", "model.", "task.")
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
 #: vertex does not depend on which others are evaluated with it.
@@ -176,41 +179,34 @@ class Predictor:
 
 
 def load_run(
-    run: Path, code: Mapping[str, Any] | None = None, *, command: str = "evaluate"
+    run: Path, given: Mapping[str, Any] | None = None, *, command: str = "evaluate"
 ) -> TrainConfig:
     """Read the options that the run in directory ``run`` was started with.
 
     Args:
         run: its directory.
-        code: what the user gave for options that name code, by their dotted names.
+        given: options that the user named again, by their dotted names.
         command: of ``gnnscale``, by which the user gave ``run``, for errors.
 
     Raises:
         ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
-            or names code that ``code`` does not name again.
+            or names code or a place that it may not, and that ``given`` does not name again.
     """
     file = run / CONFIG_FILE
     known = {field.name for field in fields(TrainConfig)}
-    options = OmegaConf.create(read_run(run, known, option="run"))
-    values: Any = OmegaConf.to_container(options)
-    try:
-        # Losses and observers are of training alone, and stay what they are: names.
-        found = {
-            option: name
-            for option, name in foreign_names(values, TrainConfig).items()
-            if option.startswith("model.")
-        }
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    check_named_again(
-        found,
-        code or {},
-        source=str(file),
+    given = given or {}
+    values = read_run(run, known, option="run")
+    check_found(
+        values,
+        TrainConfig,
+        directory=run,
+        given=given,
         command=f"gnnscale {command} {shlex.quote(f'run={run}')}",
+        used=_USED,
     )
-    for option, name in (code or {}).items():
-        if name is not None:
-            OmegaConf.update(options, option, name)
+    options = OmegaConf.create(values)
+    for option, value in given.items():
+        OmegaConf.update(options, option, value)
     try:
         config = typed(options, TrainConfig)
     except ConfigError as error:
@@ -271,7 +267,7 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
         ConfigError: the directory holds no run; or what ``load_best`` raises.
         GraphError: the run's graph store is not usable.
     """
-    run = load_run(config.run, config.code) if run is None else run
+    run = load_run(config.run, config.given) if run is None else run
     inference = config.inference or run.runtime.inference
     run = replace(
         run,

@@ -214,3 +214,9 @@ def test_the_metric_must_go_with_the_sampler(
     task = replace(make_task(graph_of(LISTS), [8]), fanouts=None)
     with pytest.raises(ConfigError, match=r"^cache_planner.hotness=inclusion: "):
         policy("inclusion").plan(task)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "x" * 64, "a b"])
+def test_a_policys_name_leads_to_no_other_folder(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^cache_planner\.name=.*: must be a word of at most 63"):
+        StaticCache(name=name, hotness="exact", scope="device")

@@ -521,6 +521,13 @@ def test_both_formats_of_a_table(tables):
     assert lists(graph)[1] == [0, 3]
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "../vertices.csv", "a/../../b", "..", ""])
+@pytest.mark.parametrize("option", ["vertices", "edges"])
+def test_tables_lie_in_raw(tmp_path, option, name):
+    with pytest.raises(ConfigError, match=rf"^dataset\.{option}=.*must be a file or folder in "):
+        Tables(name="x", raw=str(tmp_path), **{option: name})
+
+
 def test_missing_tables(tables, tmp_path):
     dataset = tables()
     (dataset.raw_path() / "edges.csv").unlink()

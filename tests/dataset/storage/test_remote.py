@@ -6,9 +6,11 @@ import sys
 
 import fsspec
 import pytest
+from fsspec.registry import known_implementations
 
+from gnnscale.config import ConfigError
 from gnnscale.dataset import Tables
-from gnnscale.dataset.storage.remote import copy_remote
+from gnnscale.dataset.storage.remote import SCHEMES, copy_remote
 from gnnscale.graph import GraphError
 
 VERTICES = b"id,label,split,x\n7,0,train,1\n8,1,valid,2\n9,0,test,3\n"
@@ -73,16 +75,32 @@ def test_a_store_outlives_the_bucket(bucket):
         dataset(self_loops="add").prepare()
 
 
+def test_an_address_that_leads_nowhere(bucket):
+    with pytest.raises(GraphError, match=r"^dataset\.raw=memory://nothing: cannot be read "):
+        Tables(name="mine", raw="memory://nothing").prepare()
+
+
 @pytest.mark.parametrize(
-    ("address", "message"),
+    "address",
     [
-        ("memory://nothing", r"cannot be read "),
-        ("nosuchsystem://bucket", r"cannot be read \(Protocol not known: nosuchsystem"),
+        *("reference://::file:///refs.json", "reference://x", "simplecache::memory://bucket"),
+        *("filecache::memory://bucket", "blockcache::s3://x", "zip://x::memory://bucket/a.zip"),
+        *("memory://bucket::file://x", "dir://x", "cached://x", "tar://x", "libarchive://x"),
+        *("local://x", "github://a:b@c", "jupyter://x", "dask://x", "data://x", "generic://x"),
+        *("nosuchsystem://x", "Reference://x", " memory://bucket", "memory+x://bucket", "://x"),
     ],
 )
-def test_addresses_that_lead_nowhere(bucket, address, message):
-    with pytest.raises(GraphError, match=rf"^dataset\.raw={address}: {message}"):
-        Tables(name="mine", raw=address).prepare()
+def test_addresses_of_one_plain_file_system_alone(bucket, monkeypatch, address):
+    monkeypatch.setattr(fsspec.core, "url_to_fs", None)
+    said = r"^dataset\.raw.*(a chain of addresses|allowed are abfs, )"
+    with pytest.raises(ConfigError, match=said):
+        Tables(name="mine", raw=address)
+    with pytest.raises(ConfigError, match=said):
+        copy_remote(address, ["vertices.csv"])
+
+
+def test_schemes_are_those_of_fsspec():
+    assert set(SCHEMES) <= set(known_implementations)
 
 
 def test_a_bucket_without_tables(bucket):
