@@ -43,7 +43,6 @@ ELSEWHERE = {
     "dataset/tables/files.py": ("dataset/readers/test_tables.py", "a part of the reader"),
     "dataset/tables/ids.py": ("dataset/readers/test_tables.py", "a part of the reader"),
     "dataset/tables/labels.py": ("dataset/readers/test_tables.py", "a part of the reader"),
-    "dataset/tables/parquet_file.py": ("dataset/readers/test_tables.py", "a part of the reader"),
     "dataset/tables/table.py": ("dataset/readers/test_tables.py", "a part of the reader"),
     "export/for_dgl.py": ("export/test_weights.py", "whose weights are loaded there"),
     "export/for_pyg.py": ("export/test_weights.py", "whose weights are loaded there"),

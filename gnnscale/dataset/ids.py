@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.dataset.formats.npy import NpyWriter, map_npy
-from gnnscale.dataset.formats.plain import file_bytes, readable
+from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.dataset.storage.identity import file_sha256
+from gnnscale.dataset.tables.ids import IdColumn, max_id_bytes
+from gnnscale.dataset.tables.parquet_file import ParquetFile
 from gnnscale.errors import shown
 from gnnscale.graph import MAX_CLASSES, Graph, GraphError
 from gnnscale.graph_files import read_meta
@@ -19,6 +21,7 @@ __all__ = ["ID_FILES", "check_ids_file", "read_classes", "read_ids", "write_ids"
 
 #: Whole numbers, and texts. A store has one of them, or none.
 ID_FILES = ("ids.npy", "ids.parquet")
+_BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
@@ -66,21 +69,33 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
     if entry is None:
         return None
     import pyarrow
-    from pyarrow import parquet
 
     path = graph.path / entry["file"]
     if path.name == ID_FILES[0]:
         ids = pyarrow.array(map_npy(path, axes=1, kinds="iu"))
     else:
-        with readable(path):
-            table = parquet.read_table(str(path), columns=["id"])
-            ids = table.column("id").cast(pyarrow.large_string()).combine_chunks()
-        if isinstance(ids, pyarrow.ChunkedArray):
-            ids = pyarrow.concat_arrays(ids.chunks)
-    if len(ids) != graph.num_vertices or ids.null_count:
+        ids = _read_texts(path, graph.num_vertices)
+    if len(ids) != graph.num_vertices:
+        raise GraphError(f"{path}: {len(ids)} ids, the graph has {graph.num_vertices} vertices")
+    return ids
+
+
+def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
+    """Return the texts of a file of ids, of a bounded length altogether."""
+    import pyarrow
+
+    file = ParquetFile(path)
+    if file.names != ["id"] or file.num_rows() != num_vertices:
         raise GraphError(
-            f"{path}: {len(ids) - ids.null_count} ids, the graph has {graph.num_vertices} vertices"
+            f"{path}: {file.num_rows()} rows of {shown(file.names)}, needed are {num_vertices} of "
+            "'id'"
         )
+    texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
+    for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
+        texts.add(batch)
+    ids = texts.array()
+    if ids.type != pyarrow.large_string():
+        raise GraphError(f"{path}: ids are {shown(ids.type)}, needed are texts")
     return ids
 
 
@@ -98,12 +113,21 @@ def read_classes(graph: Graph) -> list[str] | None:
     if not (
         isinstance(names, list)
         and len(names) == graph.num_classes <= MAX_CLASSES
-        and all(isinstance(name, str) for name in names)
+        and all(isinstance(name, str) and _is_utf8(name) for name in names)
     ):
         raise GraphError(
             f"{graph.path / 'meta.json'}: classes are not the names of {graph.num_classes} classes"
         )
     return names
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether no half of a character is in a text, which JSON can write."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_ids_file(store: Path) -> str | None:

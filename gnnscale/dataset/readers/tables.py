@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.dataset.base import Dataset
+from gnnscale.dataset.formats.plain import total_bytes
 from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage.remote import copy_remote, is_remote
 from gnnscale.dataset.storage.space import check_space, size
@@ -22,7 +23,7 @@ from gnnscale.dataset.tables.arrays import floats, refuse_nulls
 from gnnscale.dataset.tables.batch import Batch
 from gnnscale.dataset.tables.features import FeatureColumns
 from gnnscale.dataset.tables.files import table_files, usual_names
-from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type
+from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type, max_id_bytes
 from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.table import Table
 from gnnscale.errors import shown
@@ -207,7 +208,8 @@ class Tables(Dataset):
         """Set number, labels and split of the vertices; keep their ids in the store."""
         import pyarrow
 
-        ids = IdColumn(table.require("id", self.id), self.id_type)
+        max_bytes = max_id_bytes(total_bytes(self._files("vertices", self.vertices)))
+        ids = IdColumn(table.require("id", self.id), self.id_type, max_bytes)
         types = {self.id: csv_id_type(self.id_type, table.types[self.id])}
         labels = split = None
         if self.label is not None:

@@ -11,7 +11,19 @@ from gnnscale.dataset.tables.batch import Batch
 from gnnscale.errors import one_line, shown
 from gnnscale.graph import GraphError
 
-__all__ = ["first_null", "floats", "is_text", "plain", "refuse_nulls", "text_buffers"]
+__all__ = [
+    "MAX_TEXT_BYTES",
+    "first_null",
+    "floats",
+    "is_text",
+    "plain",
+    "refuse_nulls",
+    "text_buffers",
+    "with_texts",
+]
+
+#: Of an id, a label or a word of the split, in UTF-8.
+MAX_TEXT_BYTES = 1 << 16
 
 
 def plain(array: Any) -> Any:
@@ -30,6 +42,46 @@ def is_text(kind: Any) -> bool:
 
     # pyarrow 15 reads string_view, and has no function that tells it.
     return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
+
+
+def with_texts(batch: Batch) -> Batch:
+    """Return the batch with its texts as large_string arrays without a dictionary.
+
+    Raises:
+        GraphError: a text is longer than ``MAX_TEXT_BYTES``, or not UTF-8, which neither Parquet
+            nor Arrow looks at; names the row.
+    """
+    import pyarrow
+
+    columns = dict(batch.columns)
+    for column, array in batch.columns.items():
+        array = plain(array)
+        if not is_text(array.type):
+            continue
+        columns[column] = array
+        lengths = np.diff(text_buffers(array)[0])
+        if lengths.max(initial=0) > MAX_TEXT_BYTES:
+            index = int(lengths.argmax())
+            raise GraphError(
+                f"{batch.place(index)}: {shown(column)} has {lengths[index]} bytes, allowed are "
+                f"{MAX_TEXT_BYTES}"
+            )
+        try:
+            array.validate(full=True)
+        except pyarrow.ArrowInvalid:
+            index = next(i for i in range(len(array)) if not _is_valid(array.slice(i, 1)))
+            raise GraphError(f"{batch.place(index)}: {shown(column)} is not UTF-8") from None
+    return Batch(batch.file, batch.row, columns)
+
+
+def _is_valid(array: Any) -> bool:
+    import pyarrow
+
+    try:
+        array.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        return False
+    return True
 
 
 def first_null(array: Any) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.dataset.formats.text import bad_line, head_lines, line_blocks, opened_text
+from gnnscale.dataset.tables.arrays import with_texts
 from gnnscale.dataset.tables.batch import Batch
 from gnnscale.errors import one_line, shown
 from gnnscale.graph import GraphError
@@ -81,7 +82,8 @@ class CsvFile:
         def parse(block: _Block) -> None:
             table = self._read(block, columns, types).combine_chunks()
             arrays = [column.chunk(0) for column in table.columns] if table.num_rows else []
-            block.batch = Batch(self.path, block.line - 1, dict(zip(columns, arrays, strict=False)))
+            batch = Batch(self.path, block.line - 1, dict(zip(columns, arrays, strict=False)))
+            block.batch = with_texts(batch)
             block.text = b""
 
         cores = usable_cores()

@@ -14,10 +14,17 @@ from gnnscale.dataset.tables.batch import Batch
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 
-__all__ = ["ID_TYPES", "IdColumn", "IdMap", "csv_id_type"]
+__all__ = ["ID_TYPES", "IdColumn", "IdMap", "csv_id_type", "max_id_bytes"]
 
 #: Whole numbers, texts, or what the column holds.
 ID_TYPES = ("auto", "integer", "string")
+#: What texts of ids may take, beyond a multiple of the bytes of their files.
+_ALLOWANCE, _RATIO = 256 << 20, 100
+
+
+def max_id_bytes(file_bytes: int) -> int:
+    """Return what texts of ids may take in memory that come from files of ``file_bytes``."""
+    return _ALLOWANCE + _RATIO * file_bytes
 
 
 def csv_id_type(id_type: str, guessed: Any) -> Any:
@@ -59,11 +66,13 @@ class IdColumn:
     Args:
         column: name of the column.
         id_type: one of ``ID_TYPES``.
+        max_bytes: of all texts together.
     """
 
-    def __init__(self, column: str, id_type: str) -> None:
+    def __init__(self, column: str, id_type: str, max_bytes: int) -> None:
         self.column = column
         self.id_type = id_type
+        self._max_bytes = self._left = max_bytes
         self._arrays: list[Any] = []
         #: The first vertex of each batch, and the batch's file and first row.
         self._firsts = [0]
@@ -78,9 +87,17 @@ class IdColumn:
         """Take the ids of a batch.
 
         Raises:
-            GraphError: one is missing, or they are neither whole numbers nor texts.
+            GraphError: one is missing, they are neither whole numbers nor texts, or texts take too
+                much memory.
         """
         array = _uniform(batch, self.column, self.id_type)
+        self._left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
+        if self._left < 0:
+            raise GraphError(
+                f"{batch.file}: texts of column {shown(repr(self.column))} take over "
+                f"{self._max_bytes} bytes, too many for the size of the table; one that is not "
+                "compressed has no such limit"
+            )
         if self._arrays and self._arrays[0].type != array.type:
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self.column))} holds {shown(array.type)}, and "
@@ -97,16 +114,20 @@ class IdColumn:
         file, row = self._places[number]
         return f"{file}: row {row + vertex - self._firsts[number]}"
 
+    def array(self) -> Any:
+        """Return the ids as an Arrow array of int64, uint64 or large_string; forgets them."""
+        import pyarrow
+
+        arrays, self._arrays = self._arrays, []
+        return pyarrow.concat_arrays(arrays)
+
     def map(self) -> IdMap:
         """Return where each id stands; no batch may follow.
 
         Raises:
             GraphError: an id stands twice; names both rows.
         """
-        import pyarrow
-
-        array = pyarrow.concat_arrays(self._arrays)
-        self._arrays = []
+        array = self.array()
         found = IdMap(self, array)
         if found.repeated is not None:
             first, second = found.repeated

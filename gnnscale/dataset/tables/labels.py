@@ -39,6 +39,7 @@ class LabelColumn:
         self._kind = kind
         self._parts: list[NDArray[Any]] = []
         self._codes: dict[str, int] | None = None  # number of each text, in order of appearance
+        self._name_bytes = 0
 
     def add(self, batch: Batch) -> None:
         """Take the labels of a batch; null is unknown.
@@ -70,11 +71,18 @@ class LabelColumn:
         assert self._codes is not None
         encoded = array.dictionary_encode()
         for name in encoded.dictionary.to_pylist():
-            self._codes.setdefault(name, len(self._codes))
+            if name not in self._codes:
+                self._codes[name] = len(self._codes)
+                self._name_bytes += len(name)
         if len(self._codes) > MAX_CLASS_NAMES:
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self._column))} holds over {MAX_CLASS_NAMES} "
                 "different texts, classes are fewer"
+            )
+        if self._name_bytes > _MAX_NAME_BYTES:
+            raise GraphError(
+                f"{batch.file}: the names of {len(self._codes)} classes in column "
+                f"{shown(repr(self._column))} take over {_MAX_NAME_BYTES} bytes, number them"
             )
         codes = [self._codes[name] for name in encoded.dictionary.to_pylist()]
         places = encoded.indices.fill_null(len(codes)).to_numpy()

@@ -93,7 +93,7 @@ class Table:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)
             else:
-                yield from file.batches(columns, self._rows(row_bytes))
+                yield from file.batches(columns, self._rows(row_bytes), self.batch_bytes)
 
     def shares(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
@@ -116,7 +116,9 @@ class Table:
             return [self.batches(columns, types, row_bytes)]
         bounds = [len(groups) * share // count for share in range(count + 1)]
         rows = self._rows(row_bytes)
-        return [_of_groups(groups[a:b], columns, rows) for a, b in pairwise(bounds)]
+        return [
+            _of_groups(groups[a:b], columns, rows, self.batch_bytes) for a, b in pairwise(bounds)
+        ]
 
     def _rows(self, row_bytes: int) -> int:
         """Rows of a batch of Parquet."""
@@ -124,9 +126,12 @@ class Table:
 
 
 def _of_groups(
-    groups: Sequence[tuple[ParquetFile, int]], columns: Sequence[str], batch_rows: int
+    groups: Sequence[tuple[ParquetFile, int]],
+    columns: Sequence[str],
+    batch_rows: int,
+    batch_bytes: int,
 ) -> Iterator[Batch]:
     """Yield the rows of row groups, which follow each other."""
     for file, numbers in groupby(groups, key=itemgetter(0)):
         wanted = [number for _, number in numbers]
-        yield from file.batches(columns, batch_rows, range(wanted[0], wanted[-1] + 1))
+        yield from file.batches(columns, batch_rows, batch_bytes, range(wanted[0], wanted[-1] + 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -619,3 +621,141 @@ def test_ids_that_were_changed_are_noticed(tables):
     (graph.path / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(GraphError, match=r"ids is not a file of ids"):
         read_ids(graph)
+
+
+LONG = "x" * 20_000
+_ROWS = 1 << 17
+
+
+def _repeated(text, count=_ROWS):
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _big_vertices(**columns):
+    return {
+        "id": np.arange(_ROWS) + 5,
+        "label": np.zeros(_ROWS, np.int64),
+        "split": pa.array(["train", "val", "test", None] * (_ROWS // 4)),
+        "a": np.ones(_ROWS, np.float32),
+    } | columns
+
+
+#: Tables of some kilobytes whose texts have gigabytes once they are decoded; what becomes of them.
+BOMBS = {
+    "ids": (
+        lambda: (_big_vertices(id=_repeated(LONG)), PARQUET_EDGES),
+        "texts of column 'id' take over",
+    ),
+    "ends of edges": (
+        lambda: (
+            PARQUET_VERTICES | {"id": [LONG, "a", "b", "c"]},
+            {"source": _repeated(LONG), "target": _repeated("a")},
+        ),
+        None,
+    ),
+    "labels": (
+        lambda: (_big_vertices(label=_repeated(LONG)), {"source": [5], "target": [6]}),
+        None,
+    ),
+    "split": (
+        lambda: (_big_vertices(split=_repeated(LONG)), {"source": [5], "target": [6]}),
+        "row 1: split is 'xxx",
+    ),
+}
+
+PEAK = """
+import sys
+import pyarrow
+from gnnscale.dataset import Tables
+from gnnscale.graph import GraphError
+try:
+    graph = Tables(name="mine", raw=sys.argv[1], store=sys.argv[2]).open()
+    print("vertices", graph.num_vertices)
+except GraphError as error:
+    print(error)
+print(pyarrow.default_memory_pool().max_memory())
+"""
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_small_tables_take_little_memory(tmp_path, case):
+    make, message = BOMBS[case]
+    raw = write(tmp_path / "raw", *make())
+    assert sum(file.stat().st_size for file in raw.iterdir()) < 1 << 20
+    program = [sys.executable, "-c", PEAK, str(raw), str(tmp_path / "store")]
+    said, peak = subprocess.check_output(program, text=True).splitlines()
+    assert message in said if message else said.startswith("vertices")
+    assert int(peak) < 384 << 20
+
+
+def _not_utf8(column, row):
+    texts = [b"a", b"b", b"c", b"train"]
+    texts[row] = b"\xff"
+    return {column: pa.array(texts, pa.binary()).view(pa.string())}
+
+
+@pytest.mark.parametrize("column", ["id", "label", "split", "source"])
+def test_texts_that_are_not_utf8(tables, column):
+    bad = _not_utf8(column, 2)
+    ids = {"id": ["a", "b", "c", "train"], "split": ["train", "val", "test", None]}
+    ends = {"source": ["a", "b", "a", "b"], "target": ["b", "a", "b", "a"]}
+    vertices, edges = PARQUET_VERTICES | ids, ends
+    if column == "source":
+        edges = ends | bad
+    else:
+        vertices = vertices | bad
+    said = refusal(tables(vertices, edges))
+    name = "edges" if column == "source" else "vertices"
+    assert said.endswith(f"raw/{name}.parquet: row 3: {column} is not UTF-8")
+
+
+def test_long_names_of_classes(tables):
+    names = ["x" * 60_000 + str(number) for number in range(24)]
+    vertices = {"id": np.arange(24), "label": names, "a": np.ones(24)}
+    edges = {"source": [0], "target": [1]}
+    said = refusal(tables(vertices, edges, split="random"))
+    assert "classes in column 'label' take over 1048576 bytes, number them" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (lambda: _repeated(LONG, 20_000), "texts of column 'id' take over"),
+        (lambda: pa.array(["a"] * 19_999), "19999 rows of ['id'], needed are 20000 of 'id'"),
+        (lambda: pa.array(["a"] * 19_999 + [None]), "row 20000: id is empty"),
+        (lambda: pa.array(np.arange(20_000)), "ids are int64, needed are texts"),
+        (lambda: pa.array(["x" * 70_000] * 20_000), "row 1: id has 70000 bytes, allowed are"),
+        (
+            lambda: pa.array([b"\xff"] * 20_000, pa.binary()).view(pa.string()),
+            "row 1: id is not UTF-8",
+        ),
+    ],
+)
+def test_ids_of_a_found_store(tables, column, message):
+    count = 20_000
+    vertices = {
+        "id": [f"u{number}" for number in range(count)],
+        "label": np.zeros(count, np.int64),
+        "a": np.ones(count, np.float32),
+    }
+    graph = tables(vertices, {"source": ["u1"], "target": ["u2"]}, split="random").open()
+    assert read_ids(graph).to_pylist() == vertices["id"]
+    path = graph.path / "ids.parquet"
+    parquet.write_table(pa.table({"id": column()}), path)
+    meta = json.loads((graph.path / "meta.json").read_text())
+    meta["ids"]["bytes"] = path.stat().st_size
+    (graph.path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(GraphError) as error:
+        read_ids(graph)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_names_of_classes_of_a_found_store(tables):
+    graph = tables(PARQUET_VERTICES | {"label": ["b", "a", "a", "a"]}, PARQUET_EDGES).open()
+    assert read_classes(graph) == ["a", "b"]
+    meta = json.loads((graph.path / "meta.json").read_text())
+    meta["classes"] = ["a", "\ud800"]
+    (graph.path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(GraphError, match="classes are not the names of 2 classes"):
+        read_classes(graph)

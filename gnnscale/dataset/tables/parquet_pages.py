@@ -1,0 +1,230 @@
+"""Headers of the pages of Parquet, and what the pages decode to at most.
+
+The footer tells sizes too, but a decoder goes by the headers. They are in Thrift's compact
+protocol (``PageHeader`` of https://github.com/apache/parquet-format).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import IO, Any
+
+from gnnscale.graph import GraphError
+
+__all__ = ["Chunk", "Page", "read_pages"]
+
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+#: Numbers of the fields of a header that say more of a page of each type.
+_DETAILS = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
+#: Encodings: numbers of entries of a dictionary, lengths as differences, and shared prefixes.
+_BY_DICTIONARY, _DELTA_LENGTHS, _PREFIXES = (2, 8), 6, 7
+#: Statistics make a header long; Arrow reads no longer ones.
+_HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 9, 16 << 20
+#: What decoders keep for a value whose length is stored as a difference.
+_LENGTH_BYTES = 8
+#: Of one batch of texts with shared prefixes, of which each may be as long as a page.
+_PREFIX_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, as its header tells.
+
+    Attributes:
+        encoding: the format's number for it; None of the page that is the dictionary.
+        num_values: entries, empty ones included.
+        unpacked: bytes once it is decompressed.
+        packed: bytes in the file.
+    """
+
+    encoding: int | None
+    num_values: int
+    unpacked: int
+    packed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """One column of a row group, before it is decoded.
+
+    Attributes:
+        path: of the column in the schema.
+        num_rows: rows of the group.
+        nested: whether a row may have several values.
+        width: bytes of a value, None where each has a length of its own.
+        pages: all of them, in order.
+    """
+
+    path: str
+    num_rows: int
+    nested: bool
+    width: int | None
+    pages: tuple[Page, ...]
+
+    @property
+    def data(self) -> list[Page]:
+        """The pages but for the dictionary."""
+        return [page for page in self.pages if page.encoding is not None]
+
+    @property
+    def num_values(self) -> int:
+        """Values of all pages."""
+        return sum(page.num_values for page in self.data)
+
+    @property
+    def packed(self) -> int:
+        """Bytes of all pages in the file."""
+        return sum(page.packed for page in self.pages)
+
+    @property
+    def dictionary_bytes(self) -> int:
+        """Bytes of the dictionary, 0 where there is none."""
+        return sum(page.unpacked for page in self.pages if page.encoding is None)
+
+    @property
+    def page_bytes(self) -> int:
+        """What the dictionary and the largest page take together, decompressed."""
+        return self.dictionary_bytes + max((_memory(page) for page in self.data), default=0)
+
+    @property
+    def begins_with_dictionary(self) -> bool:
+        """Whether the first values are entries of the dictionary."""
+        return bool(self.data) and self.data[0].encoding in _BY_DICTIONARY
+
+    def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
+        """Return what a value decodes to, at most; of plain pages, on the average of each.
+
+        Args:
+            batch_bytes: what a batch may take.
+            longest: bytes of the longest entry of the dictionary, None where nobody looked.
+        """
+        if self.width is not None:
+            return self.width
+        entry = self.dictionary_bytes if longest is None else longest
+        found = [
+            entry if page.encoding in _BY_DICTIONARY else -(-page.unpacked // page.num_values)
+            for page in self.data
+            if page.num_values and page.encoding != _PREFIXES
+        ]
+        return max([1, *found, self._prefixed_bytes(batch_bytes)])
+
+    def _prefixed_bytes(self, batch_bytes: int) -> int:
+        """Return the same of texts that share prefixes: each is as long as a page, or two."""
+        pages = [page for page in self.data if page.encoding == _PREFIXES]
+        if not pages:
+            return 0
+        rows = _PREFIX_BYTES // (2 * max(page.unpacked for page in pages) + 1)
+        # A batch of rows is in two pages at most.
+        rows = max(min(rows, *(page.num_values for page in pages[:-1]), rows), 1)
+        return max(batch_bytes // rows, 1)
+
+
+def _memory(page: Page) -> int:
+    lengths = page.encoding in (_DELTA_LENGTHS, _PREFIXES)
+    return page.unpacked + (_LENGTH_BYTES * page.num_values if lengths else 0)
+
+
+def read_pages(
+    stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
+) -> tuple[Page, ...]:
+    """Return the pages of a chunk; their content is skipped.
+
+    Args:
+        stream: of the whole file.
+        start: where the first page begins.
+        num_bytes: of the chunk.
+        num_values: of the chunk; readers stop once they have so many.
+        source: named in errors.
+
+    Raises:
+        GraphError: a header is damaged, or a page ends after the chunk.
+    """
+    pages: list[Page] = []
+    place, end = start, start + num_bytes
+    while place < end and num_values > 0:
+        fields, size = _header(stream, place, end, source)
+        page = _page(fields)
+        if page is None or (place := place + size + fields[3]) > end:
+            raise GraphError(f"{source}: the header of page {len(pages) + 1} is damaged")
+        if fields[1] in _DETAILS:
+            pages.append(page)
+            num_values -= page.num_values if page.encoding is not None else 0
+    return tuple(pages)
+
+
+def _page(fields: dict[int, Any]) -> Page | None:
+    """Return the page that a header tells of; None where it is damaged."""
+    details = fields.get(_DETAILS.get(fields.get(1, -1), -1), {})
+    encoding = details.get(4 if fields.get(1) == _DATA_V2 else 2, 0)
+    told = (details.get(1, 0), fields.get(2), fields.get(3))
+    if any(type(each) is not int or not 0 <= each < 1 << 31 for each in (*told, encoding)):
+        return None
+    if fields.get(1) in _DETAILS and not details:
+        return None
+    return Page(None if fields.get(1) == _DICTIONARY else encoding, *told)  # type: ignore[arg-type]
+
+
+def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[int, Any], int]:
+    """Return the fields of the header at ``place`` by their numbers, and its length."""
+    length = _HEADER_BYTES
+    while True:
+        stream.seek(place)
+        data = stream.read(min(length, end - place))
+        try:
+            return _struct(data, 0, 0)
+        except IndexError:
+            if length >= min(end - place, _MAX_HEADER_BYTES) or len(data) < min(
+                length, end - place
+            ):
+                raise GraphError(f"{source}: ends within the header of a page") from None
+            length *= 16
+        except ValueError as error:
+            raise GraphError(f"{source}: the header of a page is damaged ({error})") from None
+
+
+def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Return a Thrift structure by the numbers of its fields, and where it ends."""
+    if depth > 4:
+        raise ValueError("nested too deeply")
+    fields: dict[int, Any] = {}
+    number = 0
+    while byte := data[place]:
+        place += 1
+        number += byte >> 4
+        if not byte >> 4:
+            number, place = _whole(data, place)
+        fields[number], place = _value(data, place, byte & 15, depth)
+    return fields, place + 1
+
+
+def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (1, 2):
+        return kind == 1, place
+    if kind == 3:
+        return data[place], place + 1
+    if kind in (4, 5, 6):
+        return _whole(data, place)
+    if kind == 7:
+        return None, place + 8
+    if kind == 8:
+        length, place = _varint(data, place)
+        return None, place + length
+    if kind == 12:
+        return _struct(data, place, depth + 1)
+    raise ValueError(f"a field of type {kind}")
+
+
+def _whole(data: bytes, place: int) -> tuple[int, int]:
+    value, place = _varint(data, place)
+    return (value >> 1) ^ -(value & 1), place
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise ValueError("a number of over 64 bits")
