@@ -47,10 +47,26 @@ class RowIds:
         """Return the same as NumPy has it; texts are as long as the longest of the graph."""
         ids = self.slice(first, count)
         found = ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False)
-        return found.astype(f"<U{self._longest}") if found.dtype == object else found
+        return found.astype(f"<U{self.longest}") if found.dtype == object else found
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether ids are the user's own texts."""
+        return self.own is not None and "string" in str(self.own.type)
+
+    @property
+    def mean_bytes(self) -> int:
+        """Bytes of an id, on the average over the graph; at least 8."""
+        return 8 if self.own is None else max(8, self.own.nbytes // max(len(self.own), 1))
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of an id as ``array`` has it."""
+        return self.array(0, 0).dtype.itemsize
 
     @cached_property
-    def _longest(self) -> int:
+    def longest(self) -> int:
+        """Characters of the longest of the graph's texts, at least 1."""
         from pyarrow import compute
 
         return int(compute.max(compute.utf8_length(self.own)).as_py() or 1)

@@ -22,7 +22,7 @@ from gnnscale.export.answers import (
     width_of,
 )
 from gnnscale.export.ids import RowIds
-from gnnscale.export.tables import Layout, check_file, open_table, row_bytes
+from gnnscale.export.tables import Layout, check_file, check_ids, open_table, row_bytes
 from gnnscale.export.vertices import find_vertices
 from gnnscale.found import names
 from gnnscale.graph import Graph
@@ -118,8 +118,9 @@ def predict(config: PredictConfig) -> Path:
         ids=RowIds(vertices=vertices, own=own),
         classes=read_classes(graph),
     )
-    folder = config.out.parent
-    check_space(f"out={shown(config.out)}", folder, disk=layout.num_rows * row_bytes(layout))
+    check_ids(config.out, layout)
+    disk = layout.num_rows * row_bytes(config.out, layout)
+    check_space(f"out={shown(config.out)}", config.out.parent, disk=disk)
     predictor = Predictor(model, graph, run, num_layers=num_layers)
     predictor.prepare(vertices)
     with open_table(config.out, layout) as table:

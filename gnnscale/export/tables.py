@@ -17,11 +17,13 @@ from gnnscale.export.answers import EMBEDDINGS, answer
 from gnnscale.export.ids import RowIds
 from gnnscale.files import whole_file
 
-__all__ = ["SUFFIXES", "Layout", "Table", "check_file", "open_table", "row_bytes"]
+__all__ = ["SUFFIXES", "Layout", "Table", "check_file", "check_ids", "open_table", "row_bytes"]
 
 SUFFIXES = (".parquet", ".npy")
 #: Rows of about so many bytes are a row group, which readers take at once.
 _GROUP_BYTES = 32 << 20
+#: What texts of one width may take in a ``.npy`` file, beyond a multiple of their own lengths.
+_IDS_ALLOWANCE, _IDS_RATIO = 64 << 20, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +79,29 @@ def ids_file(file: Path) -> Path:
     return file.with_suffix(".ids.npy")
 
 
-def row_bytes(layout: Layout) -> int:
-    """Return about the bytes of a row in a file."""
+def check_ids(file: Path, layout: Layout) -> None:
+    """Refuse a ``.npy`` file of ids that one long id would blow up: NumPy's texts have one width.
+
+    Raises:
+        ConfigError: names the file, and the kind that holds such ids.
+    """
+    ids = layout.ids
+    if file.suffix != ".npy" or not ids.are_texts:
+        return
+    needed = layout.num_rows * ids.array_bytes
+    if needed > _IDS_ALLOWANCE + _IDS_RATIO * layout.num_rows * ids.mean_bytes:
+        raise ConfigError(
+            f"out={shown(file)}: {ids_file(file).name} would take {needed:,} bytes, since ids have "
+            f"up to {ids.longest:,} characters, and NumPy gives as many to each; "
+            "out=FILE.parquet has no such width"
+        )
+
+
+def row_bytes(file: Path, layout: Layout) -> int:
+    """Return about the bytes of a row in a file, and of its id."""
     wide = [each for each in layout.answers if each != "classes"]
-    return 16 + 4 * layout.width * len(wide) + (layout.width if layout.multilabel else 0)
+    ids = layout.ids.array_bytes if file.suffix == ".npy" else layout.ids.mean_bytes
+    return 8 + ids + 4 * layout.width * len(wide) + (layout.width if layout.multilabel else 0)
 
 
 @contextmanager
@@ -119,8 +140,16 @@ class _Parquet:
         self._writer: Any = None
         self._waiting: list[Any] = []
         self._first = self._waiting_bytes = 0
+        # What names of classes take in a row, at most.
+        lengths = [len(name.encode()) for name in layout.classes or ()]
+        self._name_bytes = (sum if layout.multilabel else max)(lengths) if lengths else 0
 
     def write(self, rows: NDArray[np.float32]) -> None:
+        step = _GROUP_BYTES // self._name_bytes if self._name_bytes else len(rows)
+        for first in range(0, len(rows), max(step, 1)):
+            self._write(rows[first : first + max(step, 1)])
+
+    def _write(self, rows: NDArray[np.float32]) -> None:
         layout = self._layout
         columns = {"id": self._pa.array(layout.ids.slice(self._first, len(rows)))}
         for what in layout.answers:

@@ -95,7 +95,7 @@ def _numbers(
 
     try:
         wanted = pyarrow.array(ids).cast(own.type)
-    except pyarrow.ArrowInvalid:  # one that does not fit the type
+    except (pyarrow.ArrowInvalid, UnicodeError):  # one does not fit the type, or is not UTF-8
         raise ConfigError(
             f"{option}: ids of {graph.name} are {own.type}, and not all of these are"
         ) from None

@@ -30,3 +30,14 @@ def test_ids_of_the_users_own() -> None:
     numbers = RowIds(vertices=np.array([1]), own=pyarrow.array([10, 20], pyarrow.uint64()))
     assert numbers.array(0, 1).tolist() == [20]
     assert numbers.array(0, 0).dtype == np.uint64
+
+
+def test_bytes_of_ids() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    texts = RowIds(vertices=None, own=pyarrow.array(["a" * 9, "b" * 31], pyarrow.large_string()))
+    assert (texts.are_texts, texts.longest, texts.array_bytes) == (True, 31, 4 * 31)
+    assert 20 <= texts.mean_bytes <= 20 + 2 * 8
+    numbers = RowIds(vertices=np.array([1]), own=pyarrow.array([10, 20], pyarrow.uint64()))
+    assert (numbers.are_texts, numbers.array_bytes, numbers.mean_bytes) == (False, 8, 8)
+    rows = RowIds(vertices=None)
+    assert (rows.are_texts, rows.array_bytes, rows.mean_bytes) == (False, 8, 8)

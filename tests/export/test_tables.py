@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from gnnscale.config import ConfigError
 from gnnscale.export import tables
 from gnnscale.export.ids import RowIds
-from gnnscale.export.tables import Layout, check_file, open_table
+from gnnscale.export.tables import Layout, check_file, check_ids, open_table, row_bytes
 
 ROWS = np.float32([[1, -3], [-4, 1], [2, 3]])
 
@@ -101,6 +102,67 @@ def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match="needs pyarrow, which is not installed"):
         check_file(tmp_path / "p.parquet", force=False)
+
+
+def test_one_long_id_does_not_widen_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy gives every text the width of the longest: one line says so, and what has no width."""
+    pa = pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    npy, parquet = Path("p.npy"), Path("p.parquet")
+    many = pa.array(["x" * 60_000] + [f"u{i}" for i in range(5000)], pa.large_string())
+    few = Layout(
+        num_rows=5001,
+        width=2,
+        answers=("logits",),
+        multilabel=False,
+        ids=RowIds(vertices=None, own=many),
+    )
+    with pytest.raises(ConfigError) as error:
+        check_ids(npy, few)
+    assert str(error.value) == (
+        "out=p.npy: p.ids.npy would take 1,200,240,000 bytes, since ids have up to "
+        "60,000 characters, and NumPy gives as many to each; out=FILE.parquet has no such width"
+    )
+    check_ids(parquet, few)
+    # Long ids of which each is as long are what they are, and so are a few rows of any width.
+    check_ids(npy, replace(few, ids=RowIds(vertices=None, own=many.take([0, 0]))))
+    check_ids(npy, replace(few, num_rows=2))
+    check_ids(npy, replace(few, num_rows=10**9, ids=TENS))
+    assert row_bytes(npy, few) == 8 + 4 * 60_000 + 8
+    assert row_bytes(parquet, few) < 64
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_long_names_of_classes_are_decoded_some_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multilabel: bool
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(tables, "_GROUP_BYTES", 1 << 20)
+    names = ["y" * (64 << 10), "z" * (64 << 10)]
+    rows = np.ones((200, 2), np.float32)
+    what = layout("classes", multilabel=multilabel, classes=names, ids=RowIds(vertices=None))
+    sizes = []
+    monkeypatch.setattr(
+        parquet.ParquetWriter,
+        "write_table",
+        spied(parquet.ParquetWriter.write_table, lambda table: sizes.append(table.nbytes)),
+    )
+    with open_table(tmp_path / "p.parquet", replace(what, num_rows=200)) as table:
+        table.write(rows)
+    assert max(sizes) < 3 << 20
+    column = parquet.read_table(tmp_path / "p.parquet").column(1)
+    assert len(column) == 200
+    assert set(map(str, column.to_pylist())) == {str(names if multilabel else names[0])}
+
+
+def spied(method: Any, look: Any) -> Any:
+    """Return a method that looks at its first argument before."""
+
+    def seen(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        look(value)
+        return method(self, value, *args, **kwargs)
+
+    return seen
 
 
 PROGRAM = """
