@@ -340,7 +340,7 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, NDArray[Any]]:
         GraphError: a file is missing, truncated, or holds not what it must.
     """
     arrays = {name: _map_array(path, name, meta) for name in meta.arrays}
-    _check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
+    check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
     if arrays["labels"].dtype.kind == "f":
         _check_targets(path / "labels.npy", arrays["labels"])
     else:
@@ -412,7 +412,8 @@ def _slices(array: NDArray[Any], overlap: int = 0) -> Iterator[tuple[int, NDArra
         yield first, array[first : first + step + overlap]
 
 
-def _check_offsets(file: Path, indptr: NDArray[np.int64], num_edges: int) -> None:
+def check_offsets(file: Path, indptr: NDArray[np.int64], num_edges: int) -> None:
+    """Raise GraphError unless ``indptr`` rises from 0 to ``num_edges``; names ``file``."""
     if indptr[0] != 0 or indptr[-1] != num_edges:
         raise GraphError(
             f"{file}: goes from {indptr[0]} to {indptr[-1]}, "

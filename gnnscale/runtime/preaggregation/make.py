@@ -23,6 +23,7 @@ from gnnscale.progress import track
 from gnnscale.runtime.preaggregation.store import (
     ROWS_FILE,
     Identity,
+    check_rows,
     identify,
     rows_place,
     write_meta,
@@ -55,7 +56,8 @@ def preaggregate(
         The directory of the rows.
 
     Raises:
-        GraphError: they cannot be written. Nothing is left behind.
+        GraphError: they cannot be written, and nothing is left behind; or those that are there are
+            of something else, damaged or not finite.
         NoSpaceError: the disk has no room for them.
     """
     layer = _first_layer(model, graph)
@@ -66,6 +68,7 @@ def preaggregate(
             chunks = (chunk_edges, chunk_vertices)
             rows = _write_rows(folder, path, layer, graph, identity, num_threads, chunks)
             write_meta(folder, identity, rows)
+    check_rows(path, graph, identity)
     return path
 
 

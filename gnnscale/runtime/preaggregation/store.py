@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.dataset.checks import check_features
 from gnnscale.dataset.formats.json_file import read_versioned
-from gnnscale.dataset.formats.npy import map_npy
+from gnnscale.dataset.formats.npy import map_npy, row_slices
 from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.errors import shown
 from gnnscale.files import write_atomically
@@ -28,6 +29,7 @@ __all__ = [
     "ROWS_FILE",
     "AggregatedRows",
     "Identity",
+    "check_rows",
     "identify",
     "open_rows",
     "rows_place",
@@ -111,7 +113,7 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
     """
     said = _read_meta(path)
     identity, found = said.identity, describe(graph)
-    again = f"remove {path}, and it is made again"
+    again = _again(path)
     if identity.graph != found:
         raise GraphError(
             f"{path}: has rows of {shown(identity.graph.name)} "
@@ -129,15 +131,46 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
         raise GraphError(
             f"{file}: {rows.dtype}{list(rows.shape)}, must be float32{list(shape)}; {again}"
         )
+    if (said.rows.dtype, said.rows.shape) != (str(rows.dtype), rows.shape):
+        raise GraphError(f"{file}: not the rows that {JSON_FILE} tells of; {again}")
     text = json.dumps(asdict(said), sort_keys=True)
     return AggregatedRows(
         rows=rows, content=hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     )
 
 
+def check_rows(path: Path, graph: Graph, identity: Identity) -> None:
+    """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them.
+
+    Raises:
+        GraphError: as ``open_rows``; they are of another layer, or one is not finite.
+    """
+    rows = open_rows(path, graph).rows
+    again, file = _again(path), path / ROWS_FILE
+    found = _read_meta(path).identity
+    if found != identity:
+        raise GraphError(
+            f"{path / JSON_FILE}: has rows of {found.width} features of {shown(found.layer)}, not "
+            f"of {identity.width} features of {identity.layer}; {again}"
+        )
+    # Read, not mapped: mapped pages would count as memory of this process.
+    with file.open("rb") as stream:
+        stream.seek(file_bytes(file) - rows.nbytes)
+        for part in row_slices(len(rows), rows[:1].nbytes):
+            some = np.fromfile(stream, np.float32, (part.stop - part.start) * rows.shape[1])
+            try:
+                check_features(some.reshape(-1, rows.shape[1]), part.start, file)
+            except GraphError as error:
+                raise GraphError(f"{error}; {again}") from None
+
+
+def _again(path: Path) -> str:
+    return f"remove {path}, and it is made again"
+
+
 def _read_meta(path: Path) -> _Said:
     file = path / JSON_FILE
-    again = f"remove {path}, and it is made again"
+    again = _again(path)
     entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=again)
     try:
         return record_from(_Said, entries, where="entry")

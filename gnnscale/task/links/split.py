@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.config import ConfigError
+from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npy import NpyWriter, map_npy
 from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
+from gnnscale.errors import shown
 from gnnscale.files import write_atomically
 from gnnscale.graph import Graph, GraphError
-from gnnscale.graph_files import ArrayEntry
+from gnnscale.graph_files import ArrayEntry, check_offsets
 from gnnscale.partition.storage.identity import place_in_home
 from gnnscale.plain_records import record_from
 from gnnscale.progress import track
@@ -127,7 +129,8 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
 
     Raises:
         ConfigError: a part of the split would be empty.
-        GraphError: the split cannot be written. Nothing is left behind.
+        GraphError: the split cannot be written, and nothing is left behind; or another one is
+            where it belongs.
     """
     path = place_in_home(
         "links", graph.name, "split", {"format": FORMAT_VERSION, **asdict(identity)}
@@ -139,6 +142,11 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
             said = {"identity": asdict(identity), "undirected": undirected, "arrays": arrays}
             content = {"format_version": FORMAT_VERSION, **said}
             write_atomically(folder / JSON_FILE, json.dumps(content, indent=1) + "\n")
+        elif (found := _read_said(path).identity) != identity:
+            raise GraphError(
+                f"{path / JSON_FILE}: is of {shown(asdict(found))}, not of what was asked for; "
+                f"{_again(path)}"
+            )
     return path
 
 
@@ -148,16 +156,15 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
     Raises:
         GraphError: it is of another graph, or damaged.
     """
-    again = f"remove {path}, and it is made again"
-    file = path / JSON_FILE
-    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=again)
-    try:
-        said = record_from(_Said, entries, where="entry")
-    except (ValueError, RecursionError) as error:
-        raise GraphError(f"{file}: {str(error) or 'nested too deeply'}; {again}") from None
+    said, again = _read_said(path), _again(path)
     if said.identity.graph != graph.content:
         raise GraphError(f"{path}: divides the edges of another graph than {graph.name}; {again}")
-    arrays = {name: _mapped(path, name, said, again) for name in _dtypes(graph)}
+    forms = _dtypes(graph)
+    arrays = {name: _mapped(path, name, said, form, again) for name, form in forms.items()}
+    try:
+        _check_arrays(path, arrays, graph)
+    except GraphError as error:
+        raise GraphError(f"{error}; {again}") from None
     text = json.dumps(asdict(said), sort_keys=True)
     divided = replace(
         graph,
@@ -169,9 +176,6 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         attainable_accuracy=None,
         content=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
     )
-    _check_offsets(path, arrays["indptr"], len(arrays["indices"]), again)
-    for part in PARTS:
-        _check_ids(path / f"{part}.npy", arrays[part], graph.num_vertices, again)
     return EdgeSplit(
         graph=divided, undirected=said.undirected, **{part: arrays[part] for part in PARTS}
     )
@@ -283,8 +287,23 @@ def _fill(
     writers["indptr"].append(np.cumsum(indptr))
 
 
-def _mapped(path: Path, name: str, said: _Said, again: str) -> NDArray[Any]:
-    """Map an array that is as ``links.json`` says."""
+def _again(path: Path) -> str:
+    return f"remove {path}, and it is made again"
+
+
+def _read_said(path: Path) -> _Said:
+    file, again = path / JSON_FILE, _again(path)
+    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=again)
+    try:
+        return record_from(_Said, entries, where="entry")
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"{file}: {str(error) or 'nested too deeply'}; {again}") from None
+
+
+def _mapped(
+    path: Path, name: str, said: _Said, form: tuple[np.dtype[Any], tuple[int, ...]], again: str
+) -> NDArray[Any]:
+    """Map an array that is as ``links.json`` says, and of the type and rows that it must have."""
     file, entry = path / f"{name}.npy", said.arrays.get(name)
     if entry is None:
         raise GraphError(f"{path / JSON_FILE}: says nothing of {name}; {again}")
@@ -296,16 +315,33 @@ def _mapped(path: Path, name: str, said: _Said, again: str) -> NDArray[Any]:
     array = map_npy(file)
     if array.shape != entry.shape or str(array.dtype) != entry.dtype or not array.flags.aligned:
         raise GraphError(f"{file}: not the array that {JSON_FILE} tells of; {again}")
+    dtype, row_shape = form
+    if array.dtype != dtype or array.ndim != 1 + len(row_shape) or array.shape[1:] != row_shape:
+        needed = ", ".join(map(str, ("n", *row_shape)))
+        raise GraphError(
+            f"{file}: {array.dtype}{list(array.shape)}, must be {dtype}[{needed}]; {again}"
+        )
     return array
 
 
-def _check_offsets(path: Path, indptr: NDArray[Any], num_edges: int, again: str) -> None:
-    if indptr[0] != 0 or indptr[-1] != num_edges or (np.diff(indptr) < 0).any():
-        raise GraphError(f"{path / 'indptr.npy'}: no offsets of {num_edges} edges; {again}")
-
-
-def _check_ids(file: Path, edges: NDArray[Any], num_vertices: int, again: str) -> None:
-    if edges.ndim != 2 or edges.shape[1] != 2 or not len(edges):
-        raise GraphError(f"{file}: {list(edges.shape)}, must be [edges, 2]; {again}")
-    if edges.min() < 0 or edges.max() >= num_vertices:
-        raise GraphError(f"{file}: an id is none of {num_vertices} vertices; {again}")
+def _check_arrays(path: Path, arrays: dict[str, NDArray[Any]], graph: Graph) -> None:
+    """Refuse lists and edges that are none of the graph's; all of them are read."""
+    indptr, indices = arrays["indptr"], arrays["indices"]
+    if len(indptr) != graph.num_vertices + 1:
+        raise GraphError(
+            f"{path / 'indptr.npy'}: {len(indptr)} offsets for {graph.num_vertices} vertices"
+        )
+    check_offsets(path / "indptr.npy", indptr, len(indices))
+    for name in ("indices", *PARTS):
+        file, edges = path / f"{name}.npy", arrays[name]
+        if len(edges) > graph.num_edges or (name in PARTS and not len(edges)):
+            raise GraphError(f"{file}: {len(edges)} edges, the graph has {graph.num_edges}")
+        check_ids(edges.reshape(-1), graph.num_vertices, file)
+    weights = arrays.get("edge_weights")
+    if weights is not None:
+        file = path / "edge_weights.npy"
+        if len(weights) != len(indices):
+            raise GraphError(f"{file}: {len(weights)} weights for {len(indices)} edges")
+        # NaN is neither of them, hence the test for what is good. No array is made for it.
+        if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
+            checked_weights(weights, len(indices), file)

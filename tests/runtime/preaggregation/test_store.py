@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,9 @@ def test_rows_of_another_form(path: Path, graph: Graph) -> None:
         (lambda e: e["identity"].update(width="8"), "entry.identity.width: 8 is no int"),
         (lambda e: e["identity"].update(width=-1), "must be float32[600, -1]"),
         (lambda e: e["rows"].pop("crc32"), "crc32 is missing"),
+        (lambda e: e["rows"].update(shape=[8, 600]), "not the rows that preaggregated.json tells"),
+        (lambda e: e["rows"].update(dtype="float64"), "not the rows that preaggregated.json tells"),
+        (lambda e: e["rows"].update(bytes=-1), "preaggregated.json says -1 (truncated?)"),
     ],
 )
 def test_damaged_entries(
@@ -106,3 +110,46 @@ def test_no_entries_at_all(path: Path, graph: Graph) -> None:
     assert "more than 1 MiB" in refusal(path, graph)
     (path / JSON_FILE).unlink()
     assert refusal(path, graph) == f"{path / JSON_FILE}: missing"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> None:
+    rows = np.load(path / ROWS_FILE)
+    rows[599, 7] = value
+    np.save(path / ROWS_FILE, rows)
+    with pytest.raises(GraphError) as error:
+        preaggregate(GIN(hidden=8), graph, num_threads=1)
+    assert str(error.value) == (
+        f"{path / ROWS_FILE}: feature 7 of vertex 599 is {value}, features must be finite; "
+        f"remove {path}, and it is made again"
+    )
+
+
+def test_rows_of_another_layer_or_width(path: Path, graph: Graph) -> None:
+    whole = (path / ROWS_FILE).read_bytes()
+    changed(path, lambda entries: entries["identity"].update(layer="gnnscale.model.sage.SAGELayer"))
+    with pytest.raises(GraphError, match=r"has rows of 8 features of gnnscale\.model\.sage\.SAGE"):
+        preaggregate(GIN(hidden=8), graph, num_threads=1)
+    (path / ROWS_FILE).write_bytes(whole)
+    np.save(path / ROWS_FILE, np.zeros((600, 9), np.float32))
+    size = (path / ROWS_FILE).stat().st_size
+    changed(path, lambda entries: entries["identity"].update(width=9))
+    changed(path, lambda entries: entries["rows"].update(bytes=size, shape=[600, 9]))
+    with pytest.raises(GraphError, match=r"has rows of 9 features of .*, not of 8 features of"):
+        preaggregate(GIN(hidden=8), graph, num_threads=1)
+
+
+@pytest.mark.parametrize("entry", ["name", "num_vertices", "num_edges", "num_train", "content"])
+def test_rows_of_what_the_entries_say_is_another_graph(
+    path: Path, graph: Graph, entry: str
+) -> None:
+    value = "other" if entry in ("name", "content") else 2**30
+    changed(path, lambda entries: entries["identity"]["graph"].update({entry: value}))
+    assert "has rows of" in refusal(path, graph)
+
+
+@pytest.mark.parametrize("name", [JSON_FILE, ROWS_FILE])
+def test_a_pipe_is_not_waited_for(path: Path, graph: Graph, name: str) -> None:
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    assert "not a regular file" in refusal(path, graph)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -140,3 +141,148 @@ def test_damage_is_one_line(graph: Graph, damage: str) -> None:
         open_split(path, graph)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
+
+
+def put(path: Path, name: str, array: Any) -> None:
+    """Put another array into a split, and let ``links.json`` say so: a lie that fits itself."""
+    np.save(path / f"{name}.npy", np.ascontiguousarray(array))
+    said = json.loads((path / "links.json").read_text())
+    size = (path / f"{name}.npy").stat().st_size
+    entry = {"shape": list(array.shape), "dtype": str(array.dtype), "bytes": size}
+    said["arrays"][name].update(entry)
+    (path / "links.json").write_text(json.dumps(said))
+
+
+def with_value(value: float, place: int = 7) -> Callable[[Any], Any]:
+    def change(array: Any) -> Any:
+        array = array.copy()
+        array.reshape(-1)[place] = value
+        return array
+
+    return change
+
+
+#: One array of a split, what is made of it, and what the line says.
+LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "no offsets": ("indptr", lambda a: a[:0], "0 offsets for 400 vertices"),
+    "offsets of fewer": ("indptr", lambda a: np.delete(a, 7), "400 offsets for 400 vertices"),
+    "offsets of more": ("indptr", lambda a: np.append(a, a[-1]), "402 offsets for 400 vertices"),
+    "offsets that fall": ("indptr", with_value(10**6), "falls from 1000000 to"),
+    "negative offset": ("indptr", with_value(-1), "falls from"),
+    "first offset": ("indptr", with_value(1, 0), "goes from 1 to"),
+    "last offset": ("indptr", with_value(10**6, -1), "goes from 0 to 1000000, allowed is from 0"),
+    "real offsets": ("indptr", lambda a: a.astype(float), "float64[401], must be int64[n]"),
+    "narrow offsets": ("indptr", lambda a: a.astype(np.int32), "must be int64[n]"),
+    "offsets in rows": ("indptr", lambda a: a[:, None], "int64[401, 1], must be int64[n]"),
+    "no neighbours": ("indices", lambda a: a[:0], "indptr.npy: goes from 0 to"),
+    "fewer neighbours": ("indices", lambda a: a[:-1], "indptr.npy: goes from 0 to"),
+    "large neighbour": ("indices", with_value(2**30), "vertex id 1073741824 is out of range, the"),
+    "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
+    "real neighbours": ("indices", lambda a: a.astype(np.float32), "float32["),
+    "wide neighbours": ("indices", lambda a: a.astype(np.int64), "must be int32[n]"),
+    "unsigned neighbours": ("indices", lambda a: a.astype(np.uint32), "must be int32[n]"),
+    "no weights": ("edge_weights", lambda a: a[:0], "0 weights for"),
+    "short weights": ("edge_weights", lambda a: a[:-1], "weights for"),
+    "negative weight": ("edge_weights", with_value(-1), "weight -1.0 of edge 7, allowed are fin"),
+    "NaN weight": ("edge_weights", with_value(np.nan), "weight nan of edge 7, allowed are"),
+    "infinite weight": ("edge_weights", with_value(np.inf), "weight inf of edge 7, allowed are"),
+    "wide weights": ("edge_weights", lambda a: a.astype(float), "must be float32[n]"),
+    "whole weights": ("edge_weights", lambda a: a.astype(np.int32), "must be float32[n]"),
+    "weights in rows": ("edge_weights", lambda a: a[:, None], "must be float32[n]"),
+}
+for _part in ("train", "valid", "test"):
+    LIES |= {
+        f"{_part}: {name}": (_part, change, message)
+        for name, (change, message) in {
+            "no edge": (lambda a: a[:0], "0 edges, the graph has"),
+            "many edges": (lambda a: np.tile(a, (40, 1)), "edges, the graph has"),
+            "large id": (with_value(2**30), "vertex id 1073741824 is out of range"),
+            "negative id": (with_value(-1), "vertex id -1 is negative"),
+            "real ids": (lambda a: a.astype(np.float32), "must be int32[n, 2]"),
+            "wide ids": (lambda a: a.astype(np.int64), "must be int32[n, 2]"),
+            "booleans": (lambda a: a > 3, "must be int32[n, 2]"),
+            "one column": (lambda a: a[:, :1], "must be int32[n, 2]"),
+            "three columns": (lambda a: a[:, [0, 1, 1]], "must be int32[n, 2]"),
+            "one axis": (lambda a: a[:, 0], "must be int32[n, 2]"),
+        }.items()
+    }
+
+
+@pytest.fixture
+def weighted(graph: Graph) -> Graph:
+    return replace(graph, edge_weights=np.ones(graph.num_edges, np.float32))
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_no_array_is_believed(weighted: Graph, case: str) -> None:
+    path = make_split(weighted, identify_split(weighted, **SHARES))
+    assert open_split(path, weighted).graph.edge_weights is not None
+    name, change, message = LIES[case]
+    put(path, name, change(np.load(path / f"{name}.npy")))
+    with pytest.raises(GraphError) as error:
+        open_split(path, weighted)
+    told = str(error.value)
+    assert "\n" not in told
+    assert message in told
+    assert told.startswith(f"{path}/")
+    assert told.endswith(f"remove {path}, and it is made again")
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("graph", "1" * 32),
+        ("name", "other"),
+        ("num_vertices", 2**30),
+        ("num_edges", -1),
+        ("valid_fraction", 0.7),
+        ("test_fraction", 1e300),
+        ("seed", -5),
+    ],
+)
+def test_no_identity_is_believed(graph: Graph, entry: str, value: Any) -> None:
+    identity = identify_split(graph, **SHARES)
+    path = make_split(graph, identity)
+    said = json.loads((path / "links.json").read_text())
+    said["identity"][entry] = value
+    (path / "links.json").write_text(json.dumps(said))
+    with pytest.raises(GraphError, match=r"links\.json: is of .*, not of what was asked for; rem"):
+        make_split(graph, identity)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda said: said.pop("identity"), "entry: identity is missing"),
+        (lambda said: said.pop("undirected"), "entry: undirected is missing"),
+        (lambda said: said.update(undirected="yes"), "entry.undirected: yes is no bool"),
+        (lambda said: said.update(arrays=[]), "entry.arrays: [] is no"),
+        (lambda said: said["arrays"].pop("train"), "says nothing of train"),
+        (lambda said: said["arrays"]["train"].update(bytes=-1), "bytes, links.json says -1"),
+        (lambda said: said["arrays"]["train"].update(shape=[3, 2]), "not the array that"),
+        (lambda said: said["arrays"]["train"].update(dtype="O"), "not the array that"),
+        (lambda said: said["arrays"]["train"].update(crc32="1"), "crc32: 1 is no int"),
+        (lambda said: said["identity"].update(seed=1.5), "entry.identity.seed: 1.5 is no int"),
+        (lambda said: said.update(format_version=2), "format version 2, this release reads 1"),
+    ],
+)
+def test_no_entry_is_believed(
+    graph: Graph, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    path = make_split(graph, identify_split(graph, **SHARES))
+    said = json.loads((path / "links.json").read_text())
+    change(said)
+    (path / "links.json").write_text(json.dumps(said))
+    with pytest.raises(GraphError) as error:
+        open_split(path, graph)
+    assert message in str(error.value)
+    assert str(error.value).startswith(f"{path}/")
+
+
+@pytest.mark.parametrize("name", ["links.json", "train.npy", "indptr.npy"])
+def test_a_pipe_in_a_split_is_not_waited_for(graph: Graph, name: str) -> None:
+    path = make_split(graph, identify_split(graph, **SHARES))
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(GraphError, match=rf"{name}: not a regular file"):
+        open_split(path, graph)
