@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 from gnnscale.graph import GraphError
 
-__all__ = ["file_bytes", "read_file", "readable", "total_bytes"]
+__all__ = ["file_bytes", "open_regular", "read_file", "readable", "total_bytes"]
 
 _MAX_BYTES = 2 << 30
 
@@ -31,6 +33,24 @@ def file_bytes(path: Path) -> int:
     return found.st_size
 
 
+def open_regular(path: Path) -> FileIO:
+    """Open a regular file to read bytes, unbuffered. Nothing else is waited for.
+
+    Raises:
+        GraphError: it is missing, cannot be read, or is a folder, a pipe or a device.
+    """
+    file_bytes(path)
+    try:
+        # It may have become a pipe since: opening one waits for who writes into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise GraphError(f"{path}: not a regular file")
+    return FileIO(descriptor)
+
+
 def total_bytes(paths: list[Path]) -> int:
     """Return the sum of the sizes of regular files."""
     return sum(map(file_bytes, paths))
@@ -46,8 +66,8 @@ def read_file(path: Path) -> bytes:
     if size > _MAX_BYTES:
         raise GraphError(f"{path}: {size} bytes, allowed are {_MAX_BYTES}")
     try:
-        with path.open("rb") as stream:
-            return stream.read(size)  # not read(): the file may grow for ever
+        with open_regular(path) as stream, BufferedReader(stream) as whole:
+            return whole.read(size)  # not read(): the file may grow for ever
     except OSError as error:
         raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gnnscale.config import ConfigError
+from gnnscale.dataset.formats.plain import open_regular
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 from gnnscale.graph_files import ARRAYS, DEGREES, WEIGHTS, StoreMeta, read_entries
@@ -97,13 +98,16 @@ def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
     Args:
         file: the file.
         stop: ends the work early where it is set; what is returned is of no use then.
+
+    Raises:
+        GraphError: it is no regular file, or cannot be opened.
     """
     digest = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))
     with (
         track(f"checking {file.name}", total, "bytes") as advance,
-        file.open("rb", buffering=0) as stream,
+        open_regular(file) as stream,
     ):
         while (count := stream.readinto(chunk)) and not (stop and stop.is_set()):
             digest.update(chunk[:count])

@@ -5,7 +5,13 @@ import zlib
 
 import pytest
 
-from gnnscale.dataset.formats.plain import file_bytes, read_file, readable, total_bytes
+from gnnscale.dataset.formats.plain import (
+    file_bytes,
+    open_regular,
+    read_file,
+    readable,
+    total_bytes,
+)
 from gnnscale.graph import GraphError
 
 
@@ -45,3 +51,14 @@ def test_what_libraries_raise_becomes_one_line():
         raise KeyError
     with pytest.raises(GraphError, match=r"^as it is$"), readable("x.gz"):
         raise GraphError("as it is")
+
+
+def test_a_pipe_that_takes_a_files_place_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"abc")
+    with open_regular(tmp_path / "file") as stream:
+        assert stream.read() == b"abc"
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr("gnnscale.dataset.formats.plain.file_bytes", lambda path: 3)
+    for read in (open_regular, read_file):
+        with pytest.raises(GraphError, match=r"pipe: not a regular file$"):
+            read(tmp_path / "pipe")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import random
 import re
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import pytest
+from fuzz.targets.samples import SAMPLES
 
 from gnnscale.config import ConfigError
 from gnnscale.graph import GraphError
 
+ROOT = Path(__file__).parents[3]
 _LAYOUTS = ("csr", "gnn_benchmark", "graphsaint", "heterophilous", "mag240m", "musae")
 _LAYOUTS += ("musae_zip", "ogb_binary", "ogb_text", "planetoid", "snap", "tables_csv")
 _LAYOUTS += ("tables_parquet",)
@@ -99,3 +105,58 @@ def test_mutated_files(layout, prepared_in, leftovers):
     assert 0 < refused <= 150
     assert attempt(dataset) is None
     assert leftovers(dataset.store_path()) == []
+
+
+PIPES = """
+import os, sys
+from pathlib import Path
+from fuzz.targets.samples import SAMPLES
+from gnnscale import dataset
+from gnnscale.config import ConfigError
+from gnnscale.graph import GraphError
+
+number = 0
+for sample in SAMPLES[sys.argv[1]]:
+    for pipe in sample.files:
+        number += 1
+        raw = Path(sys.argv[2]) / str(number)
+        for name, content in sample.files.items():
+            (raw / name).parent.mkdir(parents=True, exist_ok=True)
+            (raw / name).write_bytes(content)
+        options = dict(sample.options)
+        one = raw / pipe if len(sample.files) == 1 else raw
+        layout = getattr(dataset, sample.layout)
+        for place in {raw, one}:
+            made = layout(raw=str(place), store=f"{raw}-{place.name}-store", **options)
+            try:
+                made.prepare()
+            except (GraphError, ConfigError):
+                continue  # needs the file itself, or the folder
+            if raw / pipe not in made.raw_files():
+                print("refused by nobody, who reads no", pipe)
+                continue
+            (raw / pipe).rename(raw / "kept")
+            os.mkfifo(raw / pipe)
+            for force in (False, True):
+                try:
+                    made.prepare(force=force)
+                    print("refused" if not force else "taken", pipe)  # stores outlive their files
+                except (GraphError, ConfigError) as error:
+                    print("refused", pipe, "by", error)
+            (raw / pipe).unlink()
+            (raw / "kept").rename(raw / pipe)
+"""
+
+
+@pytest.mark.parametrize("layout", SAMPLES)
+def test_pipes_are_not_waited_for(layout, tmp_path):
+    """A pipe in place of any file of any layout: a line, and never a wait for who writes to it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    command = [sys.executable, "-c", PIPES, layout, str(tmp_path)]
+    answer = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
+    lines = answer.stdout.splitlines()
+    files = [name for sample in SAMPLES[layout] for name in sample.files]
+    assert len(lines) >= len(files)
+    assert [line for line in lines if not line.startswith("refused ")] == []
