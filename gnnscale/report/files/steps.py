@@ -209,7 +209,7 @@ def _device(step: DeviceStep) -> str:
 
 
 def _count_lines(file: Path) -> int:
-    if not file.exists():
+    if not file.is_file():  # a pipe would be waited for
         return 0
     with file.open("rb") as content:
         return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b"")) + 1
@@ -220,7 +220,7 @@ def _parsed(file: Path, stride: int) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Lines that are cut off or damaged are left out.
     """
-    if not file.exists():
+    if not file.is_file():  # a pipe would be waited for
         return
     with file.open(errors="replace") as lines:
         for place in itertools.count():
@@ -281,7 +281,7 @@ def _is_number(value: Any) -> bool:
 
 def _keep_before(file: Path, step: int) -> None:
     """Rewrite ``file`` with the lines of steps before ``step`` only."""
-    if not file.exists():
+    if not file.is_file():  # a pipe would be waited for
         return
     found = (values for _, values in _parsed(file, 1) if values["global_step"] < step)
     lines = (json.dumps(each, separators=(",", ":")) + "\n" for each in found)
