@@ -8,6 +8,8 @@ from typing import Protocol
 
 import pytest
 
+from gnnscale.backend.fpga.csim.seal import seal
+
 PROGRAM = Path(__file__).parent / "programs" / "step.cpp"
 
 
@@ -26,6 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         if not path.exists():
             options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", "-Wall", "-Werror"]
             subprocess.run(["g++", *options, *defined, str(PROGRAM), "-o", str(path)], check=True)
+            path.write_bytes(seal(path.read_bytes()))
         return path
 
     return build

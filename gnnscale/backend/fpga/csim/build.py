@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gnnscale
 from gnnscale.backend.fpga.csim.library import Library
+from gnnscale.backend.fpga.csim.seal import seal
 from gnnscale.config import ConfigError, check_range
 from gnnscale.files import check_private, write_atomically
 from gnnscale.hardware import home
@@ -238,6 +239,7 @@ def _compile(design: Design, compiler: _Compiler, into: Path) -> None:
             log = into.with_suffix(".log")
             write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
             raise ConfigError(f"{_first_error(output, status)}; all that was said is in {log}")
+        Path(unfinished).write_bytes(seal(Path(unfinished).read_bytes()))
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, into)
     finally:

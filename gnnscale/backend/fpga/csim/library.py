@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import mmap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gnnscale.backend.fpga.csim.seal import is_sealed
+from gnnscale.config import ConfigError
+from gnnscale.options_file import read_regular
+
 __all__ = ["FORMAT", "Argument", "Buffer", "Library", "Outcome"]
 
 #: Version of the interface between a library and this module.
 FORMAT = 1
 _KINDS = ("buffer", "int")
+#: The largest design has a few MB.
+_MAX_BYTES = 64 << 20
 _COUNTS = ("compute_units", "bank_bytes", "clock_hz")
 _SYMBOLS = (
     "gnnscale_csim_design",
@@ -190,23 +195,27 @@ def _wrong_with(design: Any) -> str | None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no library of kernels without running any of it."""
+    """Refuse what is no library of kernels, or damaged, without running any of it."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            if text[:7] == b"xclbin2":
-                raise RuntimeError(
-                    f"{path}: a bitstream of a real board, which pyxrt drives; a simulated board "
-                    "takes a library that was compiled from the kernels"
-                )
-            if text[:4] != b"\x7fELF":
-                raise RuntimeError(_refused(path, "it is no shared library"))
-            missing = [name for name in _SYMBOLS if text.find(name.encode()) < 0]
+        content = read_regular(path, limit=_MAX_BYTES)
     except OSError as error:
         raise RuntimeError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise RuntimeError(_refused(path, "it is empty")) from None
+    except ConfigError as error:
+        raise RuntimeError(str(error)) from None
+    if content[:7] == b"xclbin2":
+        raise RuntimeError(
+            f"{path}: a bitstream of a real board, which pyxrt drives; a simulated board "
+            "takes a library that was compiled from the kernels"
+        )
+    if content[:4] != b"\x7fELF":
+        raise RuntimeError(_refused(path, "it is no shared library" if content else "it is empty"))
+    missing = [name for name in _SYMBOLS if content.find(name.encode()) < 0]
     if missing:
         raise RuntimeError(_refused(path, f"it has no {missing[0]}"))
+    if not is_sealed(content):
+        raise RuntimeError(
+            _refused(path, "it is damaged, its checksum is another; what is removed is made again")
+        )
 
 
 def _refused(path: Path, why: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from gnnscale.backend.fpga.csim.library import Buffer, Library
+from gnnscale.backend.fpga.csim.seal import seal
 
 
 def buffers(count: int) -> tuple[list[np.ndarray], list[Buffer]]:
@@ -66,17 +68,15 @@ def test_calls_of_two_threads_do_not_mix(bitstream: Path, gate: Callable[[], Non
 
 
 def test_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    names = b"\x7fELF gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error"
+    names += b" gnnscale_csim_counters gnnscale_csim_counter_names"
     foreign = {
         "text.so": (b"hello", "it is no shared library"),
         "empty.so": (b"", "it is empty"),
         "real.xclbin": (b"xclbin2\0" + bytes(64), "a bitstream of a real board"),
         "other.so": (b"\x7fELF" + bytes(64), "it has no gnnscale_csim_design"),
-        "broken.so": (
-            b"\x7fELF"
-            + b" gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error"
-            + b" gnnscale_csim_counters gnnscale_csim_counter_names",
-            "it cannot be loaded",
-        ),
+        "broken.so": (seal(names), "it cannot be loaded"),
+        "unsealed.so": (names, "it is damaged, its checksum is another"),
     }
     for name, (content, message) in foreign.items():
         (tmp_path / name).write_bytes(content)
@@ -86,8 +86,21 @@ def test_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(RuntimeError, match="No such file"):
         Library(tmp_path / "absent.so")
-    with pytest.raises(RuntimeError, match="Is a directory"):
+    with pytest.raises(RuntimeError, match="not a regular file"):
         Library(tmp_path)
+    os.mkfifo(tmp_path / "pipe.so")
+    with pytest.raises(RuntimeError, match="not a regular file"):
+        Library(tmp_path / "pipe.so")
+
+
+def test_a_damaged_library_is_not_loaded(bitstream: Path, tmp_path: Path) -> None:
+    # Loading it would end this process: a page that is mapped and not there, a place that is none.
+    whole = bitstream.read_bytes()
+    half = whole[: len(whole) // 2]
+    for content in (half, half + bytes(8) + whole[len(half) + 8 :]):
+        (tmp_path / "damaged.so").write_bytes(content)
+        with pytest.raises(RuntimeError, match="not the bitstream of a simulated board"):
+            Library(tmp_path / "damaged.so")
 
 
 def test_other_formats_are_refused(built: Callable[..., Path]) -> None:
