@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
+import stat
 import struct
 import zlib
 from contextlib import suppress
@@ -131,9 +133,14 @@ def map_npy(path: Path) -> NDArray[Any]:
         NpyError: the file is no .npy file of numbers, or shorter or longer than its header says.
         OSError: the file cannot be opened.
     """
-    with path.open("rb") as stream:
+    # A pipe is not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise NpyError("not a regular file")
         header = read_header(stream)
-        found = path.stat().st_size - header.offset
+        found = status.st_size - header.offset
     if found != header.num_bytes:
         raise NpyError(f"{found} bytes of data, its header says {header.num_bytes} (truncated?)")
     if not header.num_bytes:  # nothing to map

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,9 @@ def test_files_of_another_length_than_promised(tmp_path: Path, change: int) -> N
     file.write_bytes(data[:-1] if change < 0 else data + b"x")
     with pytest.raises(NpyError, match="its header says 40"):
         map_npy(file)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npy")
+    with pytest.raises(NpyError, match="not a regular file"):
+        map_npy(tmp_path / "a.npy")
