@@ -78,16 +78,24 @@ class FeatureColumns:
             yield rows
 
     def _measured(self) -> list[int]:
-        """Return how many numbers a row has of each column: the first row tells."""
+        """Return how many numbers a row has of each column: the first row tells.
+
+        Raises:
+            GraphError: it has none of some column; names it.
+        """
         if not any(self._lists):
             return [1] * len(self._columns)
         batch = next(self._table.batches(self._columns, {}, 1 << 20))
         for column in self._columns:
             refuse_nulls(batch, column)
-        return [
+        widths = [
             len(batch.columns[column][0]) if is_list else 1
             for column, is_list in zip(self._columns, self._lists, strict=True)
         ]
+        if 0 in widths:
+            column = self._columns[widths.index(0)]
+            raise GraphError(f"{batch.place(0)}: {shown(column)} has no number, needed is one")
+        return widths
 
 
 def _is_list(kind: Any) -> bool:

@@ -441,6 +441,11 @@ BAD = {
         EDGES,
         "vertices.parquet: row 3: a has 1 numbers, the first row has 2",
     ),
+    "lists without numbers": (
+        {**PARQUET_VERTICES, "a": [[], [], [], []]},
+        EDGES,
+        "vertices.parquet: row 1: a has no number, needed is one",
+    ),
     "null in a list": (
         {**PARQUET_VERTICES, "a": [[1, 2], [1, None], [1, 2], [1, 2]]},
         EDGES,
