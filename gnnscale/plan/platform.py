@@ -56,6 +56,8 @@ _PER_THREADS = (
 )
 #: Those that memory decides more than arithmetic.
 _OF_MEMORY = ("memory_bandwidth", "cache_bandwidth", "rows_per_s", "memory_rows_per_s")
+#: Figures beyond these are no machine's, and sums and quotients of them no numbers.
+_MAX_SECONDS, _MIN_RATE = 1e9, 1e-9
 #: Those of the trainer on the host's cores, and of an accelerator's: eq. 11 and 12.
 _OF_TRAINER = ("aggregate_bandwidth", "stream_bandwidth", "macs_per_s", "attention_per_s")
 _OF_ACCELERATOR = ("macs_per_s", "memory_bandwidth")
@@ -142,12 +144,11 @@ class Processor:
             if each.name in ("name", "threads"):
                 continue
             values = getattr(self, each.name)
-            least_allowed = each.name == "straggler_wait" or (
+            seconds = each.name == "straggler_wait" or (
                 each.name.endswith("_s") and not each.name.endswith("_per_s")
             )
-            for value in values if isinstance(values, list) else [values]:
-                if not (value > 0 or (value == 0 and least_allowed)):
-                    raise ConfigError(f"processor.{each.name}={values}: must be above 0")
+            listed = values if isinstance(values, list) else [values]
+            _check_figures(f"processor.{each.name}={values}", listed, seconds=seconds)
 
     def scaled(self, efficiency: Efficiency) -> Processor:
         """Return this processor with the effective rates, where its own are peaks."""
@@ -208,6 +209,17 @@ class Processor:
             NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) for count in (num_workers, 2)
         )
         return step_s * self.straggler_wait * latest / of_two
+
+
+def _check_figures(option: str, values: Sequence[float], *, seconds: bool) -> None:
+    """Refuse figures that no machine has: seconds, or rates and bytes, all above 0."""
+    for value in values:
+        if not (value > 0 or (value == 0 and seconds)):
+            raise ConfigError(f"{option}: must be above 0")
+        if seconds and value > _MAX_SECONDS:
+            raise ConfigError(f"{option}: must be at most {_MAX_SECONDS:g}")
+        if not seconds and value < _MIN_RATE:
+            raise ConfigError(f"{option}: must be at least {_MIN_RATE:g}")
 
 
 def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, active: float) -> float:
@@ -321,8 +333,10 @@ class Platform(PlatformConfig):
         if accelerator is not None:
             scales = dict.fromkeys(_OF_ACCELERATOR, self.efficiency.accelerator)
             scales["link_bandwidth"] = self.efficiency.link
+            # The device's own figures: those of a file may be numbers in quotes.
+            known = vars(self.devices(1)[1])
             accelerator = accelerator | {
-                name: part * accelerator[name]
+                name: part * known[name]
                 for name, part in scales.items()
                 if accelerator.get(name) is not None
             }

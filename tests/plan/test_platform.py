@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.config import ConfigError
+from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.platform import Platform, Processor, ThisMachine, platform_file, shared_rate
 
 ACCELERATOR = {
@@ -107,6 +108,8 @@ def test_a_small_all_reduce_of_many_is_a_meeting(processor: Callable[..., Proces
         ({"macs_per_s": [1.0]}, "processor.macs_per_s=[1.0]: threads=[1, 2] need one each"),
         ({"macs_per_s": [1.0, 0.0]}, "processor.macs_per_s=[1.0, 0.0]: must be above 0"),
         ({"layer_s": [0.0, -1.0]}, "processor.layer_s=[0.0, -1.0]: must be above 0"),
+        ({"load_s": math.inf}, "processor.load_s=inf: must be at most 1e+09"),
+        ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: must be at least 1e-09"),
         ({"sync_bandwidth": math.nan}, "processor.sync_bandwidth=nan: must be above 0"),
     ],
 )
@@ -140,6 +143,17 @@ def test_accelerators_that_cannot_be(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Platform(name="x", processor=processor(), **fields)
+
+
+def test_peaks_of_an_accelerator_may_be_numbers_in_quotes(
+    processor: Callable[..., Processor],
+) -> None:
+    parts = Efficiency(processor=0.5, memory=0.5, accelerator=0.25, link=0.5)
+    quoted = ACCELERATOR | {"macs_per_s": "8e12"}
+    machine = Platform(
+        name="x", processor=processor(), accelerator=quoted, num_accelerators=1, efficiency=parts
+    )
+    assert machine.effective().accelerator["macs_per_s"] == 2e12
 
 
 def test_written_and_read_again(platform: Callable[..., Platform], tmp_path: Path) -> None:
