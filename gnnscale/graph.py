@@ -50,7 +50,8 @@ def list_sums(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray
     sums = np.zeros(len(indptr) - 1, np.float32)
     filled = np.diff(indptr) > 0
     if filled.any():
-        sums[filled] = np.add.reduceat(values, indptr[:-1][filled], dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # of damaged weights
+            sums[filled] = np.add.reduceat(values, indptr[:-1][filled], dtype=np.float64)
     return sums
 
 
@@ -136,6 +137,9 @@ class Graph:
 
         They are added up when they are first asked for: the weights are read once, and four bytes
         a vertex are kept. One part of a graph knows those of the lists that it has; others are NaN.
+
+        Raises:
+            GraphError: a weight is damaged: the sum is no number, or below 0.
         """
         if self.edge_weights is None:
             return None
@@ -143,7 +147,16 @@ class Graph:
         for first in range(0, self.num_vertices, _LISTS):
             ends = np.asarray(self.indptr[first : first + _LISTS + 1])
             weights = np.asarray(self.edge_weights[ends[0] : ends[-1]])
-            sums[first : first + _LISTS] = list_sums(ends - ends[0], weights)
+            part = list_sums(ends - ends[0], weights)
+            wrong = ~((part >= 0) & np.isfinite(part))
+            if wrong.any():
+                vertex = int(wrong.argmax())
+                raise GraphError(
+                    f"{self.path or self.name}: damaged, edge_weights: those of the in-edges of "
+                    f"vertex {first + vertex} add up to {part[vertex]}; gnnscale doctor store=DIR "
+                    "looks at all of it"
+                )
+            sums[first : first + _LISTS] = part
         if self.degrees is not None:
             sums[(np.asarray(self.degrees) > 0) & (np.diff(self.indptr) == 0)] = np.nan
         return sums

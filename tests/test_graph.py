@@ -460,3 +460,7 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         assert found.tolist() == [0, 3, 0, 28, 0]
         assert found.dtype == np.float32
     assert replace(graph, edge_weights=None).weight_sums is None
+    for damaged in (np.nan, np.inf, -9.0, np.finfo(np.float32).max):
+        wrong = replace(graph, edge_weights=np.array([1, 2, damaged, damaged, 0], np.float32))
+        with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
+            _ = wrong.weight_sums
