@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from .odd import ASIDE, put_odd
+
 __all__ = ["OK", "REFUSED", "Input", "Outcome", "Target", "case_rng", "from_json", "to_json"]
 
 #: The two good ends; every other verdict is a finding.
@@ -45,19 +47,24 @@ class Input:
         options: plain values that JSON can hold.
         files: content by path below the case's folder.
         edits: what was changed in a valid input, for the reader of a finding.
+        odd: what lies in the place of some of the files, by path: of ``odd.ODD``.
     """
 
     kind: str
     options: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     edits: tuple[str, ...] = ()
+    odd: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write the files below ``folder``."""
+        """Write the files below ``folder``, and what is odd in the place of one."""
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            if name in self.odd:
+                put_odd(path, self.odd[name], content, folder.parent / ASIDE)
+            else:
+                path.write_bytes(content)
 
 
 class Target(Protocol):
@@ -104,6 +111,7 @@ def to_json(target: str, case: Input) -> str:
         "options": dict(case.options),
         "edits": list(case.edits),
         "files": files,
+        **({"odd": dict(case.odd)} if case.odd else {}),
     }
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
@@ -113,7 +121,11 @@ def from_json(text: str) -> tuple[str, Input]:
     value = json.loads(text)
     files = {name: _decoded(content) for name, content in value["files"].items()}
     case = Input(
-        kind=value["kind"], options=value["options"], files=files, edits=tuple(value["edits"])
+        kind=value["kind"],
+        options=value["options"],
+        files=files,
+        edits=tuple(value["edits"]),
+        odd=value.get("odd", {}),
     )
     return value["target"], case
 

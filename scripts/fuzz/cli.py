@@ -24,17 +24,33 @@ __all__ = ["main"]
 CAMPAIGNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "short": (
         ("readers", "--cases=1300"),
-        ("store", "--cases=1200"),
-        ("partition", "--cases=1500"),
-        ("cache_plan", "--cases=1500"),
+        ("tables", "--cases=250"),
+        ("store", "--cases=600"),
+        ("partition", "--cases=500"),
+        ("cache_plan", "--cases=500"),
+        ("links", "--cases=150"),
+        ("preaggregated", "--cases=400"),
+        ("checkpoint", "--cases=120"),
+        ("run", "--cases=120"),
+        ("nvlink", "--cases=200"),
+        ("platform", "--cases=150"),
+        ("bitstream", "--cases=200"),
         ("ops", "--cases=46000", "--sanitize"),
         ("commands", "--cases=30"),
     ),
     "long": (
         ("readers", "--cases=90000"),
+        ("tables", "--cases=10000"),
         ("store", "--cases=10000"),
         ("partition", "--cases=100000"),
         ("cache_plan", "--cases=100000"),
+        ("links", "--cases=10000"),
+        ("preaggregated", "--cases=10000"),
+        ("checkpoint", "--cases=10000"),
+        ("run", "--cases=10000"),
+        ("nvlink", "--cases=10000"),
+        ("platform", "--cases=10000"),
+        ("bitstream", "--cases=10000"),
         ("ops", "--cases=2300000", "--sanitize"),
         ("commands", "--cases=2000"),
     ),
@@ -106,7 +122,8 @@ def _describe(made: object) -> str:
         return str(made)
     sizes = ", ".join(f"{name} ({len(content)} bytes)" for name, content in made.files.items())
     edits = "; ".join(made.edits) or "none"
-    return f"{made.kind} {dict(made.options)}\nfiles: {sizes}\nedits: {edits}"
+    odd = f"\nodd: {dict(made.odd)}" if made.odd else ""
+    return f"{made.kind} {dict(made.options)}\nfiles: {sizes}\nedits: {edits}{odd}"
 
 
 class _Teller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import re
@@ -12,7 +13,7 @@ from .archives import gzip_inner, zip_bomb, zip_fields, zip_member
 from .mutate import BYTES, INTEGERS, NUMBERS, TEXT, Edit
 from .pickles import PICKLE
 
-__all__ = ["edit_file", "edits_for"]
+__all__ = ["edit_file", "edits_for", "packed_value"]
 
 _SHAPES = (
     *(
@@ -176,15 +177,76 @@ def safetensors(data: bytes, rng: random.Random) -> bytes:
     return size.to_bytes(8, "little") + header + data[8 + int.from_bytes(data[:8], "little") :]
 
 
+def packed_value(data: bytes, rng: random.Random) -> bytes:
+    """Edit the plain values that a checkpoint has as its last tensor; sizes agree with them."""
+    size = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + size])
+        begin, end = header["values"]["data_offsets"]
+    except (ValueError, KeyError, TypeError):  # of an edit before this one
+        return rng.choice(BYTES)(data, rng)
+    body = data[8 + size :]
+    values = json_value(body[begin:end], rng)
+    header["values"].update(shape=[len(values)], data_offsets=[begin, begin + len(values)])
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body[:begin] + values
+
+
+def json_lines(data: bytes, rng: random.Random) -> bytes:
+    """Edit a value in a line of JSON."""
+    lines = data.split(b"\n")
+    at = rng.randrange(len(lines))
+    lines[at] = json_value(lines[at], rng)
+    return b"\n".join(lines)
+
+
+def parquet_footer(data: bytes, rng: random.Random) -> bytes:
+    """Edit what the end of a Parquet file says of the rest, its length with it; or that alone."""
+    size = int.from_bytes(data[-8:-4], "little")
+    if data[-4:] != b"PAR1" or not 0 < size <= len(data) - 12:
+        return rng.choice(BYTES)(data, rng)
+    body, footer = data[: -8 - size], data[-8 - size : -8]
+    kind = rng.randrange(8)
+    if kind == 0:
+        return data[:-8] + rng.choice(INTEGERS).to_bytes(16, "little", signed=True)[:4] + b"PAR1"
+    if kind == 1:  # its schema of Arrow, in base64
+        found = _BASE64.search(footer)
+        if found:
+            text = found[0]
+            edited = rng.choice(BYTES)(base64.b64decode(text + b"=" * (-len(text) % 4)), rng)
+            packed = base64.b64encode(edited)[: len(text)].ljust(len(text), b"A")
+            return data[: -8 - size] + footer.replace(text, packed) + data[-8:]
+    if kind <= 4:  # a number of seven bits a byte: counts of rows and values, sizes, places
+        at = rng.randrange(size)
+        value = rng.choice((0, 1, 2, 0x7E, 0x7F, footer[at] ^ 1, (footer[at] + 2) % 256))
+        footer = footer[:at] + bytes([value]) + footer[at + 1 :]
+    elif kind == 5:  # as large as numbers get
+        at = rng.randrange(size)
+        footer = (
+            footer[:at]
+            + b"\xfe\xff\xff\xff"
+            + rng.choice((b"\x0f", b"\xff\xff\x7f"))
+            + footer[at + 1 :]
+        )
+    else:
+        footer = rng.choice(BYTES)(footer, rng)
+    return body + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}")
+
+
 _BY_SUFFIX: dict[str, tuple[Edit, ...]] = {
     ".npy": (npy_header, npy_header, npy_element, npy_element, npy_element, *BYTES),
     ".safetensors": (safetensors,) * 8 + BYTES,
     ".json": (json_value,) * 8 + TEXT,
+    ".jsonl": (json_lines,) * 8 + TEXT,
     **dict.fromkeys(
         (".npz", ".zip", ".pt"), (member,) * 10 + (zip_fields,) * 4 + (zip_bomb, *BYTES)
     ),
     **dict.fromkeys((".csv", ".txt", ".index", ".yaml"), TEXT),
     ".pkl": PICKLE + BYTES,
+    ".parquet": (parquet_footer,) * 8 + BYTES,
 }
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import fuzz
 import pytest
 from fuzz.case import OK, Input, Target, case_rng, to_json
-from fuzz.cli import main
+from fuzz.cli import CAMPAIGNS, main
 from fuzz.single import run_kept
-from fuzz.targets import target_named
+from fuzz.targets import TARGETS, target_named
 from fuzz.targets.calls import MAKERS
 from fuzz.targets.ops import Call, Ops
 from fuzz.targets.samples import SAMPLES
 from printed import printed
 
+import gnnscale
 from gnnscale import dataset, ops, sampler
 from gnnscale.dataset import Dataset
+from gnnscale.runtime.checkpoint import artefacts
 
 #: Datasets that are made, not read.
 GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
@@ -29,6 +33,97 @@ RECORDS = {
     "SampledHop",
     *("Shared", "UndirectedLists"),
 }
+#: The target for each kind of artefact that a run is made of.
+ARTEFACTS = {
+    "GRAPH_STORE": "store",
+    "PARTITION": "partition",
+    "LINKS": "links",
+    "CACHE_PLAN": "cache_plan",
+    "PREAGGREGATED": "preaggregated",
+}
+#: Functions and classes by which files are read.
+READ = {
+    *("read_versioned", "read_regular", "read_yaml", "load_yaml", "read_file", "map_npy"),
+    *("NpzReader", "Archive", "ParquetFile", "read_table", "read_csv", "CDLL", "opened_text"),
+}
+#: The target that damages what a module reads, by the module or by its package.
+DAMAGED_BY = {
+    "gnnscale.api.results": "run",
+    "gnnscale.backend.fpga.csim": "bitstream",
+    "gnnscale.cache.storage": "cache_plan",
+    "gnnscale.cli.staging": "commands",
+    "gnnscale.dataset.formats": "readers",
+    "gnnscale.dataset.ids": "store",
+    "gnnscale.dataset.readers": "readers",
+    "gnnscale.dataset.storage": "store",
+    "gnnscale.dataset.tables": "tables",
+    "gnnscale.export.vertices": "run",
+    "gnnscale.graph_files": "store",
+    "gnnscale.npy": "store",
+    "gnnscale.options_file": "run",
+    "gnnscale.partition.given": "partition",
+    "gnnscale.partition.nvlink": "nvlink",
+    "gnnscale.partition.storage": "partition",
+    "gnnscale.plan.platform": "platform",
+    "gnnscale.report.files.steps": "run",
+    "gnnscale.report.sweep": "run",
+    "gnnscale.run_directory": "run",
+    "gnnscale.runtime.checkpoint": "checkpoint",
+    "gnnscale.runtime.preaggregation": "preaggregated",
+    "gnnscale.task.links": "links",
+}
+#: Modules that read what this program, its installation or the system has written.
+OWN = {
+    "gnnscale.dataset.storage.download": "its own list of a file that it downloads",
+    "gnnscale.hardware": "the system's files",
+    "gnnscale.partition.edge_cut.apart": "an installed library, and the answer of its own process",
+    "gnnscale.partition.figures.peak": "the system's files",
+    "gnnscale.report.doctor": "the system's files",
+}
+
+
+def reading_modules() -> Iterator[str]:
+    """The modules of the package that read files, by what they call."""
+    root = Path(gnnscale.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        if any(map(reads, ast.walk(ast.parse(file.read_text())))):
+            yield ".".join(("gnnscale", *file.relative_to(root).with_suffix("").parts))
+
+
+def reads(node: ast.AST) -> bool:
+    """Whether a node of a program opens a file to read it."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    modes = [each.value for each in node.args if isinstance(each, ast.Constant)]
+    return name in READ or (name == "open" and "rb" in modes)
+
+
+def damaged_by(module: str) -> str | None:
+    """The target for what a module reads."""
+    parts = module.split(".")
+    names = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
+    return next((DAMAGED_BY[name] for name in names if name in DAMAGED_BY), None)
+
+
+def test_whatever_is_read_from_a_file_is_damaged_by_a_target() -> None:
+    modules = [each for each in reading_modules() if each not in OWN]
+    assert [each for each in modules if damaged_by(each) is None] == []
+    # And the list holds nothing that is gone.
+    assert {each for each in DAMAGED_BY if not any(m.startswith(each) for m in modules)} == set()
+    assert set(DAMAGED_BY.values()) == set(TARGETS) - {"ops"}
+
+
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_every_target_is_run(campaign: str) -> None:
+    assert {target for target, *_ in CAMPAIGNS[campaign]} == set(TARGETS)
+
+
+def test_every_artefact_of_a_run_has_a_target() -> None:
+    names = {name for name in artefacts.__all__ if name.isupper()}
+    assert names == set(ARTEFACTS)
+    assert set(ARTEFACTS.values()) <= set(TARGETS)
 
 
 def test_every_function_of_ops_is_called() -> None:
@@ -64,7 +159,7 @@ def test_valid_calls_are_answered(function: str, tmp_path: Path) -> None:
         assert outcome.verdict == OK, f"{outcome.verdict}: {outcome.detail}\n{outcome.message}"
 
 
-@pytest.mark.parametrize("name", ["readers", "store", "partition", "cache_plan"])
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in ("ops", "commands")])
 def test_cases_repeat(name: str) -> None:
     targets: list[Target] = [target_named(name) for _ in range(2)]
     for target in targets:
@@ -74,7 +169,7 @@ def test_cases_repeat(name: str) -> None:
         assert first == second
 
 
-@pytest.mark.parametrize("name", ["readers", "store", "partition", "cache_plan", "ops"])
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "commands"])
 def test_a_short_campaign_comes_to_its_end(name: str, fuzzer: ProcessPoolExecutor) -> None:
     arguments = [name, "--cases", "60", "--seed", "1"]
     if name == "ops":  # by the command

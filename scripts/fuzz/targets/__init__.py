@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from ..case import Target
 
 __all__ = ["TARGETS", "target_named"]
 
-TARGETS = ("readers", "store", "partition", "cache_plan", "ops", "commands")
+#: Module and class of each target.
+_CLASSES = {
+    "readers": ("readers", "Readers"),
+    "tables": ("tables", "TableFiles"),
+    "store": ("store", "Stores"),
+    "partition": ("partition", "Partitions"),
+    "cache_plan": ("cache_plan", "CachePlans"),
+    "links": ("links", "LinkSplits"),
+    "preaggregated": ("preaggregated", "Preaggregated"),
+    "checkpoint": ("checkpoint", "Checkpoints"),
+    "run": ("run_directory", "RunDirectories"),
+    "nvlink": ("nvlink", "NvlinkMatrices"),
+    "platform": ("platform", "Platforms"),
+    "bitstream": ("bitstream", "Bitstreams"),
+    "ops": ("ops", "Ops"),
+    "commands": ("commands", "Commands"),
+}
+#: Those that can be asked for one part of what they fuzz.
+_OF_PARTS = ("readers", "ops")
+TARGETS = tuple(_CLASSES)
 
 
 def target_named(name: str, only: str | None = None) -> Target:
-    """Return a target; only what it needs is imported."""
-    if name.startswith("readers"):
-        from .readers import Readers
+    """Return a target; only what it needs is imported.
 
-        return Readers(only or name.partition("-")[2] or None)
-    if name == "store":
-        from .store import Stores
-
-        return Stores()
-    if name == "partition":
-        from .partition import Partitions
-
-        return Partitions()
-    if name == "cache_plan":
-        from .cache_plan import CachePlans
-
-        return CachePlans()
-    if name.startswith("ops"):
-        from .ops import Ops
-
-        return Ops(only or name.partition("-")[2] or None)
-    from .commands import Commands
-
-    return Commands()
+    Args:
+        name: one of ``TARGETS``, perhaps with a part of it behind a dash.
+        only: one reader, or one function of ops; None for all.
+    """
+    kind, _, part = name.partition("-")
+    module, found = _CLASSES[kind]
+    target: type[Target] = getattr(import_module(f"{__name__}.{module}"), found)
+    return target(only or part or None) if kind in _OF_PARTS else target()  # type: ignore[call-arg]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -27,15 +25,14 @@ from gnnscale.cache import (
 )
 from gnnscale.cache.storage.identity import identify
 from gnnscale.cache.storage.store import write_plan
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.plan.device_plan import apportion
 from gnnscale.sampler import NeighborSampling, Shuffled
 
-from ..case import Input, Outcome, case_rng
-from ..verdict import WrongResultError, guarded, strange_files
-from .readers import damaged
-from .stored import agreeing, retold, small_graph, without_times
+from ..case import Input
+from ..verdict import WrongResultError
+from .artefact import Valid
+from .stored import Stored, files_of, small_graph
 
 __all__ = ["CachePlans"]
 
@@ -50,81 +47,42 @@ _CONFIGS: tuple[CachePlannerConfig, ...] = (
 )
 
 
-class CachePlans:
+class CachePlans(Stored):
     """``read_plan``, the table and the picture, a run's use, and ``make_plan`` where it lies."""
 
     name = "cache_plan"
-    batch = 64
-    limit_s = 20.0
-    uses_files = True
+    record = "cache_plan.json"
+    kinds = ("kept", "named")
 
     def __init__(self) -> None:
+        super().__init__()
         self._graph = small_graph(_NUM_VERTICES, _NUM_EDGES)
-        self._valid: list[tuple[CachePlannerConfig, CachePlan, dict[str, bytes]]] = []
 
-    def prepare(self) -> None:
-        """Make the valid plans that are damaged later."""
+    def valid(self, folder: Path) -> list[Valid]:
+        """Plan with each of the configurations."""
         import gnnscale.report.cache_plan
         import gnnscale.runtime.caching.open  # noqa: F401
 
-        with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
-            os.environ["GNNSCALE_HOME"] = folder
-            task = _task(self._graph)
-            for number, config in enumerate(_CONFIGS):
-                plan, path = config.plan(task), Path(folder, str(number))
-                path.mkdir()
-                identity = identify(config, task, partition=None, run={})
-                write_plan(path, identity, plan, seconds=1.5)
-                files = {each.name: each.read_bytes() for each in sorted(path.iterdir())}
-                files["cache_plan.npz"] = without_times(files["cache_plan.npz"])
-                self._valid.append((config, plan, files))
+        found, task = [], _task(self._graph)
+        for number, config in enumerate(_CONFIGS):
+            plan, path = config.plan(task), folder / str(number)
+            path.mkdir()
+            identity = identify(config, task, partition=None, run={})
+            write_plan(path, identity, plan, seconds=1.5)
+            found.append(Valid(files_of(path), (config, plan)))
+        return found
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Damage a plan's files; cache_plan.json may then be made to agree with the arrays."""
-        rng = case_rng(key, number)
-        which = number % len(self._valid)
-        valid = self._valid[which][2]
-        if rng.random() < 0.5:
-            files, edits = retold(valid, "cache_plan", key, number, keep)
-        else:
-            files, edits = damaged(valid, key, number, rng.choice((0, 1, 1, 1, 2, 3)), keep)
-        agrees = rng.random() < 0.4
-        if agrees:
-            files = agreeing(files, "cache_plan")
-        # What is as it was is left out, so that a kept case follows when the format moves on.
-        changed = {name: content for name, content in files.items() if content != valid[name]}
-        without = sorted(valid.keys() - files.keys())
-        options = {"which": which, "without": without, "agreeing": agrees}
-        kind = rng.choice(("kept", "named"))
-        return Input(kind=kind, options=options, files=changed, edits=tuple(edits))
-
-    def run(self, made: Input, folder: Path) -> Outcome:
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
         """Read, draw and use; what is read has to be what was written, or at least possible."""
-        config, plan, valid = self._valid[made.options["which"]]
-        files = {**valid, **made.files}
-        for name in made.options["without"]:
-            del files[name]
-        path = folder / "store"
-        Input(kind="", files=files).write(path)
-        os.environ["GNNSCALE_HOME"] = str(folder / "home")
-        place = type(config)(**{**vars(config), "store": str(path)})
-
-        def body() -> None:
-            if made.kind == "named":
-                make_plan(place, _task(self._graph), partition=None, run={})
-            found = read_plan(path, self._graph)
-            _use(found.plan, self._graph)
-            if not made.options["agreeing"] and not _same(found.plan, plan):
-                raise WrongResultError("other caches than were written")
-            _show(found)
-
-        outcome = guarded(body, (GraphError, ConfigError), [str(path)])
-        if outcome.is_finding:
-            return outcome
-        left = {path.name: path.read_bytes() for path in path.iterdir()}
-        if files and left != files:
-            return Outcome("wrong result", "the plan that lay there was changed")
-        return strange_files(folder, {"store"}) or outcome
+        config, plan = valid.made_for
+        if made.kind == "named":
+            place = type(config)(**{**vars(config), "store": str(path)})
+            make_plan(place, _task(self._graph), partition=None, run={})
+        found = read_plan(path, self._graph)
+        _use(found.plan, self._graph)
+        if not made.options["agreeing"] and not _same(found.plan, plan):
+            raise WrongResultError("other caches than were written")
+        _show(found)
 
 
 def _task(graph: Graph) -> CacheTask:

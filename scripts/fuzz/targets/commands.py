@@ -18,12 +18,12 @@ from ..verdict import failure, line_fault
 from .hostile import hostile_yaml
 from .words import TINY, command_line
 
-__all__ = ["Commands"]
+__all__ = ["PROGRESS", "Commands"]
 
 #: One case in so many is a process of its own, as a user would start it.
 _PROCESS = 60
 #: Lines that tell what happens, ahead of the one that tells why it ended.
-_PROGRESS = ("starting", "preparing ", "partitioning ", "epoch ", "resuming ", "[", "\t")
+PROGRESS = ("starting", "preparing ", "partitioning ", "epoch ", "resuming ", "[", "\t")
 _OTHERS = ("pymp-", "torchinductor_")
 _FILES = {"file.txt": b"text\n", "my.yaml": b"seed: 3\n"}
 _INPUTS = ("run", "my.yaml", "dir", "file.txt", "fifo")
@@ -159,7 +159,7 @@ def _judged(made: Input, status: int, errors: str, output: str) -> Outcome:
         return Outcome("refused a valid command", made.options["argv"][0])
     if status not in (1, 2):
         return Outcome(f"status {status}", "")
-    lines = [line for line in errors.splitlines() if not line.startswith(_PROGRESS)]
+    lines = [line for line in errors.splitlines() if not line.startswith(PROGRESS)]
     sweep = {"-m", "--multirun"} & set(made.options["argv"])
     if sweep and lines:
         lines = lines[:1]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.partition import (
     P3,
     UNREACHED,
+    Given,
     Hash,
     Partition,
     PartitionerConfig,
@@ -28,87 +26,60 @@ from gnnscale.partition.figures.examine import Predicted
 from gnnscale.partition.storage.identity import identify
 from gnnscale.partition.storage.store import write_partition
 
-from ..case import Input, Outcome, case_rng
-from ..verdict import WrongResultError, guarded, strange_files
-from .readers import damaged
-from .stored import agreeing, small_graph, without_times
+from ..case import Input
+from ..verdict import WrongResultError
+from .artefact import Valid
+from .stored import Stored, files_of, small_graph
 
 __all__ = ["Partitions"]
 
 _NUM_VERTICES, _NUM_EDGES, _NUM_PARTS, _NUM_HOPS = 60, 300, 3, 2
+_OWNERS = "owners.npy"
 #: Options of the command, with which each valid partition was made.
 _CONFIGS: tuple[PartitionerConfig, ...] = (Hash(), Random(seed=3), P3())
 
 
-class Partitions:
+class Partitions(Stored):
     """``read_partition``, the table and the picture, and ``make_partition`` where it lies."""
 
     name = "partition"
-    batch = 64
-    limit_s = 20.0
-    uses_files = True
+    record = "partition.json"
+    kinds = ("kept", "named")
+    leaves = frozenset({"home"})
 
     def __init__(self) -> None:
+        super().__init__()
         self._graph = small_graph(_NUM_VERTICES, _NUM_EDGES)
-        self._valid: list[tuple[PartitionerConfig, Parts, dict[str, bytes]]] = []
 
-    def prepare(self) -> None:
-        """Make the valid partitions that are damaged later; one says which vertices it reaches."""
+    def valid(self, folder: Path) -> list[Valid]:
+        """Make partitions; one says which vertices it reaches."""
         import gnnscale.report.partition  # noqa: F401
 
-        with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
-            os.environ["GNNSCALE_HOME"] = folder
-            for number, config in enumerate((*_CONFIGS, Hash())):
-                made = read_partition(_made(config, self._graph), self._graph)
-                parts = made.parts
-                if number == len(_CONFIGS):
-                    parts = _with_hops(parts, self._graph)
-                files = _written(Path(folder, str(number)), config, parts, made, self._graph)
-                self._valid.append((config, parts, files))
+        found = []
+        for number, config in enumerate((*_CONFIGS, Hash())):
+            made = read_partition(_made(config, self._graph), self._graph)
+            parts = made.parts
+            if number == len(_CONFIGS):
+                parts = _with_hops(parts, self._graph)
+            files = _written(folder / str(number), config, parts, made, self._graph)
+            found.append(Valid(files, (config, parts)))
+        np.save(folder / _OWNERS, found[0].made_for[1].owner)
+        owners = {_OWNERS: (folder / _OWNERS).read_bytes()}
+        return [*found, Valid(owners, (Given(owners=_OWNERS), found[0].made_for[1]))]
 
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Damage a partition's files; partition.json may then be made to agree with the arrays."""
-        rng = case_rng(key, number)
-        which = number % len(self._valid)
-        valid = self._valid[which][2]
-        files, edits = damaged(valid, key, number, rng.choice((0, 1, 1, 1, 2, 3)), keep)
-        agrees = rng.random() < 0.4
-        if agrees:
-            files = agreeing(files, "partition")
-        # What is as it was is left out, so that a kept case follows when the format moves on.
-        changed = {name: content for name, content in files.items() if content != valid[name]}
-        without = sorted(valid.keys() - files.keys())
-        options = {"which": which, "without": without, "agreeing": agrees}
-        kind = rng.choice(("kept", "named"))
-        return Input(kind=kind, options=options, files=changed, edits=tuple(edits))
-
-    def run(self, made: Input, folder: Path) -> Outcome:
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
         """Read and draw; what is read has to be what was written, or at least possible."""
-        config, parts, valid = self._valid[made.options["which"]]
-        files = {**valid, **made.files}
-        for name in made.options["without"]:
-            del files[name]
-        path = folder / "store"
-        Input(kind="", files=files).write(path)
-        os.environ["GNNSCALE_HOME"] = str(folder / "home")
-        place = type(config)(**{**vars(config), "store": str(path)})
-
-        def body() -> None:
-            if made.kind == "named":
-                _made(place, self._graph)
-            found = read_partition(path, self._graph)
-            _check(found, self._graph)
-            if not made.options["agreeing"] and not _same(found.parts, parts):
-                raise WrongResultError("other parts than were written")
-            _show(found)
-
-        outcome = guarded(body, (GraphError, ConfigError), [str(path)])
-        if outcome.is_finding:
-            return outcome
-        left = {path.name: path.read_bytes() for path in path.iterdir()}
-        if files and left != files:
-            return Outcome("wrong result", "the partition that lay there was changed")
-        return strange_files(folder, {"store"}) or outcome
+        config, parts = valid.made_for
+        if isinstance(config, Given):
+            path = _made(Given(owners=str(path / config.owners)), self._graph)
+        elif made.kind == "named":
+            _made(type(config)(**{**vars(config), "store": str(path)}), self._graph)
+        found = read_partition(path, self._graph)
+        _check(found, self._graph)
+        told_apart = not (made.options["agreeing"] or isinstance(config, Given))
+        if told_apart and not _same(found.parts, parts):
+            raise WrongResultError("other parts than were written")
+        _show(found)
 
 
 def _made(config: PartitionerConfig, graph: Graph) -> Path:
@@ -138,8 +109,7 @@ def _written(
         identity = replace(identity, num_hops=_NUM_HOPS)
     folder.mkdir()
     write_partition(folder, identity, parts, figures)
-    files = {each.name: each.read_bytes() for each in sorted(folder.iterdir())}
-    return {**files, "partition.npz": without_times(files["partition.npz"])}
+    return files_of(folder)
 
 
 def _check(found: Partition, graph: Graph) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ from gnnscale.dataset import verify_store
 from gnnscale.graph import GraphError
 
 from ..case import Input, Outcome, case_rng
-from ..structured import edit_file
+from ..odd import ASIDE, odd_places
 from ..verdict import WrongResultError, guarded, strange_files
+from .damage import damaged
 from .samples import SAMPLES, Sample, real_samples
 from .training import MODELS, check_graph, train_step
 
-__all__ = ["Readers"]
+__all__ = ["Readers", "reader_options"]
 
 #: One case in so many damages a real file, which takes longer.
 _REAL = 100
@@ -56,9 +56,10 @@ class Readers:
         sample = rng.choice(SAMPLES[layout])
         if rng.randrange(_REAL) == 0:
             sample = self._real.get(layout, sample)
-        options = dict(sample.options) | _options(rng)
+        options = dict(sample.options) | reader_options(rng)
         files, edits = damaged(sample.files, key, number, rng.choice((0, 1, 1, 1, 1, 2, 3)), keep)
-        return Input(kind=layout, options=options, files=files, edits=tuple(edits))
+        odd = odd_places(files, case_rng(key, number, "odd"))
+        return Input(kind=layout, options=options, files=files, edits=tuple(edits), odd=odd)
 
     def run(self, made: Input, folder: Path) -> Outcome:
         """Prepare, open, check, and train a step."""
@@ -86,30 +87,10 @@ class Readers:
             return outcome
         stores = {f"home/graphs/{store.name}" for store in prepared}
         empty = set() if prepared else {"home", "home/graphs"}
-        return strange_files(folder, {"raw", *stores, *empty}) or outcome
+        return strange_files(folder, {"raw", ASIDE, *stores, *empty}) or outcome
 
 
-def damaged(
-    files: Mapping[str, bytes], key: str, number: int, num_edits: int, keep: frozenset[int] | None
-) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files with some of them edited, and which edits these were.
-
-    Every edit has random numbers of its own, so that one can be left out and the others stay.
-    """
-    changed, edits = dict(files), []
-    for place in range(num_edits):
-        rng = case_rng(key, number, place)
-        name = rng.choice(sorted(files))
-        if keep is None or place in keep:
-            if rng.random() < 0.01:
-                changed.pop(name, None)
-            elif name in changed:
-                changed[name] = edit_file(name, changed[name], rng)
-            edits.append(f"{place}: {name}")
-    return changed, edits
-
-
-def _options(rng: random.Random) -> dict[str, Any]:
+def reader_options(rng: random.Random) -> dict[str, Any]:
     """Return some of the options that every layout has."""
     choices: dict[str, tuple[Any, ...]] = {
         "undirected": (True, False),

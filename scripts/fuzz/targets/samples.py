@@ -19,7 +19,7 @@ import scipy.sparse
 import torch
 from pyarrow import parquet
 
-__all__ = ["SAMPLES", "Sample", "real_samples"]
+__all__ = ["SAMPLES", "SPLIT", "Sample", "real_samples"]
 
 
 class Sample(NamedTuple):
@@ -31,8 +31,8 @@ class Sample(NamedTuple):
 
 
 _N = 12
-_SPLIT = {"train_fraction": 0.4, "valid_fraction": 0.3}
-_MADE = {"num_features": 4, "num_classes": 2, **_SPLIT}
+SPLIT = {"train_fraction": 0.4, "valid_fraction": 0.3}
+_MADE = {"num_features": 4, "num_classes": 2, **SPLIT}
 
 
 def _edges() -> np.ndarray[Any, Any]:
@@ -96,7 +96,7 @@ def musae() -> Sample:
         "musae_git_features.json": json.dumps(features).encode(),
         "musae_git_target.csv": target.encode(),
     }
-    return Sample("Musae", {"name": "github", "undirected": True, **_SPLIT}, files)
+    return Sample("Musae", {"name": "github", "undirected": True, **SPLIT}, files)
 
 
 def musae_zip() -> Sample:
@@ -108,7 +108,7 @@ def musae_zip() -> Sample:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(f"git/{name}"), content)
-    return Sample("Musae", {"name": "github", **_SPLIT}, {"git.zip": out.getvalue()})
+    return Sample("Musae", {"name": "github", **SPLIT}, {"git.zip": out.getvalue()})
 
 
 def ogb_csv() -> Sample:
@@ -210,7 +210,7 @@ def gnn_benchmark() -> Sample:
     arrays = _csr_matrix(adjacency, "adj") | _csr_matrix(np.eye(_N, 5, dtype=np.float32), "attr")
     return Sample(
         "GnnBenchmark",
-        {"name": "tiny", **_SPLIT},
+        {"name": "tiny", **SPLIT},
         {"tiny.npz": _npz(**arrays, labels=np.arange(_N) % 3)},
     )
 
@@ -259,7 +259,7 @@ def parquet_tables() -> Sample:
         out = io.BytesIO()
         parquet.write_table(table, out)
         files[f"{name}.parquet"] = out.getvalue()
-    return Sample("Tables", {"name": "tiny", "split": "random", **_SPLIT}, files)
+    return Sample("Tables", {"name": "tiny", "split": "random", **SPLIT}, files)
 
 
 def snap() -> Sample:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gnnscale import dataset
-from gnnscale.config import ConfigError
 from gnnscale.dataset import verify_store
+from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.export.ids import RowIds
 from gnnscale.graph import Graph, GraphError
 from gnnscale.partition import PaGraph, write_part
 
-from ..case import Input, Outcome, case_rng
-from ..structured import npy_element
-from ..verdict import WrongResultError, guarded, strange_files
-from .readers import damaged
+from ..case import Input
+from ..verdict import WrongResultError
+from .artefact import Valid
 from .samples import SAMPLES, Sample
+from .stored import Stored
 from .training import MODELS, sample_all, train_step
 
 __all__ = ["Stores"]
@@ -35,73 +33,52 @@ _STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("GraphSaint", 0, {}),
     ("Heterophilous", 0, {"self_loops": "add"}),
     ("Ogb", 0, {"part": 1}),
+    ("Tables", 0, {}),
+    ("Tables", 1, {}),
 )
 #: Bytes that NumPy's headers have here.
 _HEADER = 128
-#: Entries of meta.json that tell an array's form.
-_FORM = re.compile(rb"'descr': '[<|=>]?(\w+)'.*'shape': \(([\d, ]*)\)")
 
 
-class Stores:
-    """``Graph.open``, all samplers and a step of each model in turn."""
+class Stores(Stored):
+    """``Graph.open``, all samplers and a step of each model in turn; or ``verify_store``."""
 
     name = "store"
-    batch = 64
-    limit_s = 20.0
-    uses_files = True
+    record = "meta.json"
+    kinds = (*MODELS, "verify")
+    #: A store of a part lacks weights that GCN divides by.
+    names = ("model=gcn",)
 
-    def __init__(self) -> None:
-        self._stores: list[dict[str, bytes]] = []
+    def valid(self, folder: Path) -> list[Valid]:
+        """Prepare stores of several layouts."""
+        return [
+            Valid(_prepared(SAMPLES[layout][which], layout, options, folder / str(number)))
+            for number, (layout, which, options) in enumerate(_STORES)
+        ]
 
-    def prepare(self) -> None:
-        """Prepare the valid stores that are damaged later."""
-        with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
-            for number, (layout, which, options) in enumerate(_STORES):
-                path = Path(folder, str(number))
-                self._stores.append(_prepared(SAMPLES[layout][which], layout, options, path))
-
-    def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Damage a store's files; meta.json may then be made to agree with them."""
-        rng = case_rng(key, number)
-        store = number % len(self._stores)
-        files: Mapping[str, bytes] = self._stores[store]
-        kind = rng.random()
-        if kind < 0.5:
-            files, edits = _overwritten(files, key, number, keep)
-        else:
-            files, edits = damaged(files, key, number, rng.choice((0, 1, 1, 1, 2, 3)), keep)
-        if kind > 0.7:
-            files = _agreeing(files)
-        valid = self._stores[store]
-        # What is as it was is left out, so that a kept case follows when the format moves on.
-        changed = {name: content for name, content in files.items() if content != valid[name]}
-        without = sorted(valid.keys() - files.keys())
-        options = {"store": store, "without": without}
-        model = rng.choice(list(MODELS))
-        return Input(kind=model, options=options, files=changed, edits=tuple(edits))
-
-    def run(self, made: Input, folder: Path) -> Outcome:
-        """Open, sample and train; where the store is whole, it has to come through."""
-        store = folder / "store"
-        valid = self._stores[made.options["store"]]
-        files = {**valid, **made.files}
-        for name in made.options["without"]:
-            del files[name]
-        Input(kind="", files=files).write(store)
-        os.environ["GNNSCALE_HOME"] = str(folder / "home")
-
-        def body() -> None:
-            graph = Graph.open(store)
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        """Open, sample and train, then verify; or verify alone."""
+        if made.kind != "verify":
+            graph = Graph.open(path)
             sample_all(graph)
             train_step(graph, made.kind)
+            _check_names(graph)
+        _verify(path, {**valid.files, **made.files}, valid.files)
 
-        outcome = guarded(body, (GraphError, ConfigError), [str(store)])
-        if outcome.is_finding:
-            return outcome
-        checked = guarded(lambda: _verify(store, files, valid), (GraphError,), [str(store)])
-        if checked.is_finding:
-            return checked._replace(detail=f"verify_store: {checked.detail}")
-        return strange_files(folder, {"store"}) or outcome
+
+def _check_names(graph: Graph) -> None:
+    """Read the ids of the user's and the names of classes, as predictions have them.
+
+    Raises:
+        WrongResultError: they are not those of all vertices and classes.
+    """
+    ids, classes = read_ids(graph), read_classes(graph)
+    if ids is not None and len(RowIds(vertices=None, own=ids).array(0, len(ids))) != len(ids):
+        raise WrongResultError("not an id for each vertex")
+    if ids is not None and len(ids) != graph.num_vertices:
+        raise WrongResultError("not an id for each vertex")
+    if classes is not None and len(classes) != graph.num_classes:
+        raise WrongResultError("not a name for each class")
 
 
 def _verify(store: Path, files: Mapping[str, bytes], valid: Mapping[str, bytes]) -> None:
@@ -138,33 +115,3 @@ def _prepared(
     files = {path.name: path.read_bytes() for path in sorted(store.iterdir())}
     meta = files["meta.json"].replace(str(folder).encode(), b"")  # nor where it was made
     return {**files, "meta.json": meta}
-
-
-def _overwritten(
-    files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
-) -> tuple[dict[str, bytes], list[str]]:
-    """Overwrite elements of arrays, which no size and no header can tell."""
-    changed, edits = dict(files), []
-    arrays = [name for name in sorted(files) if name.endswith(".npy")]
-    for place in range(case_rng(key, number, "edits").choice((1, 1, 1, 2, 3, 8))):
-        rng = case_rng(key, number, place)
-        name = rng.choice(arrays)
-        if keep is None or place in keep:
-            changed[name] = npy_element(changed[name], rng)
-            edits.append(f"{place}: {name}")
-    return changed, edits
-
-
-def _agreeing(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Write into meta.json what the arrays' headers say, as somebody with bad intent would."""
-    try:
-        meta = json.loads(files["meta.json"])
-        for name, content in files.items():
-            entry = meta["arrays"].get(name.removesuffix(".npy"))
-            found = _FORM.search(content[:256])
-            if entry and found:
-                shape = [int(axis) for axis in found[2].split(b",") if axis.strip()]
-                entry.update(bytes=len(content), shape=shape)
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
-        return dict(files)  # damaged itself
-    return {**files, "meta.json": json.dumps(meta).encode()}

@@ -1,20 +1,36 @@
-"""What stored partitions and cache plans have in common: a JSON file that tells of an archive."""
+"""What stored artefacts share: a JSON file that tells of arrays, in files or an archive."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gnnscale.graph import Graph
 
 from ..case import case_rng
+from ..structured import npy_element
+from .artefact import Artefact
 
-__all__ = ["agreeing", "retold", "small_graph", "without_times"]
+__all__ = [
+    "Stored",
+    "files_of",
+    "odd_values",
+    "overwritten",
+    "small_graph",
+    "tell_files",
+    "without_times",
+]
+
+#: Entries of a JSON file that tell an array's form.
+_FORM = re.compile(rb"'descr': '([<|=>]?\w+)'.*'shape': \(([\d, ]*)\)")
 
 #: What may stand in the place of any value.
 _VALUES: tuple[Any, ...] = (
@@ -22,6 +38,38 @@ _VALUES: tuple[Any, ...] = (
     *(None, True, "", "x", "\x1b[2J", "a\nb", "\ud800", "[bold]x[/]", "<svg>", "x" * 1000),
     *([], [1], [0, 0], [[0, 1], [2]], [1, 0, 2, 5], {}, {"0": 1}),
 )
+
+
+class Stored(Artefact):
+    """A folder with a JSON file that tells of the others.
+
+    Attributes:
+        record: name of the JSON file.
+        entries: of it that tell of arrays: one of each, by name, or that of one array alone.
+    """
+
+    record: ClassVar[str]
+    entries: ClassVar[str] = "arrays"
+
+    def spoiled(
+        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """Damage any file, overwrite elements of arrays, or put other values into the JSON file."""
+        kind = case_rng(key, number, "kind").random()
+        if kind < 0.3 and self.record in files:
+            return _retold(files, self.record, key, number, keep)
+        if kind < 0.6 and any(name.endswith(".npy") for name in files):
+            return overwritten(files, key, number, keep)
+        return super().spoiled(files, key, number, keep)
+
+    def agreeing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Write into the JSON file what the others say."""
+        try:
+            said = json.loads(files[self.record])
+            tell_files(said[self.entries], files)
+        except Exception:  # damaged itself
+            return dict(files)
+        return {**files, self.record: json.dumps(said).encode()}
 
 
 def small_graph(num_vertices: int, num_edges: int) -> Graph:
@@ -40,6 +88,7 @@ def small_graph(num_vertices: int, num_edges: int) -> Graph:
         train_idx=vertices[::2],
         valid_idx=vertices[1::4],
         test_idx=vertices[3::4],
+        content="0" * 32,
     )
 
 
@@ -52,21 +101,77 @@ def without_times(archive: bytes) -> bytes:
     return packed.getvalue()
 
 
-def retold(
+def tell_files(entries: dict[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write into entries of arrays what their files say, or the archive that they are in.
+
+    Args:
+        entries: one of each array by its name, or that of one array alone.
+        files: by name.
+    """
+    for name, content in files.items():
+        if name.endswith(".npz"):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                for info in archive.infolist():
+                    entry = entries.get(info.filename.removesuffix(".npy"))
+                    if entry:
+                        entry.update(bytes=info.file_size, crc32=info.CRC)
+        entry = entries if "bytes" in entries else entries.get(name.removesuffix(".npy"))
+        found = _FORM.search(content[:256])
+        if name.endswith(".npy") and entry and found:
+            shape = [int(axis) for axis in found[2].split(b",") if axis.strip()]
+            entry.update(bytes=len(content), shape=shape)
+            if "dtype" in entry:
+                entry["dtype"] = str(np.dtype(found[1].decode()))
+
+
+def overwritten(
+    files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+) -> tuple[dict[str, bytes], list[str]]:
+    """Overwrite elements of arrays, which no size and no header can tell."""
+    changed, edits = dict(files), []
+    arrays = [name for name in sorted(files) if name.endswith(".npy")]
+    for place in range(case_rng(key, number, "edits").choice((1, 1, 1, 2, 3, 8))):
+        rng = case_rng(key, number, place)
+        name = rng.choice(arrays)
+        if keep is None or place in keep:
+            changed[name] = npy_element(changed[name], rng)
+            edits.append(f"{place}: {name}")
+    return changed, edits
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files below a folder; archives tell no times."""
+    found = {}
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        content = path.read_bytes()
+        name = str(path.relative_to(folder))
+        found[name] = without_times(content) if path.suffix == ".npz" else content
+    return found
+
+
+def _retold(
     files: Mapping[str, bytes], name: str, key: str, number: int, keep: frozenset[int] | None
 ) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files with other values here and there in ``name.json``, and which these are.
+    """Return the files with other values here and there in the JSON file ``name``, and which."""
+    said, edits = odd_values(json.loads(files[name]), name, key, number, keep)
+    return {**files, name: json.dumps(said).encode()}, edits
+
+
+def odd_values(
+    said: Any, name: str, key: str, number: int, keep: frozenset[int] | None
+) -> tuple[Any, list[str]]:
+    """Put other values here and there into nested lists and mappings, and say which.
 
     Every edit has random numbers of its own, so that one can be left out and the others stay.
     """
-    said, edits = json.loads(files[f"{name}.json"]), []
+    edits = []
     for place in range(case_rng(key, number, "edits").choice((1, 1, 2, 4))):
         rng = case_rng(key, number, place)
         holder, index = rng.choice(list(_places(said)))
         if keep is None or place in keep:
-            holder[index] = rng.choice(_VALUES)
-            edits.append(f"{place}: {name}.json")
-    return {**files, f"{name}.json": json.dumps(said).encode()}, edits
+            holder[index] = deepcopy(rng.choice(_VALUES))  # later edits may change it
+            edits.append(f"{place}: {name}")
+    return said, edits
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -76,17 +181,3 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     for index in value if isinstance(value, dict) else range(len(value)):
         yield value, index
         yield from _places(value[index])
-
-
-def agreeing(files: Mapping[str, bytes], name: str) -> dict[str, bytes]:
-    """Write into ``name.json`` what ``name.npz`` says, as somebody with bad intent would."""
-    try:
-        said = json.loads(files[f"{name}.json"])
-        with zipfile.ZipFile(io.BytesIO(files[f"{name}.npz"])) as archive:
-            for info in archive.infolist():
-                entry = said["arrays"].get(info.filename.removesuffix(".npy"))
-                if entry:
-                    entry.update(bytes=info.file_size, crc32=info.CRC)
-    except Exception:  # damaged itself
-        return dict(files)
-    return {**files, f"{name}.json": json.dumps(said).encode()}

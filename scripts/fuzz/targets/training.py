@@ -9,15 +9,16 @@ import torch
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import FEATURE_DTYPES, METRICS, Graph
-from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
 from gnnscale.model.loss import seed_loss
-from gnnscale.sampler import LayerSampler, NeighborSampler
+from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
 from ..verdict import WrongResultError
 
-__all__ = ["MODELS", "check_graph", "sample_all", "train_step"]
+__all__ = ["MODELS", "check_graph", "sample_all", "train_on", "train_step"]
 
 MODELS: dict[str, type[ModelConfig]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT, "gin": GIN}
+SPLITS = ("train", "valid", "test")
 _BATCH = 16
 
 
@@ -37,7 +38,7 @@ def check_graph(graph: Graph) -> None:
         "labels": len(graph.labels) != n or not _labels_hold(graph),
         "metric": graph.metric not in METRICS,
     }
-    for part in ("train", "valid", "test"):
+    for part in SPLITS if graph.num_classes else ():  # else nothing is labelled, nor split
         ids = np.asarray(getattr(graph, f"{part}_idx"))
         wrong[f"{part}_idx"] = not len(ids) or not 0 <= ids.min() <= ids.max() < n
     if graph.feature_dtype != "bfloat16":
@@ -48,6 +49,8 @@ def check_graph(graph: Graph) -> None:
 
 
 def _labels_hold(graph: Graph) -> bool:
+    if graph.regression:  # NaN where one is unknown
+        return not np.isinf(graph.labels).any()
     low, high = int(graph.labels.min()), int(graph.labels.max())
     if graph.labels.ndim == 2:
         return graph.labels.shape[1] == graph.num_classes and 0 <= low <= high <= 1
@@ -58,19 +61,26 @@ def train_step(
     graph: Graph, model_name: str = "sage", *, fanouts: tuple[int, ...] = (3, 2)
 ) -> None:
     """Sample a mini-batch of training vertices, and train one step on it."""
+    if not graph.num_classes:
+        return  # for its edges
     torch.manual_seed(0)
     seeds = np.asarray(graph.train_idx[:_BATCH])
     batch = NeighborSampler(graph, fanouts=list(fanouts)).sample(seeds, 0)
     heads: dict[str, Any] = {"num_heads": 2} if model_name == "gat" else {}
     config = MODELS[model_name](hidden=4, num_layers=len(fanouts), **heads)
     model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    inputs = FeatureLoader(graph, model, num_threads=1).load(batch)
-    loss = seed_loss(graph, model(batch, inputs), batch.seeds)
-    loss.backward()  # type: ignore[no-untyped-call]
+    train_on(graph, model, batch)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.sub_(0.01 * parameter.grad)
+
+
+def train_on(graph: Graph, model: TrainableModel, batch: MiniBatch) -> None:
+    """Propagate a mini-batch forward and back."""
+    inputs = FeatureLoader(graph, model, num_threads=1).load(batch)
+    loss = seed_loss(graph, model(batch, inputs), batch.seeds)
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def sample_all(graph: Graph) -> None:

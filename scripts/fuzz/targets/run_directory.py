@@ -1,0 +1,169 @@
+"""Run directories from somebody else: evaluated, predicted, exported, loaded, reported."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from gnnscale.api import results
+from gnnscale.export import predict, weights
+from gnnscale.report.files.steps import STEPS_FILE, read_steps
+from gnnscale.report.files.summary import summarise
+from gnnscale.report.page.page import render
+from gnnscale.report.sweep import SweepReport
+from gnnscale.runtime.evaluation.evaluate import evaluate
+from gnnscale.runtime.settings import EvaluateConfig
+from gnnscale.stages import SPAN
+
+from ..case import Input, case_rng
+from ..structured import packed_value
+from ..verdict import WrongResultError
+from .artefact import Artefact, Valid
+from .damage import damaged
+from .hostile import hostile_yaml
+from .stored import files_of, odd_values
+from .tiny_run import TinyRun
+
+__all__ = ["RunDirectories"]
+
+_CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
+_JOB = {
+    ".hydra/hydra.yaml": b"hydra:\n  job:\n    num: 0\n",
+    ".hydra/overrides.yaml": b"- seed=0\n- epochs=3\n",
+}
+_VERTICES = "vertices.npy"
+
+
+class RunDirectories(Artefact):
+    """``run=DIR`` of every command that reads one, and what a sweep and a report read."""
+
+    name = "run"
+    #: A graph that is generated may be larger than this machine takes.
+    names = ("dataset.",)
+    place = "run"
+    leaves = frozenset(
+        {"home", "rows.npy", "rows.ids.npy", "rows.parquet", "model.safetensors"}
+        | {f"results.{kind}" for kind in ("json", "csv", "svg")}
+    )
+    writes = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = tuple(_USES)  # type: ignore[misc]
+
+    def valid(self, folder: Path) -> list[Valid]:
+        """Write runs of several models, one of them on edges."""
+        import pyarrow.parquet  # noqa: F401
+
+        runs = (TinyRun.of(), TinyRun.of(model="gat", model__norm="layer"))
+        found = []
+        for number, run in enumerate(runs):
+            run.write(folder / str(number))
+            np.save(folder / str(number) / _VERTICES, np.arange(0, run.graph.num_vertices, 7))
+            found.append(Valid({**files_of(folder / str(number)), **_JOB}, run))
+        self._home = {
+            name: content
+            for name, content in files_of(folder).items()
+            if name.startswith("graphs/")
+        }
+        return found
+
+    def spoiled(
+        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """Put code or other values into the options or the weights; or damage any file."""
+        rng = case_rng(key, number, "kind")
+        kind = rng.random()
+        if kind < 0.25:
+            return {**files, _CONFIG: hostile_yaml(rng, files[_CONFIG])}, []
+        if kind < 0.5:
+            values, edits = odd_values(yaml.safe_load(files[_CONFIG]), _CONFIG, key, number, keep)
+            return {**files, _CONFIG: yaml.safe_dump(values).encode()}, edits
+        if kind < 0.7:
+            return {**files, _BEST: packed_value(files[_BEST], rng)}, []
+        return damaged(files, key, number, rng.choice((1, 1, 2, 3)), keep)
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        """Do what a command does with the directory."""
+        torch.set_num_threads(1)
+        _USES[made.kind](path, valid.made_for)
+
+
+def _evaluate(path: Path, run: TinyRun) -> None:
+    found = evaluate(EvaluateConfig(run=path, num_threads=1))
+    if not all(
+        0 <= (value or 0) <= 1 for each in found.metrics.values() for value in each.values()
+    ):
+        raise WrongResultError("a share below 0 or above 1")
+
+
+def _predict(path: Path, run: TinyRun, suffix: str) -> None:
+    predict.predict(
+        predict.PredictConfig(run=path, out=path.parent / f"rows{suffix}", num_threads=1)
+    )
+
+
+def _predict_some(path: Path, run: TinyRun) -> None:
+    """Predict the vertices of a file, which lies in the directory to be damaged as well."""
+    out, vertices = path.parent / "rows.npy", str(path / _VERTICES)
+    config = predict.PredictConfig(run=path, out=out, vertices=vertices, num_threads=1)
+    predict.predict(config)
+
+
+def _export(path: Path, run: TinyRun, names: str) -> None:
+    out = path.parent / "model.safetensors"
+    weights.export(weights.ExportConfig(run=path, out=out, format=names))
+
+
+def _load(path: Path, run: TinyRun) -> None:
+    found = results.load(path)
+    if [each.epoch for each in found.history] != list(range(1, len(found.history) + 1)):
+        raise WrongResultError("epochs do not follow each other")
+    if len(found.predict("test")) != len(found.graph.test_idx):
+        raise WrongResultError("a vertex is not predicted")
+
+
+def _report(path: Path, run: TinyRun) -> None:
+    """Draw the page of a run that goes on here; its options have been read before."""
+    results.load(path)
+    run.go_on(path)
+    steps = read_steps(path / STEPS_FILE, num_devices=1)
+    nothing = np.empty(0, SPAN)
+    result = run.result()
+    page = render(result, summarise(result, status="completed"), steps, nothing, run.options)
+    if "\x1b" in page:
+        raise WrongResultError("control characters are drawn")
+
+
+def _sweep(path: Path, run: TinyRun) -> None:
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(path.parent)}}})
+    out = io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(out):
+            SweepReport().on_multirun_end(config)
+    except SystemExit as end:
+        if end.code != 1:
+            raise WrongResultError(f"status {end.code}") from None
+    if "\x1b" in out.getvalue():
+        raise WrongResultError("control characters are shown")
+
+
+_USES: dict[str, Callable[[Path, TinyRun], None]] = {
+    "evaluate": _evaluate,
+    "predict npy": partial(_predict, suffix=".npy"),
+    "predict parquet": partial(_predict, suffix=".parquet"),
+    "predict some": _predict_some,
+    "export": partial(_export, names="safetensors"),
+    "export pyg": partial(_export, names="pyg"),
+    "load": _load,
+    "report": _report,
+    "sweep": _sweep,
+}

@@ -1,0 +1,263 @@
+"""A small run, as its directory holds it: with figures that are the same each time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from gnnscale.api.options import compose_run
+from gnnscale.config import typed
+from gnnscale.graph import Graph
+from gnnscale.model import TrainableModel
+from gnnscale.optimizer.state import optimizer_state
+from gnnscale.plan import DevicePlan, DeviceShare, Threads
+from gnnscale.report.files.steps import STEPS_FILE, StepLog
+from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json, write_metrics
+from gnnscale.run_directory import CONFIG_FILE
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+from gnnscale.runtime.checkpoint.worker_part import WorkerPart
+from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
+from gnnscale.runtime.telemetry.records import (
+    DeviceEpoch,
+    DeviceStep,
+    EpochRecord,
+    StepRecord,
+    TrainResult,
+)
+from gnnscale.sampler import NeighborSampler
+from gnnscale.stages import STAGES, Access, StageTimes, Traffic
+
+from .training import train_on
+from .words import TINY
+
+__all__ = ["EPOCHS", "TinyRun"]
+
+#: Epochs that are trained; the run has one more, so that it can go on.
+EPOCHS = 2
+_TIMES = StageTimes(sample=0.5, load=0.25)
+_TRAFFIC = Traffic(rows=Access(host_bytes=1000), lists=Access(host_bytes=10))
+
+
+@dataclass(kw_only=True)
+class TinyRun:
+    """A run on the graph of ``TINY``, trained a step.
+
+    Attributes:
+        config: its options.
+        options: the same as plain values.
+        graph: its graph.
+    """
+
+    config: TrainConfig
+    options: Mapping[str, Any]
+    graph: Graph
+
+    @classmethod
+    def of(cls, **asked: Any) -> TinyRun:
+        """Choose options beside ``TINY``, double underscores for dots; make the graph's store."""
+        torch.set_num_threads(1)  # children would lack the others, and wait for them
+        given = dict(each.split("=") for each in TINY)
+        known = {name: yaml.safe_load(value) for name, value in given.items()}
+        asked = {name.replace("__", "."): value for name, value in asked.items()}
+        node, _, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
+        config = typed(node, TrainConfig)
+        options: Any = OmegaConf.to_container(node, resolve=True)
+        return cls(config=config, options=options, graph=config.dataset.open())
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self.graph.train_idx) // self.config.batch_size)
+
+    @property
+    def plan(self) -> DevicePlan:
+        """A plan for its devices."""
+        devices = self.config.device_plan.parsed()
+        seeds = self.config.batch_size // len(devices)
+        threads = Threads(sample=1, load=1, propagate=1)
+        return DevicePlan(
+            shares=tuple(
+                DeviceShare(device=each, num_seeds=seeds, threads=threads, prefetch="none")
+                for each in devices
+            )
+        )
+
+    @property
+    def history(self) -> list[EpochRecord]:
+        """Records of its epochs."""
+        return [_epoch(number, self.plan) for number in range(1, EPOCHS + 1)]
+
+    def build(self) -> tuple[TrainableModel, torch.optim.Optimizer]:
+        """Return its model and optimizer."""
+        torch.manual_seed(0)
+        sizes = {"num_features": self.graph.num_features, "num_classes": self.graph.num_classes}
+        model = self.config.model.build(**sizes)
+        return model, self.config.optimizer.build(model)
+
+    def checkpoint(self, directory: Path) -> RunCheckpoint:
+        """Return where its checkpoints are."""
+        return RunCheckpoint(
+            directory=directory,
+            config=self.config,
+            options={**self.options, "resume": None},
+            graph=self.graph,
+            metric=self.graph.metric,
+        )
+
+    def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
+        """Write the directory of the run.
+
+        Args:
+            directory: of the run.
+            inside: whether it stopped inside an epoch, in place of behind its last.
+            manages: whether resource management has decided something.
+        """
+        directory.mkdir()
+        options = {**self.options, "resume": None}
+        (directory / CONFIG_FILE).write_text(yaml.safe_dump(options, sort_keys=False))
+        self._write_checkpoints(directory, inside=inside, manages=manages)
+        write_metrics(directory, self.history)
+        log = StepLog(directory / STEPS_FILE)
+        for step in range(EPOCHS * self.steps_per_epoch):
+            log.add(_step(step, self.steps_per_epoch, len(self.plan.shares)))
+        log.flush()
+        write_json(directory / SUMMARY_FILE, summarise(self.result(), status="completed"))
+
+    def _write_checkpoints(self, directory: Path, *, inside: bool, manages: bool) -> None:
+        model, optimizer = self.build()
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        best = {name: each.clone() for name, each in model.state_dict().items()}
+        history, num_devices = self.history, len(self.plan.shares)
+        if not inside:
+            history[-1] = replace(history[-1], valid_metric=None, eval_time_s=None)
+        buffers = {name: each.clone() for name, each in model.named_buffers()}
+        part = WorkerPart(buffers=buffers, rows={0: 7, 1: 5}, counters={"late_s": 0.5})
+        checkpoint = self.checkpoint(directory)
+        checkpoint.save(
+            model=model,
+            optimizer=optimizer_state(optimizer),
+            step=EPOCHS * self.steps_per_epoch + inside,
+            history=history,
+            best_weights=best,
+            plan=self.plan,
+            management=self._management() if manages else None,
+            sums=_sums(num_devices) if inside else None,
+            workers=[part.packed()] * num_devices if inside else (),
+        )
+        checkpoint.wait()
+        checkpoint.save_best(EPOCHS, best)
+        checkpoint.close()
+
+    def _management(self) -> dict[str, Any]:
+        num_devices = len(self.plan.shares)
+        damping = RebalancerState().damping.observe(self.plan, [0.5] * num_devices)
+        step = EPOCHS * self.steps_per_epoch
+        return RebalancerState(
+            applies_from=step,
+            window=((_TIMES,) * num_devices,),
+            damping=damping,
+            pending=((step + 2, self.plan),),
+        ).to_values()
+
+    def result(self) -> TrainResult:
+        """Return what came of it."""
+        return TrainResult(
+            dataset=self.graph.name,
+            model=self.config.model.name,
+            seed=0,
+            metric=self.graph.metric,
+            ceiling=None,
+            history=tuple(self.history),
+            plan=self.plan,
+            test_metric=0.5,
+            test_metrics={self.graph.metric: 0.5},
+            measures=(self.graph.metric,),
+            steps_per_epoch=self.steps_per_epoch,
+            steps_done=EPOCHS * self.steps_per_epoch,
+        )
+
+    def go_on(self, directory: Path) -> None:
+        """Write the step behind the last of the first epoch, as if the run went on from there."""
+        log = StepLog(directory / STEPS_FILE)
+        log.add(_step(self.steps_per_epoch, self.steps_per_epoch, len(self.plan.shares)))
+        log.flush()
+
+    def step(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> None:
+        """Train one step."""
+        seeds = self.graph.train_idx[:16]
+        batch = NeighborSampler(self.graph, fanouts=[3, 2]).sample(seeds, 0)
+        optimizer.zero_grad()
+        train_on(self.graph, model, batch)
+        optimizer.step()
+
+
+def _epoch(number: int, plan: DevicePlan) -> EpochRecord:
+    devices = tuple(
+        DeviceEpoch(
+            name=share.device.label,
+            kind=share.device.kind,
+            figures=share.device.figures,
+            batch_share=1 / len(plan.shares),
+            threads={"sample": 1, "load": 1, "propagate": 1},
+            stage_times_s=dict.fromkeys(STAGES),
+            traffic=_TRAFFIC,
+            host_to_device_bytes=None,
+            peak_rss_bytes=1 << 20,
+            pss_bytes=None,
+        )
+        for share in plan.shares
+    )
+    return EpochRecord(
+        epoch=number,
+        train_loss=1 / number,
+        valid_metric=number / 4,
+        lr=0.1,
+        epoch_time_s=1.5,
+        eval_time_s=0.5,
+        num_edges=1000,
+        num_vertices=100,
+        stage_times_s=dict.fromkeys(STAGES),
+        peak_rss_bytes=1 << 20,
+        devices=devices,
+    )
+
+
+def _step(number: int, steps_per_epoch: int, num_devices: int) -> StepRecord:
+    epoch, step = divmod(number, steps_per_epoch)
+    threads = Threads(sample=1, load=1, propagate=1)
+    device = DeviceStep(num_seeds=16, threads=threads, stages=_TIMES, traffic=_TRAFFIC)
+    return StepRecord(
+        epoch=epoch + 1,
+        step=step + 1,
+        num_steps=steps_per_epoch,
+        mean_loss=1.0,
+        num_edges=100 * (step + 1),
+        seconds=0.5 * (step + 1),
+        global_step=number,
+        loss=1.0,
+        devices=(device,) * num_devices,
+        decision="moved 3 seeds" if number == 1 else None,
+    )
+
+
+def _sums(num_devices: int) -> EpochSums:
+    device = DeviceSums(num_seeds=16, stages=_TIMES, traffic=_TRAFFIC)
+    return EpochSums(
+        num_batches=1,
+        num_seeds=16 * num_devices,
+        num_edges=100,
+        num_vertices=50,
+        loss=3.5,
+        seconds=0.5,
+        devices=(device,) * num_devices,
+    )
