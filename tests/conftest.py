@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,24 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Tests say what is right, not how fast it is: a busy machine fails none of them.
 hypothesis.settings.register_profile("gnnscale", deadline=None)
 hypothesis.settings.load_profile("gnnscale")
+
+
+#: What CI may skip, since no package gives a machine a GPU. It sets GNNSCALE_TEST_NO_SKIPS, and a
+#: test that is skipped for any other reason fails: a check that is always skipped is none.
+UNAVAILABLE = ("no CUDA device",)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let what is skipped fail where nothing is to be skipped."""
+    report = yield
+    if report.skipped and "GNNSCALE_TEST_NO_SKIPS" in os.environ:
+        assert isinstance(report.longrepr, tuple)
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in UNAVAILABLE:
+            report.outcome = "failed"
+            report.longrepr = f"GNNSCALE_TEST_NO_SKIPS: skipped, since: {reason}"
+    return report
 
 
 #: Files that take 15 seconds and more on two cores, the longest first.

@@ -138,6 +138,7 @@ WHOLE = {
     "test_native_border.py": "all that reaches native code",
     "test_pages_run.py": "docs/from-python.md and docs/taking-home.md",
     "test_random_streams.py": "whatever is random, pinned",
+    "test_skips.py": "what tests may be skipped for",
 }
 
 MODULES = sorted(
