@@ -26,6 +26,8 @@ def count(value: float | None) -> str:
         return ABSENT
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
+    if abs(value) < 0.1:
+        return f"{value:.3g}"
     decimals = 2 if abs(value) >= 1 else 3
     return f"{value:.{decimals}f}"
 

@@ -15,8 +15,8 @@ def test_figures_by_hand() -> None:
     assert [milliseconds(value) for value in (0.00123, 0.0123, 0.123, 1.23, None)] == [
         *("1.23", "12.3", "123", "1,230", "–")
     ]
-    assert [count(value) for value in (None, 3, 12345.6, 18.178, 0.5)] == [
-        *("–", "3", "12,346", "18.18", "0.500")
+    assert [count(value) for value in (None, 3, 12345.6, 18.178, 0.5, 0.000281)] == [
+        *("–", "3", "12,346", "18.18", "0.500", "0.000281")
     ]
     assert [gib(value) for value in (None, 0, 3 << 29, 5 << 20)] == [
         *("–", "0.00 GiB", "1.50 GiB", "5.0 MiB")
