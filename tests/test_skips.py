@@ -18,7 +18,8 @@ def test_without_a_browser(variables: dict[str, str], tmp_path: Path) -> None:
     answer = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"),
-            *(f"--basetemp={tmp_path}/base", "tests/report/page/test_page.py", "-k", "browser"),
+            *(f"--basetemp={tmp_path}/base", "-k", "browser_shows"),
+            "tests/report/page/test_page.py",
             *("-o", "addopts=-ra --import-mode=importlib"),
         ],
         cwd=ROOT,

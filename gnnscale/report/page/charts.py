@@ -49,8 +49,8 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def upper(values: NDArray[np.float64]) -> tuple[float, bool]:
-    """Return where an axis from 0 ends, and whether some of ``values`` lie above it.
+def upper(values: NDArray[np.float64]) -> float:
+    """Return where an axis from 0 ends, for ``values`` of which some may lie above it.
 
     A few steps, the first ones most of all, may take many times as long as the others; they are
     cut off rather than the others pressed flat.
@@ -58,8 +58,7 @@ def upper(values: NDArray[np.float64]) -> tuple[float, bool]:
     known = values[np.isfinite(values)]
     greatest = float(known.max(initial=0.0))
     usual = 1.6 * float(np.quantile(known, 0.95)) if len(known) else 0.0
-    cut = 0 < usual < greatest
-    return (usual if cut else greatest * 1.05) or 1.0, cut
+    return (usual if 0 < usual < greatest else greatest * 1.05) or 1.0
 
 
 def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, marks: Sequence[Mark] = ()) -> str:

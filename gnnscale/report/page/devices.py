@@ -102,12 +102,16 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
         if each["traffic"] is not None and any(each["traffic"][part].values())
     ]
     cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
-    if rows:
-        cards.append(card("Figures", _traffic_table(rows)))
+    figures = card("Figures", _traffic_table(rows)) if rows else ""
     matrix = _traffic_matrix(summary)
     if matrix is not None:
         cards.append(card("Where rows came from", matrix))
-    return grid(cards) or nothing("No device has a link or a cache.")
+    # Hits and misses need the width of the page.
+    if any(rate is not None for *_, rate in rows):
+        return grid(cards) + figures
+    return grid([*cards, *([figures] if figures else [])]) or nothing(
+        "No device has a link or a cache."
+    )
 
 
 def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:

@@ -75,7 +75,7 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
     """Each device's stage times over the steps, all on one scale."""
     if not len(steps):
         return nothing("No step was finished.")
-    top, cut = upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
+    top = upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
     cards = []
     for rank in range(len(plan.shares)):
         curves = [
@@ -90,7 +90,7 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
             marks=decision_marks(steps),
         )
         key = legend([(each.css, each.label) for each in curves])
-        note = _cut_note(cut, steps.stages[:, rank])
+        note = _cut_note(top, steps.stages[:, rank])
         cards.append(card(device_title(plan, rank), key + chart + note))
     return grid(cards)
 
@@ -189,11 +189,11 @@ def pipeline(plan: DevicePlan, steps: Steps, spans: NDArray[np.void]) -> str:
     return f'<div class="card wide">{key}{timeline(plan, shown)}{note}</div>'
 
 
-def _cut_note(cut: bool, seconds: NDArray[np.float64]) -> str:
-    if not cut:
+def _cut_note(top_ms: float, seconds: NDArray[np.float64]) -> str:
+    greatest = float(np.nanmax(seconds, initial=0.0))
+    if greatest * 1e3 <= top_ms:
         return ""
-    greatest = milliseconds(float(np.nanmax(seconds, initial=0.0)))
-    return f'<p class="soft">Peaks are cut off; the highest is {greatest} ms.</p>'
+    return f'<p class="soft">Peaks are cut off; the highest is {milliseconds(greatest)} ms.</p>'
 
 
 def _float(values: NDArray[np.int64]) -> NDArray[np.float64]:

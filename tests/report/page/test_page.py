@@ -136,6 +136,20 @@ def test_stages_that_no_device_has_are_hidden(
     assert "transfer" not in body(cpu_run, "cpu")
 
 
+def test_peaks_that_are_cut_off_are_told_where_they_are(
+    tmp_path: Path, hybrid_run: Any, write_run: Any
+) -> None:
+    """Both devices have one axis, above which one of them goes once."""
+    steps = list(hybrid_run.steps)
+    first, second = steps[10].devices
+    slow = replace(first.stages, propagate=1.5)
+    steps[10] = replace(steps[10], devices=(replace(first, stages=slow), second))
+    page, _ = write_run(tmp_path, replace(hybrid_run, steps=tuple(steps)))
+    cpu, emulated = section(page, "Stage times").split("<h3>")[1:]
+    assert "Peaks are cut off; the highest is 1,500 ms." in cpu
+    assert "Peaks" not in emulated
+
+
 def test_each_stage_has_a_colour() -> None:
     css = (resources.files("gnnscale.report.page") / "page.css").read_text()
     for stage in STAGES:
@@ -210,29 +224,51 @@ _TOLD = {
 }
 
 
-def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+#: Leaves in the title which tables are wider than their room.
+_MEASURE = """<script>
+addEventListener("load", () => {
+  const cut = [...document.querySelectorAll(".wide")].filter((e) => e.scrollWidth > e.clientWidth);
+  document.title = cut.map((each) => each.closest(".card").innerText.split("\\n")[0]).join(" | ");
+});
+</script></body>"""
+
+
+def look_at(page: str, script: str, folder: Path) -> tuple[str, str]:
+    """Return a page as a browser on a desk has it after a script has run, and its title."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip(f"no {', '.join(BROWSERS[:-1])} or {BROWSERS[-1]} to look at the page with")
-    page, _ = write_run(tmp_path, hybrid_run)
-    file = tmp_path / "moved.html"
-    file.write_text(page.replace("</body>", _MOVE))
+    file = folder / "looked_at.html"
+    file.write_text(page.replace("</body>", script))
     flags = [
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *("--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"),
+        *("--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}"),
     ]
     answer = subprocess.run(
-        [browser, *flags, "--dump-dom", file.as_uri()],
+        [browser, *flags, "--window-size=1280,900", "--dump-dom", file.as_uri()],
         capture_output=True,
         text=True,
         timeout=240,
         check=True,
     )
     assert "CONSOLE" not in answer.stderr
-    assert all(f"<h2>{section}</h2>" in answer.stdout for section in SECTIONS)
-    told = re.findall("<title>(.*?)</title>", answer.stdout)[0].split(" | ")
-    shown = dict(each.split(" = ") for each in told)
+    return answer.stdout, re.findall("<title>(.*?)</title>", answer.stdout)[0]
+
+
+def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+    page, _ = write_run(tmp_path, hybrid_run)
+    seen, told = look_at(page, _MOVE, tmp_path)
+    assert all(f"<h2>{section}</h2>" in seen for section in SECTIONS)
+    shown = dict(each.split(" = ") for each in told.split(" | "))
     assert shown.keys() == _TOLD.keys()
     for plot, text in shown.items():
         assert re.fullmatch(_TOLD[plot], text), f"{plot}: {text}"
+
+
+@pytest.mark.parametrize("run", ["hybrid_run", "cached_run", "exchange_run"])
+def test_a_browser_has_room_for_every_table(
+    run: str, tmp_path: Path, write_run: Any, request: pytest.FixtureRequest
+) -> None:
+    page, _ = write_run(tmp_path, request.getfixturevalue(run))
+    assert look_at(page, _MEASURE, tmp_path)[1] == ""
