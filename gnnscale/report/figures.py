@@ -46,9 +46,11 @@ def short(number: int) -> str:
 
 
 def gib(num_bytes: float | None) -> str:
-    """Return a number of bytes in GiB, or in MiB where it is less than a tenth of one."""
+    """Return a number of bytes in GiB; in MiB or KiB if it is less than a tenth of the larger."""
     if num_bytes is None:
         return ABSENT
+    if 0 < num_bytes < 0.1 * 2**20:
+        return f"{num_bytes / 2**10:.1f} KiB"
     if 0 < num_bytes < 0.1 * 2**30:
         return f"{num_bytes / 2**20:.1f} MiB"
     return f"{num_bytes / 2**30:.2f} GiB"

@@ -18,8 +18,8 @@ def test_figures_by_hand() -> None:
     assert [count(value) for value in (None, 3, 12345.6, 18.178, 0.5, 0.000281)] == [
         *("–", "3", "12,346", "18.18", "0.500", "0.000281")
     ]
-    assert [gib(value) for value in (None, 0, 3 << 29, 5 << 20)] == [
-        *("–", "0.00 GiB", "1.50 GiB", "5.0 MiB")
+    assert [gib(value) for value in (None, 0, 3 << 29, 5 << 20, 30 << 10)] == [
+        *("–", "0.00 GiB", "1.50 GiB", "5.0 MiB", "30.0 KiB")
     ]
     numbers = (0, 9_999, 10_000, 99_949, 99_950, 999_499, 999_500, 1_234_567, 3 * 10**12)
     assert [short(number) for number in numbers] == [
