@@ -93,6 +93,26 @@ def test_a_step_repeats_bit_for_bit_and_dropout_follows_the_step(
 
 
 @pytest.mark.parametrize("config", ALL)
+@pytest.mark.parametrize("fused", [False, True])
+def test_hidden_rows_alone_are_dropped(
+    random_graph: Callable[..., Graph],
+    load: Callable[..., Inputs],
+    config: type[ModelConfig],
+    fused: bool,
+) -> None:
+    """With one layer there are none: neither inputs nor attention have dropout."""
+    graph = random_graph()
+    for num_layers in (1, 2):
+        model = config(hidden=16, dropout=0.5, num_layers=num_layers).build(
+            num_features=20, num_classes=5
+        )
+        batch = NeighborSampler(graph, fanouts=[-1] * num_layers).sample(np.arange(20), 0)
+        inputs = load(graph, model, batch, fused=fused)
+        trained = model.train()(batch, inputs)
+        assert torch.equal(trained, model.eval()(batch, inputs)) == (num_layers == 1)
+
+
+@pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize(("norm", "num_layers"), [("none", 2), ("layer", 2), ("none", 3)])
 def test_slices_of_a_batch_have_its_logits_and_its_gradients(
     random_graph: Callable[..., Graph],

@@ -31,6 +31,12 @@ def test_the_turn_goes_on_from_step_to_step() -> None:
     assert sorted(steps[-1]) == [[], [], [(1, 1)]]
 
 
+def test_a_part_that_its_own_device_empties_is_passed_over() -> None:
+    # Part 0 comes first in turn, and device 0 takes its last seed.
+    (step, *_) = two_stage_schedule([1, 3, 0], [1, 1, 1])
+    assert step == [[(0, 1)], [(1, 1)], [(1, 1)]]
+
+
 def test_what_a_part_lacks_comes_from_the_others() -> None:
     # Without that, the third step would have 5 seeds, and a fourth one.
     steps = list(two_stage_schedule([13, 9], [4, 4]))

@@ -256,3 +256,19 @@ def test_alpha_is_a_part(alpha: float) -> None:
 
 def test_devices_share() -> None:
     assert Legion().shares
+
+
+def test_it_goes_by_what_is_expected_unless_counts_are_asked_for(
+    two: Callable[..., CacheTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, asked = two(40, 40), []
+
+    def watched(task: CacheTask, clique: Any, reads: Any) -> Any:
+        asked.append(reads)
+        return candidates(task, clique, reads)
+
+    monkeypatch.setattr("gnnscale.cache.legion.legion.candidates", watched)
+    Legion().plan(task)
+    Legion(hotness="presampled").plan(task)
+    assert asked[0] is task.expected
+    assert asked[1] is task.presampled
