@@ -1,4 +1,4 @@
-"""Train on arrays of one's own: written once to a file, then a graph like any other.
+"""Train on arrays of your own: written once to a file, then a graph like any other.
 
 python examples/own_graph.py
 """
@@ -10,11 +10,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse
 
 
-def load_arrays() -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix, np.ndarray]:
-    """Stands for the reader of a user's own data: adjacency, features, classes."""
+def load_arrays() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stands for the reader of a user's own data: edges, features, classes."""
     rng = np.random.default_rng(0)
     labels = np.arange(10_000) % 8
     src = rng.integers(10_000, size=100_000)
@@ -24,28 +23,21 @@ def load_arrays() -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix, np.
         src % 8 + 8 * rng.integers(1250, size=len(src)),
         rng.integers(10_000, size=len(src)),
     )
-    adj = scipy.sparse.csr_matrix((np.ones(len(src), np.float32), (src, dst)), (10_000, 10_000))
-    noise = 3 * rng.normal(size=(10_000, 16))
-    features = noise + rng.normal(size=(8, 16))[labels]
-    return adj, scipy.sparse.csr_matrix(features.astype(np.float32)), labels
+    features = 3 * rng.normal(size=(10_000, 16)) + rng.normal(size=(8, 16))[labels]
+    return np.stack([src, dst]), features.astype(np.float32), labels
 
 
 def write(file: Path) -> None:
-    """Write the arrays in the layout that ``dataset=gnn_benchmark`` reads."""
-    adj, attr, labels = load_arrays()
-    np.savez(
-        file,
-        **{f"adj_{part}": getattr(adj, part) for part in ("data", "indices", "indptr", "shape")},
-        **{f"attr_{part}": getattr(attr, part) for part in ("data", "indices", "indptr", "shape")},
-        labels=labels,
-    )
+    """Write the arrays as ``dataset=arrays`` reads them."""
+    edges, features, labels = load_arrays()
+    np.savez(file, edge_index=edges, features=features, labels=labels)
 
 
 def main(num_epochs: int = 5) -> float:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "mine.npz"
         write(file)
-        options = ["dataset=gnn_benchmark", "dataset.name=mine", f"dataset.raw={file}"]
+        options = ["dataset=arrays", f"dataset.raw={file}", "dataset.split=random"]
         options += [f"dataset.store={folder}/store", f"epochs={num_epochs}", "batch_size=256"]
         command = [
             sys.executable,

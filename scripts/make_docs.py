@@ -1,14 +1,16 @@
-"""Make the pages of docs/ that follow from something else: options, and benchmarks.
+"""Make what of docs/ follows from something else: options, benchmarks, tables of packages.
 
-    python scripts/make_docs.py            writes configuration.md and benchmarks.md
-    python scripts/make_docs.py --check    changes nothing; exit status 1 where one is not current
+    python scripts/make_docs.py            writes configuration.md, benchmarks.md, architecture.md
+    python scripts/make_docs.py --check    changes nothing; exit status 1 if one is not current
 
 ``configuration.md`` follows from the dataclasses of the options (fields, types, docstrings) and
-from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``.
+from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. The tables of
+``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -23,11 +25,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it
+
 from gnnscale.export.predict import PredictConfig
 from gnnscale.export.weights import ExportConfig
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
+from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
 from gnnscale.runtime.settings import (
     EvaluateConfig,
     PartitionConfig,
@@ -37,7 +45,8 @@ from gnnscale.runtime.settings import (
 )
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = ROOT / "gnnscale" / "configs"
+PACKAGE = ROOT / "gnnscale"
+CONFIGS = PACKAGE / "configs"
 NOTE = "<!-- Made by scripts/make_docs.py: change its source, then run it. -->\n"
 COMMANDS: dict[str, type[Any]] = {
     "prepare": PrepareConfig,
@@ -329,20 +338,40 @@ An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:val
 `name=null`. A wrong one ends in one line that names the option, the value and what is allowed.
 
 `gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
-own differences from the defaults) and `resume=DIR`. A run that is resumed may have other `epochs`,
-`num_threads`, `device_plan`, `features`, `logger`, `dataset.raw` and `dataset.store`, and of the
-runtime other `checkpoint`, `checkpoint_every_s`, `deterministic`, `drm`, `patience`, `prefetch` and
-`prefetch_depth`. With `optimizer.schedule=cosine` the epochs stay. With
-`runtime.deterministic=true`, before and now, all that plans follow from stays: `num_threads`,
-`device_plan`, `features`, caches, `drm`, `prefetch` and `prefetch_depth`.
+own differences from the defaults) and `resume=DIR`.
 
 [choices.md](choices.md) says what to choose when.
 """
 
 
+GOING_ON = """\
+## Going on
+
+A run that is resumed has the options that it was started with. These may have other values (a group
+stands for all of its options):
+
+{free}
+
+With `optimizer.schedule=cosine` the epochs stay. With `runtime.deterministic=true`, before and now,
+all that plans follow from stays:
+
+{plan}
+"""
+
+
+def going_on() -> str:
+    """Return what a resumed run may change."""
+    free = [name for name in FREE_OPTIONS if name not in ("resume", "observers")]
+    plan = [name for name in FREE_OPTIONS if name in PLAN_OPTIONS]
+    names = {"free": free, "plan": plan}
+    return GOING_ON.format(
+        **{key: ", ".join(f"`{name}`" for name in each) for key, each in names.items()}
+    )
+
+
 def configuration() -> str:
     """Return the page of options."""
-    parts = [NOTE + CONFIGURATION]
+    parts = [NOTE + CONFIGURATION + "\n" + going_on()]
     parts += [command_section(name, cls) for name, cls in COMMANDS.items()]
     parts += [group_section(group) for group in GROUPS]
     return "\n".join(parts)
@@ -390,7 +419,62 @@ def _with_unit(value: Any, unit: str) -> str:
     return f"{text} {unit}".strip()
 
 
-PAGES = {"configuration.md": configuration, "benchmarks.md": benchmarks}
+def architecture() -> str:
+    """Return the page of the architecture, with tables of the packages that there are."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for name, rows in (("packages", packages()), ("rooms", rooms())):
+        begin = f"<!-- {name}: made by scripts/make_docs.py from their docstrings -->\n"
+        end = f"<!-- end of {name} -->\n"
+        before, rest = page.split(begin)
+        _, after = rest.split(end)
+        page = f"{before}{begin}{table(('package', 'what'), rows)}{end}{after}"
+    return page
+
+
+def packages() -> list[tuple[str, str]]:
+    """Return what each package and module of ``gnnscale`` is, from the top layer to the bottom."""
+    return [(f"`{name}`", _said(PACKAGE / name)) for name in _layers("gnnscale")]
+
+
+def rooms() -> list[tuple[str, str]]:
+    """Return what the packages within packages are, in the order of their layers if there are."""
+    found = []
+    for name in _layers("gnnscale"):
+        inner = sorted(file.parent.name for file in (PACKAGE / name).glob("*/__init__.py"))
+        layers = _layers(f"gnnscale.{name}") or inner
+        found += [
+            (f"`{name}/{each}`", _said(PACKAGE / name / each)) for each in layers if each in inner
+        ]
+    return found
+
+
+def _layers(container: str) -> list[str]:
+    """Return the names in the layers of a package, from the top to the bottom."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return [
+        name.strip()
+        for contract in settings["contracts"]
+        if contract["containers"] == [container]
+        for layer in contract["layers"]
+        for name in layer.split("|")
+    ]
+
+
+def _said(path: Path) -> str:
+    """Return the first sentence of a package's or a module's docstring."""
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(file.read_text()))
+    if text is None:
+        raise SystemExit(f"{file}: says nothing of itself")
+    first = " ".join(text.split("\n\n")[0].split())
+    return first.split(". ")[0].removesuffix(".").replace("``", "`")
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "benchmarks.md": benchmarks,
+    "architecture.md": architecture,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,13 +15,18 @@ from typing import Any
 import draw_caches
 import make_docs
 import pytest
+import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from gnnscale import graph_files
 from gnnscale.config import typed
 from gnnscale.hardware import usable_cores
+from gnnscale.partition.storage import identity as partition_identity
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import summarise
+from gnnscale.runtime.checkpoint import artefacts
+from gnnscale.runtime.checkpoint import file as checkpoint_file
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
 from gnnscale.stages import STAGES, Access
 
@@ -39,6 +44,23 @@ CODE = [
     for folder in ("gnnscale", "tests", "scripts", "native", "fpga", "examples", ".ci")
     for path in (ROOT / folder).rglob("*")
 ]
+
+#: Names in pages that no file of the project has: scikit-learn's.
+OTHERS = {
+    *("accuracy_score", "average_precision_score", "f1_score", "roc_auc_score"),
+    "root_mean_squared_error",
+}
+#: Where the choices of a group are described, one by one.
+CHOICES = {
+    "dataset": "data",
+    "partitioner": "partitions",
+    "cache_planner": "caches",
+    "loss": "training",
+    "logger": "training",
+    "optimizer": "training",
+    "sampler": "choices",
+    "model": "choices",
+}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 each_current = pytest.mark.parametrize(
@@ -96,6 +118,18 @@ def test_tested_releases_are_no_requirement() -> None:
 
 
 @each_page
+def test_tables_are_whole(page: Path) -> None:
+    """A blank line, or a cell too many, makes text of a table."""
+    blocks = re.findall(r"(?:^\|.*\n)+", f"{prose(page)}\n", re.M)
+    assert blocks or page.name not in ("README.md", "paper-map.md")
+    for block in blocks:
+        _, rule, *rows = lines = block.splitlines()
+        assert re.fullmatch(r"\|(?: ?-+ ?\|)+", rule), f"no head above: {lines[0]}"
+        assert rows
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, block
+
+
+@each_page
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
         if target.startswith("https://"):
@@ -119,6 +153,118 @@ def test_files_that_are_named_exist(page: Path) -> None:
             assert name in ("mine.py", "FILE.py") or f"/{name}\n" in known, name
         folder = re.fullmatch(r"(?:gnnscale|tests|scripts|native)/[\w/]*", token)
         assert not folder or (ROOT / token).exists(), token
+
+
+@pytest.fixture(scope="module")
+def words() -> set[str]:
+    """Every word of the project's files but those of pages."""
+    kinds = ("", ".py", ".hpp", ".cpp", ".yaml", ".sh")
+    files = [path for path in CODE if path.is_file() and path.suffix in kinds]
+    assert len(files) > 900
+    text = "\n".join(path.read_text() for path in files if path != Path(__file__))
+    return {*re.findall(r"\w+", text), *(path.stem for path in CODE)}
+
+
+@each_current
+def test_names_are_those_of_the_code(page: Path, words: set[str]) -> None:
+    for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", prose(page)):
+        assert name in words or name in OTHERS, name
+
+
+@each_current
+def test_options_are_those_that_there_are(page: Path) -> None:
+    known = {group: _options(group) for group in make_docs.GROUPS}
+    for span in re.findall(r"`([^`\n]+)`", prose(page)):
+        for word in span.split():
+            match = re.match(r"['\"]?(\w+)\.([a-z_]+(?:\.[a-z_]+)*)(=|$)", word)
+            if (
+                match is None
+                or match[1] not in known
+                or re.search(r"\.(?:hpp|npy|yaml|\w+rs)$", word)
+            ):
+                continue
+            option = match[2].split(".")[0] if match[1] == "model" else match[2]
+            assert option in known[match[1]], word
+
+
+def _options(group: str) -> set[str]:
+    """Return the names of all options of a group's choices."""
+    found = set()
+    for file in (make_docs.CONFIGS / group).glob("*.yaml"):
+        content = make_docs.read(file)
+        if "_target_" in content:
+            of_class = make_docs.options_of(make_docs._class(content["_target_"]))
+            found |= {option.name for option in of_class} | set(make_docs.flat(content))
+    return found
+
+
+@pytest.mark.parametrize("group", CHOICES)
+def test_every_choice_is_described(group: str) -> None:
+    spans = re.findall(r"`([^`\n]+)`", prose(ROOT / "docs" / f"{CHOICES[group]}.md"))
+    named = {span.removeprefix(f"{group}=") for span in spans}
+    assert {file.stem for file in (make_docs.CONFIGS / group).glob("*.yaml")} - {"none"} <= named
+
+
+def test_formats_are_those_that_are_written() -> None:
+    def row(page: str, name: str) -> str:
+        (cell,) = re.findall(rf"^\| `{name}` \| (.*) \|$", (ROOT / "docs" / page).read_text(), re.M)
+        return str(cell)
+
+    graphs = (
+        graph_files.FORMAT_VERSION,
+        graph_files.PART_FORMAT_VERSION,
+        graph_files.WEIGHTED_FORMAT_VERSION,
+    )
+    assert [int(each) for each in re.findall(r"\d+", row("data.md", "format_version"))] == [*graphs]
+    assert re.findall(r"`(\w+)`", row("data.md", "metric")) == [*graph_files.METRICS]
+    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*graph_files.FEATURE_DTYPES]
+    assert row("partitions.md", "format_version") == str(partition_identity.FORMAT_VERSION)
+    runs = (ROOT / "docs" / "run-directory.md").read_text()
+    assert f"format version {checkpoint_file.FORMAT_VERSION};" in runs
+
+
+def test_every_array_of_a_store_is_described() -> None:
+    page = (ROOT / "docs" / "data.md").read_text()
+    for array in (*graph_files.ARRAYS, graph_files.DEGREES, graph_files.WEIGHTS):
+        assert f"`{array}.npy`" in page, array
+
+
+def test_the_architecture_names_every_artefact() -> None:
+    names = {getattr(artefacts, name) for name in artefacts.__all__ if name.isupper()}
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (row,) = re.findall(r"^\| artefact \| `[^`]+` \| (.*?) \|", page, re.M)
+    assert set(row.split(", ")) == names
+
+
+@pytest.mark.parametrize(
+    "file", sorted((make_docs.CONFIGS / "algorithm").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_algorithms_are_what_their_files_say(file: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    chosen = {
+        name.removeprefix("override /"): value
+        for each in content.pop("defaults")
+        for name, value in each.items()
+    }
+    text = (ROOT / "docs" / "partitions.md").read_text()
+    partitioner, more = re.findall(rf"^\| `{file.stem}` \| `(\w+)` \| (.*?)\|", text, re.M)[0]
+    assert partitioner == chosen.pop("partitioner")
+    values = {name: str(value).lower() for name, value in make_docs.flat(content).items()}
+    values = {name: value for name, value in values.items() if not value.startswith("${")}
+    assert dict(re.findall(r"`([\w.]+): (\w+)`", more)) == chosen | values
+    limits = (ROOT / "docs" / "limits.md").read_text()
+    assert "cache_planner" not in chosen or f"algorithm={file.stem}" not in limits
+
+
+def test_every_difference_from_a_paper_has_its_reason_and_its_test() -> None:
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    differences = text.split("## What differs from the papers\n")[1].split("\n## ")[0]
+    rows = [line.split(" | ") for line in differences.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 9
+    for paper, there, here, reason, code, test in rows:
+        assert all((paper, there, here, reason)), paper
+        assert "`gnnscale." in code, paper
+        assert "`tests/" in test, paper
 
 
 def test_every_function_and_test_of_the_paper_map_exists() -> None:

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        ("own_graph", "scipy"),
+        ("own_graph", "torch"),
         ("max_pooling", "torch"),
         ("hitgnn_listing1", "torch"),
         pytest.param("hitgnn_listing2", "torch", marks=pytest.mark.long),
@@ -51,6 +51,12 @@ def test_an_example_reaches_the_accuracy_it_shows(
     finally:
         del sys.modules[name]
     assert "test accuracy" in capsys.readouterr().out
+
+
+def test_every_example_is_run() -> None:
+    source = Path(__file__).read_text()
+    for file in EXAMPLES.glob("*.py"):
+        assert f'"{file.stem}"' in source or f"/{file.name}" in source, file.name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The programming interface of HitGNN (section IV-C, Table II), one name here for each of its own.
+"""Runs from Python: ``gnnscale.train``, and the programming interface of HitGNN.
+
+That is one name here for each of HitGNN's own (section IV-C, Table II):
 
 ======================  ========================  ==============================================
 HitGNN                  here                      what it does

@@ -24,6 +24,7 @@ __all__ = [
     "FORMAT_VERSION",
     "FREE_OPTIONS",
     "LAST",
+    "PLAN_OPTIONS",
     "check_same_graph",
     "check_same_run",
     "has_checkpoint",
@@ -65,7 +66,7 @@ FREE_OPTIONS: tuple[str, ...] = (
     "runtime.prefetch_depth",
 )
 #: Those of them that plans follow from, and with them the order in which numbers are added up.
-_PLAN_OPTIONS = frozenset(
+PLAN_OPTIONS = frozenset(
     (
         *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
         *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
@@ -189,7 +190,7 @@ def check_same_run(
         # The cosine runs over all epochs; with another number of them every step would differ.
         free = tuple(option for option in free if option != "epochs")
     if _repeats(config) and _repeats(saved.config):
-        free = tuple(option for option in free if option not in _PLAN_OPTIONS)
+        free = tuple(option for option in free if option not in PLAN_OPTIONS)
     for option, new, old in differences(config, saved.config, ignore=free):
         raise ConfigError(
             f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
