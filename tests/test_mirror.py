@@ -116,6 +116,7 @@ WHOLE = {
     "runtime/test_caches.py": "no cache changes what is learnt, and hits are as predicted",
     "runtime/test_deterministic.py": "equal options give equal weights, whatever the clock says",
     "runtime/test_equivalence.py": "every plan learns what one process does",
+    "runtime/test_device_memory.py": "devices whose memory is short",
     "runtime/test_fpga.py": "training on simulated FPGA cards",
     "runtime/test_learning.py": "losses, metrics and updates of one's choice",
     "runtime/test_partitions.py": "training over parts",

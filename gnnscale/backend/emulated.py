@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.backend.base import BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
 from gnnscale.backend.cpu import CpuBackend
 from gnnscale.backend.memory import DeviceMemory
+from gnnscale.backend.passes import passes
 from gnnscale.cache.store.lists import CachedLists
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
@@ -24,12 +26,30 @@ from gnnscale.plan.perf.equations import (
     trainer_seconds,
     transfer_seconds,
 )
-from gnnscale.plan.perf.work import activation_bytes, propagation_work
+from gnnscale.plan.perf.work import (
+    activation_bytes,
+    batch_bytes,
+    propagation_work,
+    transfer_bytes,
+)
 from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.sampler import MiniBatch
 from gnnscale.stages import Access, Traffic
 
 __all__ = ["EmulatedBackend", "link_bytes"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Resident(DeviceBatch):
+    """A mini-batch on the device.
+
+    Attributes:
+        sizes: of the parts in which it is trained, one after the other; one where it fits.
+    """
+
+    sizes: tuple[BatchSize, ...]
 
 
 class EmulatedBackend(CpuBackend):
@@ -38,6 +58,10 @@ class EmulatedBackend(CpuBackend):
     The answers are the host's own, exact; only time and memory are the emulated device's. Where the
     host is slower than that, the stage takes the host's time, and ``late_s`` and ``late_stages``
     among the counters say so.
+
+    A mini-batch that is larger than what the device has beside its model and its cache is trained
+    in parts of its seeds, each with a transfer and a launch of its own. Gradients are those of the
+    whole.
     """
 
     def __init__(self, device: Accelerator, host: HostParts) -> None:
@@ -51,12 +75,13 @@ class EmulatedBackend(CpuBackend):
         #: What sampling read of each step that is on its way.
         self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0
+        self._told_of_parts = False
         #: Whether the first half of the synchronisation under way was late.
         self._sync_late = False
         # load, transfer and propagate may run in threads of their own.
         self._lock = threading.Lock()
-        self._memory.reserve(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
-        self._memory.reserve(host.cache_bytes, "the cache")
+        self._memory.keep(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
+        self._memory.keep(host.cache_bytes, "the cache")
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Sample on the host; a device that samples by itself takes its own time and its link's."""
@@ -96,14 +121,24 @@ class EmulatedBackend(CpuBackend):
         row_bytes, list_bytes = link_bytes(batch, inputs)
         activations = int(activation_bytes(self._workload, BatchSize.of(batch)))
         num_bytes = inputs.num_bytes + list_bytes + activations
+        sizes: tuple[BatchSize, ...] = (BatchSize.of(batch),)
+        if num_bytes > self._memory.room:
+            sizes, whole = self._parts(batch, num_bytes), sizes[0]
+            num_bytes = int(max(batch_bytes(self._workload, each) for each in sizes))
+            list_bytes = int(sum(transfer_bytes(self._workload, each)[1] for each in sizes))
+            again = sum(self._num_rows(each) for each in sizes) / self._num_rows(whole)
+            row_bytes = int(row_bytes * again)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         traffic = inputs.traffic + Traffic(lists=self._sampled.pop(batch.step, Access()))
-        arrived = replace(super().transfer(batch, inputs), num_bytes=num_bytes, traffic=traffic)
+        arrived = _Resident(
+            batch=batch, inputs=inputs, traffic=traffic, num_bytes=num_bytes, sizes=sizes
+        )
         if device.link_bandwidth is None:
             return arrived
         # What the device has read by itself is there already.
         sent = (0 if device.loads else row_bytes, 0 if device.samples else list_bytes)
-        self._wait(start, transfer_seconds(sum(sent), device.link_bandwidth, device.link_latency_s))
+        latency_s = len(sizes) * device.link_latency_s
+        self._wait(start, transfer_seconds(sum(sent), device.link_bandwidth, latency_s))
         return replace(
             arrived,
             traffic=traffic.with_link(
@@ -113,11 +148,17 @@ class EmulatedBackend(CpuBackend):
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Compute on the host; take the device's time (eq. 10 to 12)."""
-        seconds = self._accelerator.launch_s + trainer_seconds(
-            propagation_work(self._workload, BatchSize.of(batch.batch)),
-            memory_bandwidth=self._accelerator.memory_bandwidth,
-            macs_per_s=self._accelerator.macs_per_s,
-            pipelined=self._accelerator.pipelined,
+        assert isinstance(batch, _Resident)
+        device = self._accelerator
+        seconds = sum(
+            device.launch_s
+            + trainer_seconds(
+                propagation_work(self._workload, each),
+                memory_bandwidth=device.memory_bandwidth,
+                macs_per_s=device.macs_per_s,
+                pipelined=device.pipelined,
+            )
+            for each in batch.sizes
         )
         start = time.perf_counter()
         super().propagate(batch, weight)
@@ -151,6 +192,37 @@ class EmulatedBackend(CpuBackend):
             with self._lock:
                 self._late_stages -= 1
         self._sync_late = False
+
+    def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[BatchSize, ...]:
+        """Cut a mini-batch that takes ``num_bytes`` into parts that fit into the memory.
+
+        Raises:
+            DeviceMemoryError: one seed alone does not fit.
+        """
+        room, label = self._memory.room, self._accelerator.label
+        found = passes(
+            batch,
+            range(batch.num_seeds),
+            lambda size: batch_bytes(self._workload, size) <= room,
+        )
+        if found is None:
+            raise DeviceMemoryError(
+                f"{label}: out of device memory: a seed of a mini-batch needs more than the "
+                f"{room / 1e6:,.1f} MB that the model and the cache leave of memory_bytes="
+                f"{self._accelerator.memory_bytes}; fewer neighbours or a smaller cache take less"
+            )
+        if not self._told_of_parts:
+            self._told_of_parts = True
+            log.warning(
+                f"{label}: a mini-batch of {batch.num_seeds} seeds takes {num_bytes / 1e6:,.1f} "
+                f"MB, and the model and the cache leave {room / 1e6:,.1f} MB: it is trained in "
+                f"{len(found)} parts, and so are others as large"
+            )
+        return found
+
+    def _num_rows(self, size: BatchSize) -> float:
+        """Rows of the first layer's input that cross the link."""
+        return size.vertices[1 if self._workload.aggregates_on_load else 0]
 
     def _sync_seconds(self) -> float:
         link = self._accelerator

@@ -72,6 +72,8 @@ class DeviceCache:
         host_aggregates: whether the host aggregates the first layer instead, since that moves less
             over the link than the misses of the cache; it is empty then.
         batch_bytes: what a mini-batch moves either way; None where the host cannot aggregate.
+        matched_bytes: memory beyond the budget, for rows of a mini-batch that the next one may
+            share (Match): those of the first mini-batch, all of which it could.
     """
 
     device: int
@@ -84,11 +86,12 @@ class DeviceCache:
     look_ahead: LookAhead | None = None
     host_aggregates: bool = False
     batch_bytes: BatchBytes | None = None
+    matched_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
         """Memory that the cache takes."""
-        return self.feature_bytes + self.topology_bytes
+        return self.feature_bytes + self.topology_bytes + self.matched_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

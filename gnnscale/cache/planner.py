@@ -85,6 +85,11 @@ class CachePlannerConfig(ABC):
         """Whether a cache takes what its device has left."""
         return self.budget_bytes is None and self.ratio is None
 
+    @property
+    def keeps_batch(self) -> bool:
+        """Whether rows of a mini-batch stay for the next one, beyond the budget."""
+        return False
+
     @abstractmethod
     def plan(self, task: CacheTask) -> CachePlan:
         """Decide what each device of ``task`` keeps.

@@ -54,6 +54,8 @@ class DeviceShare:
         prefetch: one of ``PREFETCH``.
         max_seeds: as many as fit into the device's memory, None where that is no matter.
         machine: which machine its worker runs on; threads are shared out within one.
+        depth: mini-batches that it may prepare ahead, as its memory has room; None for as many as
+            the run allows.
     """
 
     device: Device
@@ -62,11 +64,14 @@ class DeviceShare:
     prefetch: str
     max_seeds: int | None = None
     machine: int = 0
+    depth: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("prefetch", self.prefetch, PREFETCH)
         check_range("num_seeds", self.num_seeds, 0)
         check_range("machine", self.machine, 0, MAX_DEVICES)
+        if self.depth is not None:
+            check_range("depth", self.depth, 1)
 
     @property
     def host_threads(self) -> int:
@@ -138,6 +143,7 @@ class DevicePlan:
                 "prefetch": share.prefetch,
                 "max_seeds": share.max_seeds,
                 "machine": share.machine,
+                "depth": share.depth,
             }
             for share in self.shares
         ]

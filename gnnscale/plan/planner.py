@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,18 +17,14 @@ from gnnscale.plan.device_plan import (
     apportion,
     cap_split,
 )
-from gnnscale.plan.perf.equations import (
-    BYTES_PER_PARAMETER,
-    Prediction,
-    pipeline_seconds,
-)
+from gnnscale.plan.memory import seed_limits, with_depths
+from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.predict import Correction, Host, predict
-from gnnscale.plan.perf.work import batch_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
 from gnnscale.stages import StageTimes
 
-__all__ = ["max_seeds", "plan_devices", "predict", "seed_limits"]
+__all__ = ["plan_devices", "predict"]
 
 #: Rounds in which a split is moved towards equal times, and how far apart they may stay.
 _ROUNDS = 12
@@ -68,7 +63,7 @@ def plan_devices(
         workloads: what each device trains.
         platform: the host's rates.
         emulates: whether emulated devices compute on this host; see ``predict``.
-        in_flight: mini-batches that a device may hold at once.
+        in_flight: mini-batches that a device may hold at once; fewer where its memory is short.
         per_machine: workers of each machine; None where all are on one.
         correction: what a rehearsal taught, None before one.
 
@@ -76,13 +71,14 @@ def plan_devices(
         Plans, each with what the model says of it; the devices of no two prefetch alike.
 
     Raises:
-        ConfigError: a split that does not fit the devices and the mini-batch.
+        ConfigError: a split that does not fit the devices and the mini-batch, or a mini-batch that
+            does not fit into their memory.
     """
     check_choice("runtime.prefetch", prefetch, ("auto", *PREFETCH))
     if split is not None:
         _check_split(split, devices, batch_size)
     best: dict[tuple[str, ...], tuple[DevicePlan, Prediction]] = {}
-    limits = seed_limits(devices, workloads, in_flight, split=split)
+    limits = seed_limits(devices, workloads, in_flight, batch_size=batch_size, split=split)
     start = split or cap_split(apportion([1] * len(devices), batch_size), limits)
     seconds = _host_seconds(workloads[0], platform, max(1, batch_size // len(devices)))
     expect = partial(
@@ -94,7 +90,8 @@ def plan_devices(
         modes = tuple(mode for _, mode in choices)
         if modes not in best or found[1].step_s < best[modes][1].step_s:
             best[modes] = found
-    return sorted(best.values(), key=lambda each: each[1].step_s)
+    found_plans = sorted(best.values(), key=lambda each: each[1].step_s)
+    return [(with_depths(plan, workloads, in_flight), told) for plan, told in found_plans]
 
 
 def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: int) -> None:
@@ -210,47 +207,6 @@ def _plan(
             for position, (device, (threads, mode), count, limit) in enumerate(parts)
         )
     )
-
-
-def max_seeds(device: Device, workload: Workload, in_flight: int) -> int | None:
-    """Return how many seeds a slice may have for ``in_flight`` of them to fit into a device.
-
-    A tenth of what the weights leave is kept free, since mini-batches differ. None for a device
-    that computes in the host's memory.
-    """
-    if not isinstance(device, Accelerator):
-        return None
-    free = device.memory_bytes - BYTES_PER_PARAMETER * workload.num_weights
-    free -= workload.cache.num_bytes
-    largest = max(workload.num_seeds)
-
-    def fits(num_seeds: int) -> bool:
-        size = workload.size(num_seeds)
-        num_bytes = batch_bytes(workload, size)
-        return in_flight * num_bytes <= 0.9 * free
-
-    if fits(largest):
-        return None
-    return bisect.bisect_right(range(largest), False, key=lambda n: not fits(n + 1))
-
-
-def seed_limits(
-    devices: Sequence[Device],
-    workloads: Sequence[Workload],
-    in_flight: int,
-    *,
-    split: Sequence[int] | None,
-) -> list[int | None]:
-    """Return ``max_seeds`` of each device, or what ``split`` gives it where that is more.
-
-    A split that was asked for is tried as it is: the device says whether it fits. Whatever moves
-    seeds later gives no device more than this.
-    """
-    found = [max_seeds(*each, in_flight) for each in zip(devices, workloads, strict=True)]
-    if split is None:
-        return found
-    pairs = zip(found, split, strict=True)
-    return [None if limit is None else max(limit, count) for limit, count in pairs]
 
 
 def _evaluate(

@@ -14,11 +14,10 @@ _MAX_FULL = 1024
 class PrefetchDepth:
     """The depth to use, from the length that the queue has whenever the consumer takes from it.
 
-    It begins at ``limit``, so that a device whose memory is too small for that says so in the first
-    steps. A queue that is always full holds more than is needed, in memory: found full 32 times in
-    a row, it gets one shallower. A consumer that has to wait wants more ahead, to even out
-    mini-batches of different cost: two waits make the queue one deeper, and where that takes back
-    the last step down, twice as many full queues are asked for before the next one.
+    It begins at ``limit``. A queue that is always full holds more than is needed, in memory: found
+    full 32 times in a row, it gets one shallower. A consumer that has to wait wants more ahead, to
+    even out mini-batches of different cost: two waits make the queue one deeper, and where that
+    takes back the last step down, twice as many full queues are asked for before the next one.
 
     So a pipeline that prepares more slowly than the trainer consumes stays at ``limit``, and one
     that is always ahead ends at 1.

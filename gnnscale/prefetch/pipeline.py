@@ -40,6 +40,7 @@ class Pipeline(Generic[T]):
         inline: StageGroup[T] = (),
         num_threads: int = 1,
         adaptive: bool = True,
+        no_room: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
         """Prepare; threads start with the first item asked for.
 
@@ -50,6 +51,9 @@ class Pipeline(Generic[T]):
             inline: stages that the caller's thread runs on each item that it asks for.
             num_threads: threads of each group, which work on different items.
             adaptive: whether fewer than ``limit`` may do (see ``PrefetchDepth``).
+            no_room: what a stage raises that finds no room for an item beside those before it. It
+                is tried again whenever the caller asks for another item, and so is done with one
+                more; what it raises when all before it are done with is raised to the caller.
         """
         self._source = source
         self._groups = groups
@@ -59,6 +63,9 @@ class Pipeline(Generic[T]):
         self._finished: list[dict[int, T | BaseException]] = [{} for _ in groups]
         #: The number of the item that each group takes next, and then that of the consumer.
         self._next = [0] * (len(groups) + 1)
+        self._no_room = no_room
+        #: The number of the item that was asked for last: those below it are done with.
+        self._asked = -1
         self._depth = PrefetchDepth(limit=limit) if adaptive else None
         self._allowed = limit
         self._ahead = 0
@@ -95,6 +102,8 @@ class Pipeline(Generic[T]):
             self._start()
         with self._changed:
             finished, number = self._finished[-1], self._next[-1]
+            self._asked = number
+            self._changed.notify_all()
             waited, found = number not in finished, len(finished)
             self._changed.wait_for(lambda: number in finished)
             item = finished[number]
@@ -154,8 +163,7 @@ class Pipeline(Generic[T]):
             if not isinstance(item, BaseException):
                 try:
                     for stage in stages:
-                        self._wait_while_paused()
-                        stage(item)
+                        self._run_stage(stage, number, item)
                 except BaseException as error:
                     item = error
             with self._changed:
@@ -163,6 +171,23 @@ class Pipeline(Generic[T]):
                 self._changed.notify_all()
             if isinstance(item, BaseException):
                 return
+
+    def _run_stage(self, stage: Callable[[T], None], number: int, item: T) -> None:
+        """Run a stage on an item, and again while there is no room and items before are in use."""
+        while True:
+            self._wait_while_paused()
+            asked = self._asked
+            try:
+                return stage(item)
+            except self._no_room:
+                if asked >= number or not self._wait_for_more(asked):
+                    raise
+
+    def _wait_for_more(self, asked: int) -> bool:
+        """Wait until an item beyond ``asked`` is asked for; False when the pipeline is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._asked > asked)
+            return not self._closed
 
     def _wait_while_paused(self) -> None:
         if self._paused:

@@ -41,11 +41,13 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     plan = stored.plan
     table = Table(title=escape_markup(f"{shown(graph)}: caches by {plan.planner}"))
     table.add_column("device")
-    for column in ("budget", "lists", "rows", "taken", "own hits", "peer hits", "misses"):
+    matches = any(cache.matched_bytes for cache in plan.devices)
+    extra = ("matched",) if matches else ()
+    for column in ("budget", "lists", "rows", *extra, "taken", "own hits", "peer hits", "misses"):
         table.add_column(column, justify="right")
     told = plan.predicted or (None,) * len(plan.devices)
     for cache, traffic in list(zip(plan.devices, told, strict=True))[:_MAX_ROWS]:
-        table.add_row(*_row(cache, traffic))
+        table.add_row(*_row(cache, traffic, matches=matches))
     if len(plan.devices) > _MAX_ROWS:
         table.add_row("...")
     console.print(table, highlight=False)
@@ -53,7 +55,7 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-def _row(cache: DeviceCache, traffic: CacheTraffic | None) -> list[str]:
+def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> list[str]:
     kept = [f"{len(cache.topology):,}", f"{len(cache.features):,}"]
     if cache.look_ahead is not None:
         kept[1] = f"{cache.look_ahead.num_rows:,}"
@@ -64,6 +66,7 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None) -> list[str]:
         escape_markup(cache.name),
         size(cache.budget_bytes),
         *kept,
+        *([size(cache.matched_bytes)] if matches else []),
         size(cache.num_bytes),
         *shares,
     ]
@@ -88,7 +91,7 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
             yield f"one cache of {names}{part}"
     ahead = [cache.look_ahead for cache in plan.devices if cache.look_ahead is not None]
     if ahead:
-        match = ", and reads rows of the batch before" if ahead[0].match else ""
+        match = ", and reads rows of the batch before, beyond the budget" if ahead[0].match else ""
         yield f"looks {ahead[0].window} steps ahead{match}"
     priced = [cache.batch_bytes for cache in plan.devices if cache.batch_bytes is not None]
     if priced:

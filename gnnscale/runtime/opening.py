@@ -177,7 +177,19 @@ def _agree_on_plan(state: TrainState, saved: SavedRun | None) -> None:
         state.predicted = search.predictions
         state.step_bytes = search.step_bytes()
         _tell_bytes(state)
+        _tell_depths(state)
     state.planning_s = time.perf_counter() - begin
+
+
+def _tell_depths(state: TrainState) -> None:
+    """Say which devices' memory has room for fewer mini-batches than may be prepared ahead."""
+    for share in state.first_plan.shares:
+        if share.depth is not None and share.prefetch != "none":
+            log.info(
+                f"{share.device.label}: its memory holds {share.depth} mini-batches of "
+                f"{share.num_seeds} seeds at once, so that it prepares {share.depth} ahead at most "
+                f"(runtime.prefetch_depth={state.config.runtime.prefetch_depth})"
+            )
 
 
 def _tell_bytes(state: TrainState) -> None:
@@ -215,9 +227,9 @@ def _profile(state: TrainState, plan: DevicePlan) -> PlanProfile:
 def _start(state: TrainState, saved: SavedRun | None) -> None:
     """Let the stages run ahead, from the first step that is not done."""
     plan = state.first_plan
-    share, limit = plan.shares[state.group.rank], state.config.runtime.prefetch_depth
+    share, depth = plan.shares[state.group.rank], state.config.runtime.prefetch_depth
     ahead = any(each.prefetch != "none" for each in plan.shares)
-    lead_steps = (limit + 1 if ahead else 1) + _window(state)
+    lead_steps = (depth + 1 if ahead else 1) + _window(state)
     manages = state.config.runtime.drm and (len(plan.shares) > 1 or ahead)
     kept = _kept_management(state, saved) if manages and saved is not None else RebalancerState()
     state.schedule = Schedule(
@@ -243,7 +255,7 @@ def _start(state: TrainState, saved: SavedRun | None) -> None:
         _slices(state),
         prefetch=share.prefetch,
         has_link=not share.device.on_host,
-        limit=limit,
+        limit=depth if share.depth is None else min(depth, share.depth),
     )
     state.group.barrier()
 
@@ -283,6 +295,7 @@ def _drain(state: TrainState) -> None:
     """Let every device come as far as the furthest: it may wait for the others' rows."""
     if not state.stages.exchanges:
         return
+    state.stages.end()
     held = state.group.gather(json.dumps(state.schedule.hold()).encode())
     state.schedule.end_at(state.group.broadcast_json(max(map(json.loads, held), default=0)))
     for _ in state.pipeline:

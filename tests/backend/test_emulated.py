@@ -14,6 +14,10 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
 from gnnscale.plan import Cpu, Emulated
+from gnnscale.plan.memory import room
+from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.work import batch_bytes
+from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.sampler import MiniBatch, NeighborSampler
 from gnnscale.stages import Access, Traffic
 
@@ -263,12 +267,97 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
     with pytest.raises(DeviceMemoryError) as error:
         found.transfer(batch, inputs)
     assert "\n" not in str(error.value)
-    for part in ("small: out of device memory", f"{len(batch.seeds)} seeds", "prefetch_depth"):
+    for part in ("small: out of device memory", f"{len(batch.seeds)} seeds", "smaller cache"):
         assert part in str(error.value)
     found.propagate(residents[0], 1.0)
     found.finish(residents[0])
     found.transfer(batch, inputs)
     with pytest.raises(DeviceMemoryError):
+        found.transfer(batch, inputs)
+
+
+def test_the_planner_counts_what_the_device_does(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    graph: Graph,
+    new_model: Callable[[], GNN],
+) -> None:
+    for aggregates in (True, False):
+        model, device = new_model(), emulated(host_aggregates=aggregates)
+        found = backend(device, model=model)
+        arrived = found.transfer(batch, found.load(batch))
+        work = unmeasured_workload(graph, model).on(device)
+        assert arrived.num_bytes == int(batch_bytes(work, BatchSize.of(batch)))
+        just = emulated(memory_bytes=device.memory_bytes - room(device, work))
+        backend(just, model=model)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
+    clock: Any,
+    caplog: pytest.LogCaptureFixture,
+    fused: bool,
+) -> None:
+    options = {"host_aggregates": fused, "launch_s": 1.0, "link_latency_s": 10.0}
+    whole = backend(emulated(**options))
+    model = whole.transfer(batch, whole.load(batch)).num_bytes
+    weights = 16 * sum(each.numel() for each in new_model().parameters())
+    small = emulated(**options, memory_bytes=weights + int(0.7 * model), name="small")
+
+    def trained(device: Emulated, model: GNN) -> tuple[Any, float, float, float]:
+        mine = backend(device, model=model)
+        inputs = mine.load(batch)
+        sent_s, arrived = clock.took(lambda: mine.transfer(batch, inputs))
+        trained_s, _ = clock.took(lambda: mine.propagate(arrived, 1.0))
+        return arrived, sent_s, trained_s, mine.finish(arrived).loss
+
+    models = [new_model(), new_model()]
+    one, _, _, loss = trained(emulated(**options), models[0])
+    cut, sent_s, trained_s, cut_loss = trained(small, models[1])
+    num_parts = len(cut.sizes)
+    assert len(one.sizes) == 1 < num_parts
+    assert cut.num_bytes <= small.memory_bytes - weights < one.num_bytes
+    # Each part is sent and launched by itself, and takes rows that others take as well.
+    assert sent_s == pytest.approx(10.0 * num_parts)
+    assert trained_s == pytest.approx(1.0 * num_parts)
+    assert cut.traffic.rows.link_bytes > one.traffic.rows.link_bytes
+    # What is learnt is that of the whole.
+    assert cut_loss == loss
+    for mine, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(mine.grad, other.grad)  # type: ignore[arg-type]
+    assert f"it is trained in {num_parts} parts" in caplog.text
+
+
+def test_parts_wait_for_what_is_in_flight(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
+) -> None:
+    model, one, inputs = need(backend, batch, new_model())
+    found = backend(emulated(memory_bytes=model + int(0.7 * one), name="small"))
+    first = found.transfer(batch, inputs)
+    with pytest.raises(DeviceMemoryError):
+        found.transfer(batch, inputs)
+    found.propagate(first, 1.0)
+    found.finish(first)
+    found.transfer(batch, inputs)
+
+
+def test_a_seed_larger_than_memory(
+    backend: Callable[..., Any],
+    emulated: Callable[..., Emulated],
+    batch: MiniBatch,
+    new_model: Callable[[], GNN],
+) -> None:
+    model, _, inputs = need(backend, batch, new_model())
+    found = backend(emulated(memory_bytes=model + 100, name="small"))
+    with pytest.raises(DeviceMemoryError, match=r"^small: out of device memory: a seed of a m"):
         found.transfer(batch, inputs)
 
 

@@ -19,3 +19,16 @@ def test_bytes_are_taken_and_given_back() -> None:
     memory.reserve(4_000_000, "a smaller one")
     memory.free(4_000_000)
     memory.reserve(4_000_000, "the next")
+
+
+def test_what_stays_leaves_room_for_what_goes() -> None:
+    memory = DeviceMemory(
+        Emulated(name="card", macs_per_s=1, memory_bandwidth=1, memory_bytes=10_000_000)
+    )
+    memory.keep(4_000_000, "the model")
+    assert memory.room == 6_000_000
+    memory.reserve(5_000_000, "a batch")
+    assert memory.room == 6_000_000
+    with pytest.raises(DeviceMemoryError, match=r"the cache needs 2\.0 MB beside 9\.0 MB in use"):
+        memory.keep(2_000_000, "the cache")
+    assert memory.room == 6_000_000

@@ -430,3 +430,25 @@ def test_a_disk_that_takes_no_more_is_one_line(
     assert "Traceback" not in answer.stderr
     assert list((run / "checkpoints").iterdir()) == []
     assert json.loads((run / "summary.json").read_text())["status"] == "failed"
+
+
+def test_a_device_that_is_short_of_memory(at_once: Command) -> None:
+    """Parts fix its seeds: fewer mini-batches are in flight, or nothing begins."""
+    device = (
+        "device_plan.devices=[cpu,{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
+        "link_bandwidth:1e9,launch_s:5e-3,host_aggregates:false,memory_bytes:%d}]"
+    )
+    legion = ("algorithm=legion", "cache_planner.ratio=0.1", "runtime.prefetch=two_stage")
+    wide = ("dataset.num_features=64", "num_threads=2", "sampler.fanouts=[5,3]")
+    line = ("train", *TINY, *legion, *wide, "batch_size=64", "epochs=2")
+    answer = at_once(*line, device % 180_000)
+    assert answer.returncode == 0, answer.stderr
+    assert "emulated:1: its memory holds " in answer.stderr
+    summary = json.loads((path_written(answer) / "summary.json").read_text())
+    assert summary["epochs"] == 2
+    refused = at_once(*line, device % 60_000)
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    said = refused.stderr.splitlines()[-1]
+    assert "device_plan: emulated:1 has 32 of batch_size=64 seeds, whose mini-batch needs" in said
+    assert "epoch" not in refused.stderr

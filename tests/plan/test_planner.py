@@ -250,14 +250,16 @@ def test_a_split_asked_for_says_what_devices_hold(
     devices: list[Device] = [Cpu(), small]
     plans = [
         planned(devices, workload(), platform(2), split=split)[0]
-        for split in ([900, 100], [600, 400])
+        for split in ([900, 100], [680, 320])
     ]
     assert [[each.max_seeds for each in plan.shares] for plan in plans] == [
         [None, 300],
         # As asked for, and not a seed more.
-        [None, 400],
+        [None, 320],
     ]
     assert plans[0].within_memory([0, 1000]) == (700, 300)
+    with pytest.raises(ConfigError, match="accelerator has 400 of batch_size=1000 seeds"):
+        planned(devices, workload(), platform(2), split=[600, 400])
 
 
 @pytest.mark.parametrize(

@@ -309,3 +309,81 @@ def test_a_paused_pipeline_can_be_closed() -> None:
         with pipeline.paused():
             pipeline.close()
     assert gnnscale_threads() == []
+
+
+class Room:
+    """Room for some items, which whoever consumes them gives back."""
+
+    def __init__(self, size: int, fits: int | None = None) -> None:
+        self.size, self.fits, self.used, self.most, self.refused = size, fits, 0, 0, 0
+        self.changed = threading.Condition()
+
+    def enter(self, item: Item) -> None:
+        with self.changed:
+            if self.used >= self.size or item.number == self.fits:
+                self.refused += 1
+                self.changed.notify_all()
+                raise MemoryError("no room")
+            self.used += 1
+            self.most = max(self.most, self.used)
+
+    def leave(self) -> None:
+        with self.changed:
+            self.used -= 1
+
+    def has_refused(self) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.refused > 0, GIVE_UP_S)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("after", [(), ("b",)])
+def test_an_item_without_room_waits_for_those_before_it(size: int, after: tuple[str, ...]) -> None:
+    room = Room(size)
+    stages = [[stage("a"), room.enter], *groups(*after)]
+    with Pipeline(iter(Source(20)), stages, limit=4, no_room=MemoryError) as pipeline:
+        for number, item in enumerate(pipeline):
+            if number == 0:
+                assert room.has_refused()
+            assert item.number == number
+            # Stages before are not run again.
+            assert item.passed == ["a", *after]
+            room.leave()
+    assert room.most == size
+
+
+def test_an_item_that_never_has_room_arrives_in_its_turn() -> None:
+    room = Room(1, fits=3)
+    with Pipeline(iter(Source(9)), [[room.enter]], limit=8, no_room=MemoryError) as pipeline:
+        for number in range(3):
+            assert next(pipeline).number == number
+            room.leave()
+        for _ in range(2):
+            with pytest.raises(MemoryError, match="no room"):
+                next(pipeline)
+    assert not gnnscale_threads()
+
+
+def test_closing_ends_a_stage_that_waits_for_room() -> None:
+    room = Room(1)
+    with Pipeline(iter(Source(9)), [[room.enter]], limit=8, no_room=MemoryError) as pipeline:
+        next(pipeline)
+        assert room.has_refused()
+    assert not gnnscale_threads()
+
+
+def test_nothing_is_begun_again_in_a_pause() -> None:
+    room = Room(1)
+    with Pipeline(iter(Source(9)), [[room.enter]], limit=8, no_room=MemoryError) as pipeline:
+        next(pipeline)
+        assert room.has_refused()
+        refused = room.refused
+        consumer = threading.Thread(target=lambda: next(pipeline))
+        with pipeline.paused():
+            room.leave()
+            consumer.start()
+            consumer.join(0.05)
+            assert consumer.is_alive()
+            assert room.refused == refused
+        consumer.join(GIVE_UP_S)
+        assert not consumer.is_alive()

@@ -117,13 +117,20 @@ def test_caches_that_look_ahead_and_those_that_do_not(stored: Callable[..., Stor
         PLAN,
         cliques=((0,), (1,), (2,)),
         alphas=(None,) * 3,
-        devices=(cache(0, look_ahead=ahead), cache(1, host_aggregates=True), cache(2)),
+        devices=(
+            cache(0, look_ahead=ahead, matched_bytes=5 << 20),
+            cache(1, host_aggregates=True),
+            cache(2),
+        ),
         exact=True,
     )
     text = printed(stored(plan))
-    assert cells(text, "emulated:0")[2] == "1,234"
+    # Beyond the budget, and part of what is taken.
+    assert cells(text, "emulated:0")[2:5] == ["1,234", "5.0 MiB", "6.5 MiB"]
+    assert "matched" in text
+    assert "matched" not in printed(stored(PLAN))
     assert cells(text, "emulated:1")[1:3] == ["host aggregates", ""]
-    assert "looks 8 steps ahead, and reads rows of the batch before\n" in text
+    assert "looks 8 steps ahead, and reads rows of the batch before, beyond the budget\n" in text
     assert "predicted of an epoch, as the run draws them" in text
 
 

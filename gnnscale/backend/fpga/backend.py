@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,13 +120,7 @@ class FpgaBackend:
         list_bytes = sum(each.batch.nbytes + each.edges.nbytes for each in sent)
         num_bytes = row_bytes + list_bytes + sum(each.scratch_bytes for each in sent)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
-        with self._lock:
-            slot = self._slots.pop()
-        with self._told():
-            for unit, part in enumerate(parts):
-                if part is not None:
-                    self._board.allocate(unit, "result", _WORD, slot=slot)
-                    self._board.send(unit, slot, part.batch, part.edges, part.features)
+        slot = self._send(parts, num_bytes)
         link = self.device
         assert link.link_bandwidth is not None
         num_sent = row_bytes + list_bytes
@@ -206,6 +200,27 @@ class FpgaBackend:
     def close(self) -> None:
         """Free the card."""
         self._board.close()
+
+    def _send(self, parts: Sequence[PackedBatch | None], num_bytes: int) -> int:
+        """Send the compute units their parts, and return their slot.
+
+        Raises:
+            DeviceMemoryError: a bank is full; nothing is taken then, so that it can be tried again.
+        """
+        with self._lock:
+            slot = self._slots.pop()
+        try:
+            with self._told():
+                for unit, part in enumerate(parts):
+                    if part is not None:
+                        self._board.allocate(unit, "result", _WORD, slot=slot)
+                        self._board.send(unit, slot, part.batch, part.edges, part.features)
+        except DeviceMemoryError:
+            self._memory.free(num_bytes)
+            with self._lock:
+                self._slots.append(slot)
+            raise
+        return slot
 
     def _slices(self, batch: MiniBatch) -> Iterator[range]:
         """Yield each compute unit's seeds, in proportion."""

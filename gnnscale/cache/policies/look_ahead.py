@@ -38,7 +38,8 @@ class LookAheadCache(CachePlannerConfig):
     Attributes:
         name: what reports call the policy.
         window: steps that are looked ahead; None for 8, or fewer where memory is short.
-        match: whether rows of the batch before are read where they still lie on the device.
+        match: whether rows of the batch before are read where they still lie on the device; they
+            take memory beyond the budget.
         predicted_epochs: epochs of the run that are drawn to foretell hits; None for all of them,
             0 for none.
     """
@@ -59,6 +60,11 @@ class LookAheadCache(CachePlannerConfig):
     def policy(self) -> str:
         """What reports call it."""
         return self.name
+
+    @property
+    def keeps_batch(self) -> bool:
+        """Whether it matches."""
+        return self.match
 
     def plan(self, task: CacheTask) -> CachePlan:
         """Decide how far to look ahead, and foretell the hits."""
@@ -123,7 +129,14 @@ def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCac
         feature_bytes=policy.num_rows * task.row_bytes,
         topology_bytes=0,
         look_ahead=policy,
+        matched_bytes=_rows_of_batch(task, device) * task.row_bytes if policy.match else 0,
     )
+
+
+def _rows_of_batch(task: CacheTask, device: CacheDevice) -> int:
+    """Rows of the device's first mini-batch."""
+    first = task.first_batches.get(device.position)
+    return 0 if first is None else len(first.input_vertices)
 
 
 def _foretell(

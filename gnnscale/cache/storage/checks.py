@@ -82,6 +82,9 @@ def _limits(plan: CachePlan, graph: Graph, seconds: float) -> Iterator[_Limit]:
     yield "predicted.num_epochs", plan.num_epochs, _MAX_COUNT
     for cache in plan.devices:
         yield f"devices.{cache.device}.budget_bytes", cache.budget_bytes, _MAX_BYTES
+        matches = cache.look_ahead is not None and cache.look_ahead.match
+        all_rows = graph.num_vertices * row_bytes(graph) if matches else 0
+        yield f"devices.{cache.device}.matched_bytes", cache.matched_bytes, all_rows
         if cache.batch_bytes is not None:
             for name, value in vars(cache.batch_bytes).items():
                 yield f"devices.{cache.device}.batch_bytes.{name}", value, _MAX_BYTES

@@ -77,6 +77,7 @@ class _Device:
     look_ahead: LookAhead | None = None
     host_aggregates: bool = False
     batch_bytes: BatchBytes | None = None
+    matched_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +166,7 @@ def _device(cache: DeviceCache) -> _Device:
         look_ahead=cache.look_ahead,
         host_aggregates=cache.host_aggregates,
         batch_bytes=cache.batch_bytes,
+        matched_bytes=cache.matched_bytes,
     )
 
 
@@ -320,6 +322,7 @@ def _cache(each: _Device, arrays: dict[str, NDArray[Any]]) -> DeviceCache:
         look_ahead=each.look_ahead,
         host_aggregates=each.host_aggregates,
         batch_bytes=each.batch_bytes,
+        matched_bytes=each.matched_bytes,
     )
 
 

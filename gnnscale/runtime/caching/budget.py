@@ -27,7 +27,7 @@ def cache_budget(
 
     Where the planner names no budget, it is what the device has left: all its memory, minus what
     the model and the mini-batches in flight take at their peak, as the first mini-batch tells, and
-    minus a reserve.
+    minus a reserve. Where so many do not fit, fewer are in flight.
 
     Args:
         planner: the policy.
@@ -35,7 +35,7 @@ def cache_budget(
         device: the device.
         workload: what it trains.
         first: its first mini-batch; None where it has none.
-        in_flight: mini-batches that it holds at once.
+        in_flight: mini-batches that it holds at once, if there is room.
 
     Raises:
         ConfigError: nothing is left.
@@ -45,13 +45,17 @@ def cache_budget(
     if planner.ratio is not None:
         return int(min(planner.ratio, 1.0) * graph.num_vertices) * row_bytes(graph)
     batch = 0.0 if first is None else batch_bytes(workload, first)
-    peak = BYTES_PER_PARAMETER * workload.num_weights + in_flight * batch
-    left = int(device.memory_bytes * (1 - planner.reserve) - peak)
-    if left < 0:
-        raise ConfigError(
-            f"cache_planner={planner.policy}: {device.label} has no memory left for a cache: of "
-            f"{device.memory_bytes / 1e6:,.1f} MB the model and {in_flight} mini-batches take "
-            f"{peak / 1e6:,.1f} MB; a lower runtime.prefetch_depth, or "
-            "cache_planner.budget_bytes, allows one"
-        )
-    return left
+    model = BYTES_PER_PARAMETER * workload.num_weights
+    if planner.keeps_batch and first is not None:
+        model += int(first.vertices[0]) * row_bytes(graph)
+    free = device.memory_bytes * (1 - planner.reserve) - model
+    for count in range(in_flight, 0, -1):
+        if free >= count * batch:
+            return int(free - count * batch)
+    raise ConfigError(
+        f"cache_planner={planner.policy}: {device.label} has no memory left for a cache: of "
+        f"{device.memory_bytes / 1e6:,.1f} MB the model and a mini-batch take "
+        f"{(model + batch) / 1e6:,.1f} MB, and cache_planner.reserve={planner.reserve} keeps a "
+        "part free; a smaller batch_size, fewer neighbours (sampler.fanouts) or "
+        "cache_planner.budget_bytes allow one"
+    )

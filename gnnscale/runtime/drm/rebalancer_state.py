@@ -145,7 +145,7 @@ def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
     pairs = list(zip(found.shares, plan.shares, strict=True))
     if any((old.prefetch, old.machine) != (new.prefetch, new.machine) for old, new in pairs):
         raise ValueError("drm: a plan prefetches in another way")
-    shares = tuple(replace(old, max_seeds=new.max_seeds) for old, new in pairs)
+    shares = tuple(replace(old, max_seeds=new.max_seeds, depth=new.depth) for old, new in pairs)
     found = DevicePlan(shares=shares)
     return found.with_split(found.within_memory(found.split))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
-from gnnscale.backend import Backend
+from gnnscale.backend import Backend, DeviceMemoryError
 from gnnscale.prefetch import Pipeline, StageGroup
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
@@ -31,6 +31,7 @@ class Stages:
         """Run on ``backend``, and trade rows by ``exchange``."""
         self._backend = backend
         self._exchange = exchange
+        self._ended = False
 
     @property
     def exchanges(self) -> bool:
@@ -57,16 +58,31 @@ class Stages:
             with measured(batch, "exchange"):
                 batch.inputs = self._exchange.trade(batch.batch, batch.inputs)
 
+    def end(self) -> None:
+        """Bring nothing more to the device: what is still on its way is not trained."""
+        self._ended = True
+
     def transfer(self, batch: BatchSlice) -> None:
-        """Bring topology and features to the device."""
-        if batch.batch is None or batch.inputs is None:
+        """Bring topology and features to the device.
+
+        Raises:
+            DeviceMemoryError: it does not fit beside those in flight; the slice is as before.
+        """
+        if self._ended or batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:
             # Handed over, not moved: no stage of its own.
             batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
             return
-        with measured(batch, "transfer"):
-            batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
+        seconds, num_spans = batch.stages.transfer, len(batch.spans)
+        try:
+            with measured(batch, "transfer"):
+                batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
+        except DeviceMemoryError:
+            # Nothing was transferred; resource management looks at what a transfer takes.
+            batch.stages.transfer = seconds
+            del batch.spans[num_spans:]
+            raise
 
 
 @contextmanager
@@ -99,6 +115,9 @@ def build_pipeline(
 ) -> Pipeline[BatchSlice]:
     """Arrange the stages before propagation in groups, each of which has a thread.
 
+    A mini-batch that does not fit into the device's memory waits in its turn until those before it
+    are trained.
+
     Args:
         stages: the stages.
         source: slices in the order of steps.
@@ -117,6 +136,11 @@ def build_pipeline(
     if prefetch == "none":
         return Pipeline(source, [], limit=limit, inline=ahead)
     if prefetch == "one_stage":
-        return Pipeline(source, [ahead], limit=limit)
+        return Pipeline(source, [ahead], limit=limit, no_room=DeviceMemoryError)
     groups: list[StageGroup[BatchSlice]] = [ahead[:1], ahead[1:3], ahead[3:]]
-    return Pipeline(source, groups if has_link else [ahead[:1], ahead[1:]], limit=limit)
+    return Pipeline(
+        source,
+        groups if has_link else [ahead[:1], ahead[1:]],
+        limit=limit,
+        no_room=DeviceMemoryError,
+    )

@@ -12,6 +12,7 @@ from gnnscale.model.layer import GraphLayer
 from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
+from gnnscale.plan.memory import check_parts, seed_limits, with_depths
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.plan.perf.nominal import nominal_platform
@@ -19,7 +20,7 @@ from gnnscale.plan.perf.predict import Correction
 from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, measure_workload
-from gnnscale.plan.planner import plan_devices, predict, seed_limits
+from gnnscale.plan.planner import plan_devices, predict
 from gnnscale.runtime.planning.measured_step import with_measured_step
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
 from gnnscale.runtime.planning.workloads import workloads_of
@@ -119,6 +120,10 @@ class PlanSearch:
         self._split = config.device_plan.split or (
             first.counts and apportion(first.counts, config.batch_size)
         )
+        if first.counts is not None:
+            counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
+            largest = [max(each) for each in counts]
+            check_parts(self._devices, self._workloads, largest, batch_size=config.batch_size)
         self._tried: list[_Tried] = []
         if known is None:
             self.plan, self.predicted = self._proposals(None)[0]
@@ -228,17 +233,25 @@ class PlanSearch:
     @property
     def _in_flight(self) -> int:
         """Mini-batches that a device may hold at once."""
-        return self._config.runtime.prefetch_depth + 1
+        runtime = self._config.runtime
+        return 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
 
     def _within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return a plan that was kept, with what the devices hold now: the depth may be another."""
-        limits = seed_limits(self._devices, self._workloads, self._in_flight, split=self._split)
-        pairs = zip(plan.shares, limits, strict=True)
-        shares = (
-            replace(share, max_seeds=None if limit is None else max(limit, share.num_seeds))
-            for share, limit in pairs
+        """Return a plan that was kept, with what the devices hold now: the depth may be another.
+
+        Raises:
+            ConfigError: a device cannot hold its part any more.
+        """
+        limits = seed_limits(
+            self._devices,
+            self._workloads,
+            self._in_flight,
+            batch_size=plan.batch_size,
+            split=plan.split,
         )
-        return DevicePlan(shares=tuple(shares))
+        pairs = zip(plan.shares, limits, strict=True)
+        shares = tuple(replace(share, max_seeds=limit) for share, limit in pairs)
+        return with_depths(DevicePlan(shares=shares), self._workloads, self._in_flight)
 
     def _predict(self, correction: Correction | None) -> Prediction:
         """What is said of ``plan``."""

@@ -14,7 +14,7 @@ from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryErr
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga import backend as fpga_backend
 from gnnscale.backend.fpga.backend import FpgaBackend
-from gnnscale.backend.fpga.board import Board
+from gnnscale.backend.fpga.board import Board, BoardMemoryError
 from gnnscale.backend.fpga.csim import xrt
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.loading import FeatureLoader
@@ -263,7 +263,7 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
     with pytest.raises(DeviceMemoryError) as caught:
         sent(found, batch)
     assert "\n" not in str(caught.value)
-    for part in ("card: out of device memory", f"{len(batch.seeds)} seeds", "prefetch_depth"):
+    for part in ("card: out of device memory", f"{len(batch.seeds)} seeds", "smaller cache"):
         assert part in str(caught.value)
     found.propagate(first, 1.0)
     found.finish(first)
@@ -272,6 +272,27 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(
         sent(found, batch)
     with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
         opened(memory_bytes=model - 1)
+
+
+def test_a_full_bank_leaves_nothing_behind(
+    opened: Callable[..., FpgaBackend], batch: MiniBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again once another mini-batch is done."""
+    model = 2 * 4 * opened()._weights.num_bytes
+    found = opened(memory_bytes=model + sent(opened(), batch).num_bytes)
+    slots = list(found._slots)
+
+    def full(*arguments: Any) -> None:
+        raise BoardMemoryError("bank 1 is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(found._board, "send", full)
+        with pytest.raises(DeviceMemoryError, match="card: bank 1 is full"):
+            sent(found, batch)
+    assert found._slots == slots
+    arrived = sent(found, batch)
+    found.propagate(arrived, 1.0)
+    assert found.finish(arrived).loss > 0
 
 
 def test_all_units_share_the_memory_that_is_left(

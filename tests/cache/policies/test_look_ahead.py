@@ -140,6 +140,27 @@ def test_what_is_planned(random_graph: Callable[..., Graph], make_task: Make) ->
     assert second.feature_bytes == 300 * 80
 
 
+def test_rows_that_may_match_are_told_beside_the_budget(
+    random_graph: Callable[..., Graph], make_task: Make
+) -> None:
+    task = make_task(random_graph(), [0, 800], batch_size=60)
+    plan = LookAheadCache(name="match", window=1, match=True).plan(task)
+    for device, cache in enumerate(plan.devices):
+        rows = len(task.first_batches[device].input_vertices)
+        assert cache.matched_bytes == rows * 80 > 0
+        assert cache.num_bytes == cache.feature_bytes + cache.matched_bytes
+        assert cache.feature_bytes <= cache.budget_bytes
+    # No two mini-batches in a row share more.
+    largest = max(
+        len(one & other)
+        for device in (0, 1)
+        for (_, one), (_, other) in pairwise(batches_of(task, device, 1))
+    )
+    assert largest * 80 <= min(cache.matched_bytes for cache in plan.devices)
+    without = LookAheadCache(name="belady", window=1).plan(task)
+    assert [cache.matched_bytes for cache in without.devices] == [0, 0]
+
+
 @pytest.fixture
 def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Say how much of the machine's memory is left."""

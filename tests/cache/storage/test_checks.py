@@ -104,6 +104,14 @@ def test_what_is_as_it_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
             "devices.1.look_ahead.window is 65536, allowed is a number from 0 to 32768",
         ),
         (
+            plan_of(devices=(AHEAD,), cache={"matched_bytes": 41}),
+            "devices.1.matched_bytes is 41, allowed is a number from 0 to 40",
+        ),
+        (
+            plan_of(cache={"matched_bytes": 1}),
+            "devices.1.matched_bytes is 1, allowed is a number from 0 to 0",
+        ),
+        (
             plan_of(cache={"batch_bytes": BatchBytes(cached=1, aggregated=-1)}),
             "devices.1.batch_bytes.aggregated is -1",
         ),

@@ -61,6 +61,7 @@ PLAN = CachePlan(
             feature_bytes=24,
             topology_bytes=0,
             look_ahead=LookAhead(window=2, num_rows=3, match=True),
+            matched_bytes=16,
         ),
     ),
     alphas=(0.5, None),
@@ -133,6 +134,7 @@ def test_figures_are_there_to_be_read(stored: Path) -> None:
         **{"device": 0, "name": "a", "budget_bytes": 100, "topology_bytes": 16},
         **{"feature_bytes": 16, "num_cached_topology": 1, "num_cached_features": 2},
         **{"look_ahead": None, "host_aggregates": False, "batch_bytes": None},
+        **{"matched_bytes": 0},
     }
     assert sorted(each.name for each in stored.iterdir()) == [JSON_FILE, NPZ_FILE]
 

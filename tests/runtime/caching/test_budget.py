@@ -86,8 +86,26 @@ def test_a_device_that_has_nothing_left(graph: Graph, workload: Workload) -> Non
         budget(graph, workload, replace(DEVICE, name="small", memory_bytes=20_000), in_flight=3)
     line = str(error.value)
     assert line.startswith("cache_planner=belady: small has no memory left for a cache: of 0.0 MB")
-    assert "the model and 3 mini-batches take " in line
-    assert line.endswith("cache_planner.budget_bytes, allows one")
+    assert "the model and a mini-batch take " in line
+    assert line.endswith("cache_planner.budget_bytes allow one")
     # Named, it is the user's affair.
     tiny = replace(DEVICE, memory_bytes=20_000)
     assert budget(graph, workload, tiny, budget_bytes=10_000) == 10_000
+
+
+def test_fewer_are_in_flight_where_so_many_leave_nothing(graph: Graph, workload: Workload) -> None:
+    batch = batch_bytes(workload, FIRST)
+    model = BYTES_PER_PARAMETER * workload.num_weights
+    device = replace(DEVICE, memory_bytes=model + int(2.5 * batch))
+    left = int(device.memory_bytes - model - 2 * batch)
+    assert budget(graph, workload, device, reserve=0.0, in_flight=9) == left
+
+
+def test_rows_that_match_need_memory_too(graph: Graph, workload: Workload) -> None:
+    """100 rows of a mini-batch stay until the next one is loaded, whatever the budget says."""
+    plain = budget(graph, workload)
+    matching = LookAheadCache(name="belady_match", match=True)
+    found = cache_budget(matching, graph, DEVICE, workload=workload, first=FIRST, in_flight=2)
+    assert plain - found == 100 * 80
+    named = replace(matching, budget_bytes=1234)
+    assert cache_budget(named, graph, DEVICE, workload=workload, first=FIRST, in_flight=2) == 1234

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.backend import DeviceMemoryError
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
-from gnnscale.runtime.pipeline.stages import RUNNING, measured, running
+from gnnscale.runtime.pipeline.stages import RUNNING, Stages, measured, running
 from gnnscale.stages import STAGES
 
 GIVE_UP_S = 60
@@ -63,3 +64,39 @@ def test_each_thread_says_which_stage_it_is_in() -> None:
     for thread in threads:
         thread.join()
     assert not RUNNING
+
+
+class Full:
+    """A device that has no room the first time."""
+
+    device = Emulated(macs_per_s=1, memory_bandwidth=1, memory_bytes=1, link_bandwidth=1)
+
+    def __init__(self, clock: Any) -> None:
+        self.clock, self.asked = clock, 0
+
+    def transfer(self, batch: Any, inputs: Any) -> str:
+        self.asked += 1
+        self.clock.advance(1.0)
+        if self.asked == 1:
+            raise DeviceMemoryError("full")
+        return "there"
+
+
+def test_a_transfer_without_room_takes_no_time_of_the_stage(clock: Any) -> None:
+    found: Any = Full(clock)
+    stages, mine = Stages(found), work()
+    mine.batch = mine.inputs = object()  # type: ignore[assignment]
+    with pytest.raises(DeviceMemoryError):
+        stages.transfer(mine)
+    assert (mine.stages.transfer, mine.spans, mine.device_batch) == (0.0, [], None)
+    stages.transfer(mine)
+    assert (mine.stages.transfer, len(mine.spans), mine.device_batch) == (1.0, 1, "there")
+
+
+def test_nothing_is_brought_to_a_device_that_trains_no_more(clock: Any) -> None:
+    found: Any = Full(clock)
+    stages, mine = Stages(found), work()
+    mine.batch = mine.inputs = object()  # type: ignore[assignment]
+    stages.end()
+    stages.transfer(mine)
+    assert (found.asked, mine.device_batch) == (0, None)

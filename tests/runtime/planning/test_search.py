@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gnnscale.config import ConfigError
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime import settings as run_settings
 from gnnscale.runtime.caching.open import cache_effects
@@ -14,6 +15,7 @@ from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
+from gnnscale.sampler import StepSeeds, TwoStageOrder
 from gnnscale.stages import StageTimes
 
 Settings = Callable[..., TrainConfig]
@@ -189,6 +191,85 @@ def test_a_plan_that_is_known_goes_no_further_than_devices_hold(settings: Settin
     fewer = begun(config, kept).plan.shares[1].max_seeds
     assert fewer is not None
     assert 5 <= fewer < found
+
+
+#: A mini-batch of 32 seeds takes some 10 kB.
+TIGHT = (
+    "device_plan.devices=[cpu,{kind:emulated,name:small,macs_per_s:1e10,memory_bandwidth:1e10,"
+    "memory_bytes:MEMORY,link_bandwidth:1e9}]"
+)
+
+
+def test_the_depth_is_what_the_memory_has_room_for(settings: Settings) -> None:
+    split = "device_plan.split=[32,32]"
+    found = {}
+    for memory in (30_000, 50_000, 10_000_000):
+        config = settings(TIGHT.replace("MEMORY", str(memory)), split, "runtime.prefetch_depth=6")
+        found[memory] = begun(config).plan.shares[1].depth
+    assert found[10_000_000] is None
+    tight, wider = found[30_000], found[50_000]
+    assert tight is not None
+    assert wider is not None
+    assert 1 <= tight < wider <= 6
+    # A kept plan gets the depth of the memory that there is now, and none is deeper than asked for.
+    kept = begun(config).plan.to_values()
+    config = settings(TIGHT.replace("MEMORY", "30000"), split, "runtime.prefetch_depth=6")
+    assert begun(config, kept).plan.shares[1].depth == tight
+    config = settings(TIGHT.replace("MEMORY", "30000"), split, f"runtime.prefetch_depth={tight}")
+    assert begun(config, kept).plan.shares[1].depth in (None, tight)
+
+
+def test_without_prefetching_one_mini_batch_is_in_flight(settings: Settings) -> None:
+    config = settings(
+        *(TIGHT.replace("MEMORY", "30000"), "runtime.prefetch=none"), "runtime.prefetch_depth=6"
+    )
+    plan = begun(config).plan
+    ahead = settings(
+        *(TIGHT.replace("MEMORY", "30000"), "runtime.prefetch=one_stage"),
+        "runtime.prefetch_depth=6",
+    )
+    fewer = begun(ahead).plan.shares[1].max_seeds
+    assert fewer is not None
+    limit = plan.shares[1].max_seeds
+    assert limit is None or limit > fewer
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_part_that_does_not_fit_is_refused_before_anything_trains(
+    settings: Settings, known: bool
+) -> None:
+    split = "device_plan.split=[4,60]"
+    kept = begun(settings(TIGHT.replace("MEMORY", "10000000"), split)).plan.to_values()
+    config = settings(TIGHT.replace("MEMORY", "15000"), split)
+    with pytest.raises(
+        ConfigError, match=r"^device_plan: small has 60 of batch_size=64 seeds, who"
+    ):
+        begun(config, kept if known else None)
+
+
+def test_parts_of_an_order_are_held_against_the_memory(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of a graph give each device its seeds; the largest step decides, not the first."""
+    config = settings(TIGHT.replace("MEMORY", "15000"))
+    graph = config.dataset.open()
+    parts = [graph.train_idx[:70], graph.train_idx[70:]]
+    order = TwoStageOrder(parts, batch_sizes=[32, 32], seed=0)
+    counts = [step.counts for step in order.epoch(0)]
+
+    def steps(epoch: int) -> Iterator[StepSeeds]:
+        for number, step in enumerate(order_epoch(epoch)):
+            few = 0 if number else 2
+            assert step.counts is not None
+            changed = (len(step.seeds) - few, few) if few else step.counts
+            yield StepSeeds(seeds=step.seeds, counts=changed)
+
+    assert counts[0] == (32, 32)
+    order_epoch = order.epoch
+    monkeypatch.setattr(order, "epoch", steps)
+    monkeypatch.setattr(type(config.seed_order), "order", lambda *_, **__: order)
+    with pytest.raises(ConfigError, match=r"^device_plan: small has 32 of batch_size=64 seeds"):
+        begun(config)
 
 
 def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(

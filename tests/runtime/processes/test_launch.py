@@ -260,7 +260,7 @@ def test_a_device_without_room_for_its_part(
         "link_bandwidth:1e9}"
     )
     config = settings(f"device_plan.devices=[cpu,{device}]", "device_plan.split=[40,24]")
-    with pytest.raises(ConfigError, match="small: out of device memory: a mini-batch of") as error:
+    with pytest.raises(ConfigError, match="small has 24 of batch_size=64 seeds, whose") as error:
         launch(config, tmp_path, observer, options={})
     assert "\n" not in str(error.value)
     assert not workers()
