@@ -128,11 +128,15 @@ def test_slow_steps_are_few(
         assert trained == steps
 
 
-def test_device_memory_is_free_afterwards(settings: Settings, tmp_path: Path) -> None:
-    small = EMULATED.replace("memory_bytes:100000000", "memory_bytes:300000")
+@pytest.mark.parametrize("memory_bytes", [300_000, 60_000])
+def test_device_memory_is_free_afterwards(
+    settings: Settings, tmp_path: Path, memory_bytes: int
+) -> None:
+    small = EMULATED.replace("memory_bytes:100000000", f"memory_bytes:{memory_bytes}")
     config = settings("runtime.prefetch=two_stage", small.replace("launch_s:2e-3", "launch_s:0.0"))
     with open_run(config, tmp_path, {}, ALONE) as run:
-        # A mini-batch takes over 10 kB: what any of these left behind would not fit.
+        # A mini-batch takes over 30 kB: what any of these left behind would not fit. Where there
+        # is room for one, the others wait for it.
         for _ in range(15):
             assert rehearsed(run).step_s > 0
 
