@@ -43,6 +43,8 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
             _moved(task, priced[each], traffic, plan.num_epochs) if each in aggregating else traffic
             for each, traffic in told.items()
         ),
+        # What they move is that of the first mini-batch in every step.
+        exact=plan.exact and not aggregating,
     )
 
 

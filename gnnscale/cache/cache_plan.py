@@ -101,7 +101,8 @@ class CacheTraffic:
     Attributes:
         rows: ``[num_devices + 1]`` feature rows read at each device of the plan, its own included,
             and last those read at the host: a row of the traffic matrix (Legion, figure 10).
-        lists: the same of neighbours read in adjacency lists.
+        lists: the same of reads in adjacency lists: of each neighbour that is picked, and of the
+            offsets of each list, once a visit.
         transactions: requests over the link, of the size that the device names.
         link_bytes: bytes over the link, where the host packs what it sends.
     """
@@ -118,7 +119,7 @@ class CacheTraffic:
 
     @property
     def topology_hit_rate(self) -> float | None:
-        """The part of the neighbours that are read in a cache; None where none is read."""
+        """The part of the reads in lists that a cache answers; None where none is read."""
         return hit_rate(self.lists)
 
 
@@ -159,7 +160,8 @@ class CachePlan:
         predicted: what each of ``devices`` reads, as the batches that were drawn for planning say;
             None where none were.
         num_epochs: epochs that ``predicted`` counts.
-        exact: whether these are the run's own batches, and not those of other epochs like them.
+        exact: whether each device is sure to read just that: these are the run's own batches, and
+            the split of their seeds among devices is fixed.
         curve: the cost model's answers over ``alpha``, of all cliques together; empty without.
         notes: what a report says of how the plan was made, a line each.
     """
@@ -211,7 +213,17 @@ class CachePlan:
             predicted=self.predicted_total,
             num_epochs=self.num_epochs,
             exact=self.exact,
+            first_epochs=self.first_epochs,
         )
+
+    @property
+    def first_epochs(self) -> int | None:
+        """The run's first epochs that ``predicted`` counts; None where it is their average.
+
+        A cache that follows the batches is empty at first, so that it hits less then.
+        """
+        ahead = any(cache.look_ahead is not None for cache in self.devices)
+        return self.num_epochs if ahead or self.exact else None
 
     def of(self, device: int) -> DeviceCache:
         """Return the cache of the device at position ``device``, which must have one."""
@@ -243,7 +255,9 @@ class CacheFigures:
         host_aggregates: number of devices for which the host aggregates instead.
         predicted: what all devices were predicted to read; None where nothing was.
         num_epochs: epochs that ``predicted`` counts.
-        exact: whether these are the run's own first epochs.
+        exact: whether each device is sure to read just that.
+        first_epochs: the run's first epochs that ``predicted`` counts; None where it is an epoch's
+            average over the run.
     """
 
     planner: str
@@ -254,6 +268,7 @@ class CacheFigures:
     predicted: CacheTraffic | None
     num_epochs: int
     exact: bool
+    first_epochs: int | None = None
 
 
 def _sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:

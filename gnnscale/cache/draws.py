@@ -77,6 +77,7 @@ class Draws:
         order: SeedOrder,
         *,
         split: Callable[[int], Sequence[int]],
+        fixed: bool = False,
         seed: int,
         num_threads: int,
     ) -> None:
@@ -88,6 +89,7 @@ class Draws:
             order: the seeds of every step of the run.
             split: the seeds of each device in a step of so many seeds, where the order leaves it
                 open; not called otherwise.
+            fixed: whether the run is sure to split seeds in this way, in all of its steps.
             seed: the run's seed.
             num_threads: batches that are drawn at once, each by one thread.
         """
@@ -95,6 +97,7 @@ class Draws:
         self.num_threads = num_threads
         self._order = order
         self._split = split
+        self._fixed = fixed
         # A batch has one thread: many of them scale better than the threads of one.
         self._sampler = sampler.sampler(graph, seed=seed, num_threads=1)
 
@@ -102,6 +105,11 @@ class Draws:
     def steps_per_epoch(self) -> int:
         """Steps of every epoch."""
         return self._order.steps_per_epoch
+
+    @property
+    def exact(self) -> bool:
+        """Whether each device is sure to get these seeds: no other split of them is possible."""
+        return self._fixed or not self._order.movable
 
     def epoch(
         self,
@@ -125,12 +133,23 @@ class Draws:
             if visit is not None:
                 visit(draw)
 
-        yield from self._drawn(Draw, sample, epoch, devices)
+        yield from self._drawn(Draw, sample, self._slices(epoch), devices)
 
-    def reaches(self, epoch: int, *, devices: Container[int] | None = None) -> Iterator[Reached]:
+    def reaches(
+        self,
+        epoch: int,
+        *,
+        devices: Container[int] | None = None,
+        num_steps: int | None = None,
+    ) -> Iterator[Reached]:
         """Yield what the batches of ``epoch`` read, in the order of steps and devices.
 
         It takes less time than drawing them where neighbours are sampled.
+
+        Args:
+            epoch: as for ``epoch``.
+            devices: likewise.
+            num_steps: first steps of the epoch that are drawn; None for all.
         """
         sampler = self._sampler
         # A sampler that is derived from it may draw others.
@@ -143,13 +162,12 @@ class Draws:
             else:
                 reached.reach = Reach.of(sampler.sample(reached.seeds, reached.step))
 
-        yield from self._drawn(Reached, sample, epoch, devices, together=_TOGETHER)
+        steps = self._slices(epoch, num_steps)
+        yield from self._drawn(Reached, sample, steps, devices, together=_TOGETHER)
 
     def first_step(self) -> Iterator[Draw]:
         """Yield the batches of the run's first step."""
-        for step, device, seeds in self._slices(0):
-            if step:
-                return
+        for step, device, seeds in self._slices(0, 1):
             draw = Draw(step=step, device=device, seeds=seeds)
             draw.batch = self._sampler.sample(draw.seeds, draw.step)
             yield draw
@@ -158,17 +176,17 @@ class Draws:
         self,
         kind: Callable[..., _Kind],
         sample: Callable[[_Kind], None],
-        epoch: int,
+        slices: Iterator[tuple[int, int, NDArray[Any]]],
         devices: Container[int] | None,
         together: int = 1,
     ) -> Iterator[_Kind]:
-        """Yield ``epoch`` in order, each after ``sample``, of which several run at once.
+        """Yield ``slices`` in order, each after ``sample``, of which several run at once.
 
         A thread samples ``together`` of them before it hands them over.
         """
         wanted = (
             kind(step=step, device=device, seeds=seeds)
-            for step, device, seeds in self._slices(epoch)
+            for step, device, seeds in slices
             if devices is None or device in devices
         )
 
@@ -186,10 +204,12 @@ class Draws:
             for some in drawn:
                 yield from some
 
-    def _slices(self, epoch: int) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Yield step, device and seeds of the batches of ``epoch``."""
+    def _slices(
+        self, epoch: int, num_steps: int | None = None
+    ) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Yield step, device and seeds of the batches of ``epoch``, or of its first steps."""
         first = epoch * self._order.steps_per_epoch
-        for step, each in enumerate(self._order.epoch(epoch), first):
+        for step, each in enumerate(islice(self._order.epoch(epoch), num_steps), first):
             counts = self._counts(each)
             for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
                 if count:

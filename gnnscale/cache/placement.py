@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.cache_plan import CacheTraffic, DeviceCache
-from gnnscale.cache.hotness.expected import ExpectedReads
+from gnnscale.cache.hotness.foretold import Foretold
 from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.task import CacheDevice, CacheTask
 
@@ -101,7 +101,7 @@ def predict_traffic(
     task: CacheTask,
     caches: Sequence[DeviceCache],
     cliques: Sequence[Sequence[int]],
-    reads: Presampled | ExpectedReads,
+    reads: Presampled | Foretold,
 ) -> tuple[CacheTraffic, ...]:
     """Return where each device finds what it reads."""
     found = []
@@ -110,19 +110,19 @@ def predict_traffic(
         members = {each.device: each for each in caches if each.device in clique}
         reader = cache.device
         rows = {each: reads.rows_at(reader, kept.features) for each, kept in members.items()}
-        edges: dict[int, float] = {}
+        lists: dict[int, float] = {}
         if task.device_at[reader].samples:
-            edges = {each: reads.edges_at(reader, kept.topology) for each, kept in members.items()}
-        found.append(traffic(task, reader, reads, rows, edges))
+            lists = {each: reads.lists_at(reader, kept.topology) for each, kept in members.items()}
+        found.append(traffic(task, reader, reads, rows, lists))
     return tuple(found)
 
 
 def traffic(
     task: CacheTask,
     reader: int,
-    reads: Presampled | ExpectedReads,
+    reads: Presampled | Foretold,
     rows: Mapping[int, float],
-    edges: Mapping[int, float],
+    lists: Mapping[int, float],
 ) -> CacheTraffic:
     """Return what a device reads, as ``CacheTraffic`` says it.
 
@@ -131,21 +131,17 @@ def traffic(
         reader: the device's position.
         reads: what all devices read.
         rows: of these, the rows that it reads at each device.
-        edges: the neighbours that it reads in lists at each device; not looked at where the host
-            samples.
+        lists: how often it reads lists at each device; not looked at where the host samples.
     """
     device = task.device_at[reader]
     at_rows = _by_place(task, rows, reads.num_rows(reader))
-    at_lists, sampling = [0] * (task.num_devices + 1), 0.0
+    at_lists = [0] * (task.num_devices + 1)
     if device.samples:
-        at_lists = _by_place(task, edges, reads.num_edges(reader))
-        # The offsets of a list are read once a visit; H_T counts the edges alone.
-        at_host = at_lists[-1] / sum(at_lists) if sum(at_lists) else 1
-        sampling = reads.transactions_of(reader) * at_host
+        at_lists = _by_place(task, lists, reads.num_list_reads(reader))
     return CacheTraffic(
         rows=tuple(at_rows),
         lists=tuple(at_lists),
-        transactions=round(at_rows[-1] * device.row_transactions(task.row_bytes) + sampling),
+        transactions=round(at_rows[-1] * device.row_transactions(task.row_bytes)) + at_lists[-1],
         link_bytes=at_rows[-1] * task.row_bytes,
     )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.expected import ExpectedReads, expect_reads
+from gnnscale.cache.hotness.foretold import Foretold, later_steps
 from gnnscale.cache.hotness.out_degree import out_degree
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.cache.hotness.slices import slices
@@ -161,18 +162,37 @@ class CacheTask:
 
     @cached_property
     def expected(self) -> ExpectedReads:
-        """What an epoch of the run reads on average, estimated when asked for."""
+        """What an epoch of the run is expected to read, estimated when asked for."""
         return expect_reads(self)
+
+    @cached_property
+    def foretold(self) -> Foretold:
+        """What an epoch of the run reads on average, counted in more of it than chose caches."""
+        first, later = self.presampled, None
+        if self.num_epochs > 1:
+            later = self._counted("drawing more of", *later_steps(self))
+        return Foretold(first=first, later=later, num_epochs=self.num_epochs)
+
+    @property
+    def draws_are_exact(self) -> bool:
+        """Whether each device is sure to train the very batches that are drawn for it."""
+        return self.num_devices == 1 or self.draws.exact
 
     @cached_property
     def counted_run(self) -> Presampled:
         """What the batches of the whole run will read, drawn when asked for."""
         return self._counted("drawing the run on", range(self.num_epochs))
 
-    def _counted(self, what: str, epochs: range) -> Presampled:
-        steps = self.draws.steps_per_epoch * len(epochs)
+    def _counted(self, what: str, epochs: range, num_steps: int | None = None) -> Presampled:
+        steps = (num_steps or self.draws.steps_per_epoch) * len(epochs)
         with track(f"{what} {self.graph.name}", steps * len(self.devices), "batches") as advance:
-            return presample(self.draws, epochs, devices=tuple(self.device_at), drawn=advance)
+            return presample(
+                self.draws,
+                epochs,
+                devices=tuple(self.device_at),
+                num_steps=num_steps,
+                drawn=advance,
+            )
 
 
 def row_bytes(graph: Graph) -> int:

@@ -107,7 +107,11 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
         )
     if total is not None:
         epochs = "an epoch" if plan.num_epochs == 1 else f"{plan.num_epochs} epochs"
-        kind = "as the run draws them" if plan.exact else "on average over the run"
+        kind = "on average over the run"
+        if plan.first_epochs is not None:
+            kind = "as the run draws them"
+            if not plan.exact:
+                kind += ", if no seeds move between devices"
         yield (
             f"predicted of {epochs}, {kind}: feature hit rate "
             f"{_rate(total.feature_hit_rate)}, topology hit rate {_rate(total.topology_hit_rate)}, "

@@ -152,7 +152,7 @@ def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
 def _of_caches(summary: dict[str, Any]) -> dict[str, float | None]:
     """Return what a summary says of caches, and of what crosses links."""
     cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
-    measured = cache.get("measured") or {}
+    measured = cache.get("whole_run") or {}
     return {
         "feature_hit_rate": measured.get("feature_hit_rate"),
         "topology_hit_rate": measured.get("topology_hit_rate"),

@@ -76,7 +76,7 @@ def worker(options: argparse.Namespace) -> None:
     clique = tuple(range(options.clique))
     task = synthetic(num, options.ratios[0], clique, options.threads)
     inputs = resident()
-    matrices = sum(each.rows.nbytes + each.edges.nbytes for each in task.presampled.reads.values())
+    matrices = sum(each.rows.nbytes + each.lists.nbytes for each in task.presampled.reads.values())
     began, cpu = time.perf_counter(), time.process_time()
     Legion(nvlink="dgx_a100").plan(task)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -116,7 +116,7 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
     generator = np.random.Generator(np.random.Philox(0))
     degrees, reads = np.empty(num, np.int32), {}
     for device in clique:
-        reads[device] = DeviceReads(rows=np.empty(num, np.int32), edges=np.empty(num, np.int32))
+        reads[device] = DeviceReads(rows=np.empty(num, np.int32), lists=np.empty(num, np.int32))
     for first in range(0, num, _SLICE):
         part = slice(first, min(first + _SLICE, num))
         size = part.stop - part.start
@@ -126,11 +126,10 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
         for each in reads.values():
             luck = generator.random(size, np.float32)
             each.rows[part] = np.minimum(heat * luck / 2, 2_000)
-            each.edges[part] = np.minimum(heat * luck * 2, 50_000)
+            each.lists[part] = np.minimum(heat * luck * 2, 50_000)
     for each in reads.values():
         each.num_rows = int(each.rows.sum(dtype=np.int64))
-        each.num_edges = int(each.edges.sum(dtype=np.int64))
-        each.num_visits = each.num_edges // 10
+        each.num_list_reads = int(each.lists.sum(dtype=np.int64))
     indptr = np.zeros(num + 1, np.int64)
     np.cumsum(degrees, out=indptr[1:])
     graph = SimpleNamespace(
@@ -151,7 +150,13 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
     )
     task = CacheTask(
         **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
-        **{"parts": None, "draws": None, "num_epochs": 1, "batch_size": 1, "fanouts": None},
+        **{
+            "parts": None,
+            "draws": SimpleNamespace(exact=True),
+            "num_epochs": 1,
+            "batch_size": 1,
+            "fanouts": None,
+        },
         **{"aggregated_row_bytes": None, "seed": 0, "num_threads": num_threads},
     )
     vars(task).update(out_degrees=degrees)

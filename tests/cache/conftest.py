@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnnscale.cache import CacheDevice, CacheTask, Draws
 from gnnscale.cache.hotness.expected import ExpectedReads
+from gnnscale.cache.hotness.foretold import Foretold
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
@@ -100,26 +101,26 @@ def make_task() -> Callable[..., CacheTask]:
 
 @pytest.fixture(scope="session")
 def reading() -> Callable[..., CacheTask]:
-    """Replace what pre-sampling counts by numbers: for each device its rows and edges."""
+    """Replace what pre-sampling counts by numbers: for each device its rows and lists."""
 
     def make(task: CacheTask, *counts: tuple[list[int], list[int]]) -> CacheTask:
         reads = {
             device: DeviceReads(
                 rows=np.array(rows, np.int32),
-                edges=np.array(edges, np.int32),
+                lists=np.array(lists, np.int32),
                 num_rows=sum(rows),
-                num_edges=sum(edges),
-                num_visits=sum(map(bool, edges)),
+                num_list_reads=sum(lists),
             )
-            for device, (rows, edges) in zip(task.device_at, counts, strict=True)
+            for device, (rows, lists) in zip(task.device_at, counts, strict=True)
         }
         changed = replace(task)
         first = Presampled(reads=reads, num_epochs=1)
         changed.__dict__["presampled"] = first
         # All epochs are like the first.
         changed.__dict__["expected"] = ExpectedReads(
-            first=first, rows={}, edges={}, num_epochs=task.num_epochs
+            first=first, rows={}, lists={}, num_epochs=task.num_epochs
         )
+        changed.__dict__["foretold"] = Foretold(first=first, later=None, num_epochs=task.num_epochs)
         return changed
 
     return make

@@ -113,3 +113,11 @@ def test_a_plan_that_foretells_nothing_stays(
         StaticCache(name="mine", hotness="presampled", scope="device").plan(task), predicted=None
     )
     assert choose_cheaper(task, plan) is plan
+
+
+def test_what_the_host_moves_is_not_counted(
+    graph_of: Callable[..., Graph], make_task: Make
+) -> None:
+    """Every step is taken to move what the first one does."""
+    assert planned(task_of(make_task, graph_of(LISTS), [0], aggregated=40)).exact
+    assert not planned(task_of(make_task, graph_of(LISTS), [0], aggregated=8)).exact

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache
-from gnnscale.cache.cache_plan import hit_rate
+from gnnscale.cache.cache_plan import LookAhead, hit_rate
 
 
 def cache_at(device: int, budget_bytes: int, **fields: Any) -> DeviceCache:
@@ -95,3 +96,12 @@ def test_devices_by_position(plan: CachePlan) -> None:
     assert [each for each in range(6) if plan.has(each)] == [1, 2, 4]
     assert plan.clique_of(2) == (1, 2)
     assert plan.clique_of(4) == (4,)
+
+
+def test_the_first_epochs_are_told_apart_from_an_average(plan: CachePlan) -> None:
+    assert plan.figures.first_epochs is None
+    exact = replace(plan, exact=True, num_epochs=3)
+    assert (exact.figures.first_epochs, exact.figures.exact) == (3, True)
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    ahead = replace(plan, devices=(cache_at(1, 100, look_ahead=policy), *plan.devices[1:]))
+    assert (ahead.figures.first_epochs, ahead.figures.exact) == (1, False)

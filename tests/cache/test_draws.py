@@ -34,12 +34,13 @@ def orders(graph: Graph) -> dict[str, SeedOrder]:
     }
 
 
-def draws_of(graph: Graph, order: SeedOrder, num_threads: int = 1) -> Draws:
+def draws_of(graph: Graph, order: SeedOrder, num_threads: int = 1, *, fixed: bool = False) -> Draws:
     return Draws(
         graph,
         NeighborSampling(fanouts=FANOUTS),
         order,
         split=partial(apportion, [1, 2, 1]),
+        fixed=fixed,
         seed=9,
         num_threads=num_threads,
     )
@@ -152,3 +153,18 @@ def test_the_first_step_is_that_of_the_first_epoch(
     first = drawn(draws.first_step())
     assert first == drawn(each for each in draws.epoch(0) if not each.step)
     assert [device for _, device, *_ in first] == [0, 1, 2]
+
+
+def test_seeds_that_may_move_are_split_in_some_way(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    assert not draws_of(graph, orders(graph)["movable"]).exact
+    assert draws_of(graph, orders(graph)["movable"], fixed=True).exact
+    assert draws_of(graph, orders(graph)["counts"]).exact
+
+
+def test_the_first_steps_of_an_epoch(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    draws = draws_of(graph, orders(graph)["movable"])
+    first = [each.step for each in draws.reaches(2, num_steps=2)]
+    steps = draws.steps_per_epoch
+    assert first == [2 * steps] * 3 + [2 * steps + 1] * 3

@@ -93,10 +93,9 @@ def test_reads_by_place(task: CacheTask) -> None:
     assert (one.rows, one.lists) == ((0, 7, 5, 1), (0, 9, 0, 7))
     assert (two.rows, two.lists) == ((0, 1, 11, 2), (0, 2, 0, 6))
     assert (one.link_bytes, two.link_bytes) == (8, 16)
-    # Rows take two requests. A list takes one each edge, and one for its offsets: device 1 reads
-    # three lists of 16 edges, 7 of them at the host; device 2 reads two of 8 edges, 6 at the host.
-    assert one.transactions == 2 + round((16 + 3) * 7 / 16)
-    assert two.transactions == round(2 * 2 + (8 + 2) * 6 / 8)
+    # Rows take two requests, and each read of a list takes one.
+    assert one.transactions == 2 * 1 + 7
+    assert two.transactions == 2 * 2 + 6
 
 
 def test_who_is_alone_reads_no_other_cache(task: CacheTask) -> None:
@@ -118,11 +117,12 @@ def test_where_the_host_samples_and_packs(
     assert (found.transactions, found.link_bytes) == (round(6 * 8 / 64), 48)
 
 
-def test_lists_without_edges_are_read_at_the_host(
-    graph_of: Callable[..., Graph], make_task: Make
-) -> None:
+def test_empty_lists_are_read_and_kept(graph_of: Callable[..., Graph], make_task: Make) -> None:
     task = make_task(graph_of([[], [], []]), [100], batch_size=3, fanouts=(2, 2))
     empty = feature_cache(task, task.device_at[0], np.array([], int), np.array([], int))
     (found,) = predict_traffic(task, [empty], [(0,)], task.presampled)
     # Three rows of one request, and the offsets of three lists at each hop.
-    assert found.transactions == 3 + 2 * 3 == 3 + task.presampled.transactions_of(0)
+    assert found.transactions == 3 + 2 * 3 == 3 + task.presampled.num_list_reads(0)
+    kept = feature_cache(task, task.device_at[0], np.array([], int), np.array([1, 2]))
+    (found,) = predict_traffic(task, [kept], [(0,)], task.presampled)
+    assert (found.lists, found.transactions) == ((4, 2), 3 + 2)

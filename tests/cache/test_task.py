@@ -11,6 +11,7 @@ from gnnscale.cache import CacheDevice, CacheTask
 from gnnscale.cache.hotness import presample
 from gnnscale.cache.task import no_vertices
 from gnnscale.graph import Graph
+from gnnscale.partition import Parts
 
 
 def device_of(**given: Any) -> CacheDevice:
@@ -78,14 +79,26 @@ def test_the_first_epoch_is_an_estimate_of_all(
         assert list(found.reads) == [1, 2]
         for device in (1, 2):
             assert np.array_equal(found.rows_of(device), expected.rows_of(device))
-            assert np.array_equal(found.edges_of(device), expected.edges_of(device))
+            assert np.array_equal(found.lists_of(device), expected.lists_of(device))
     assert task.presampled is task.presampled
     assert task.counted_run is task.counted_run
     assert task.expected is task.expected
     assert task.expected.first is task.presampled
     assert task.expected.num_epochs == 3
+    assert task.foretold is task.foretold
+    assert (task.foretold.first, task.foretold.num_epochs) == (task.presampled, 3)
 
 
 def test_no_vertices_have_the_type_of_vertices(graph_of: Callable[..., Graph]) -> None:
     found = no_vertices(graph_of([[]]))
     assert (found.dtype, found.shape) == (np.int32, (0,))
+
+
+def test_one_device_trains_what_is_drawn(
+    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
+) -> None:
+    assert make_task(random_graph(), [0]).draws_are_exact
+    assert not make_task(random_graph(), [0, 0]).draws_are_exact
+    assert not make_task(random_graph(), [None, 0]).draws_are_exact
+    parts = Parts(num_parts=2, owner=(np.arange(300) % 2).astype(np.int16))
+    assert make_task(random_graph(), [0, 0], parts=parts).draws_are_exact

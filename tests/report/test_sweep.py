@@ -136,7 +136,10 @@ def test_a_sweep_over_caches_tells_hits_and_bytes_and_once_what_they_leave_alone
             f"cache_planner.ratio={ratio}",
         ]
         moved = {"host": 0.0, "link": link, "peers": 0.0}
-        cache = hits and {"measured": {"feature_hit_rate": hits, "topology_hit_rate": 0.0}}
+        cache = hits and {
+            "measured": {"feature_hit_rate": 1.0, "topology_hit_rate": 1.0},  # of some epochs
+            "whole_run": {"feature_hit_rate": hits, "topology_hit_rate": 0.0},
+        }
         job(tmp_path, number, overrides, **completed(0.5, seconds), step_bytes=moved, cache=cache)
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
     SweepReport().on_multirun_end(config)

@@ -24,6 +24,8 @@ _NUM_OCTAVES, _FIRST_OCTAVE = 128, -64
 #: Counts and vertices that say how far the model is off in an octave.
 _MIN_COUNTS, _MIN_VERTICES = 200, 16
 _NEXT_TO_NOTHING = 1e-30
+#: A probability beyond which float32 does not tell what is sure from what is not.
+_ALMOST_SURE = 1 - 2.0**-24
 
 
 def compared_vertices(num_vertices: int) -> slice:
@@ -36,6 +38,8 @@ def credible(
     expected: NDArray[np.float32],
     first_half: NDArray[np.int32],
     share: float,
+    *,
+    most: float | None = None,
 ) -> NDArray[np.float32]:
     """Return what another epoch like the counted one is expected to count, vertex by vertex.
 
@@ -49,20 +53,26 @@ def credible(
     that of h (1 - h) m². What (c - m)² has beyond t m² is chance. The model is first corrected by a
     factor. All are found for each octave of the expectation. The total is that of the counts.
 
+    A batch reads a row once at most, so that a count of B batches stays at B. The factor then is
+    one of the picks, x = -B log(1 - m / B): independent picks, x / B of them on average, leave a
+    batch without the vertex with probability exp(-x / B). What every batch reads stays at B,
+    whatever the factor, and the total is not forced.
+
     Args:
         counts: ``[num_vertices]`` int32, of an epoch.
         expected: ``[num_vertices]`` float32, what a model expects of an epoch; none negative.
         first_half: counts of about half of it, of the vertices that ``compared_vertices`` names.
         share: part of the epoch's batches that these count.
+        most: the largest count that there can be, B; None for no limit.
     """
-    model = _Model(counts, expected)
+    model = _Model(counts, expected, most)
     some = compared_vertices(len(counts))
     model.compare(counts[some], expected[some], first_half, share)
     found = np.empty(len(counts), np.float32)
     for part in slices(len(counts)):
         found[part] = model.estimate(counts[part], expected[part])
     total = found.sum(dtype=np.float64)
-    if total > 0:
+    if most is None and total > 0:
         found *= np.float32(counts.sum(dtype=np.int64) / total)
     return found
 
@@ -70,10 +80,13 @@ def credible(
 class _Model:
     """How far an expectation is off, octave by octave."""
 
-    def __init__(self, counts: NDArray[np.int32], expected: NDArray[np.float32]) -> None:
+    def __init__(
+        self, counts: NDArray[np.int32], expected: NDArray[np.float32], most: float | None
+    ) -> None:
+        self._most = most
         counted, foreseen, vertices = (np.zeros(_NUM_OCTAVES) for _ in range(3))
         for part in slices(len(counts)):
-            octaves = _octaves(expected[part])
+            octaves = _octaves(self._picks(expected[part]))
             counted += np.bincount(octaves, counts[part], _NUM_OCTAVES)
             foreseen += np.bincount(octaves, expected[part], _NUM_OCTAVES)
             vertices += np.bincount(octaves, minlength=_NUM_OCTAVES)
@@ -84,7 +97,10 @@ class _Model:
             any_known = counted.sum() > 0 and foreseen.sum() > 0
             counted[0] = counted.sum() if any_known else 1.0
             foreseen[0] = foreseen.sum() if any_known else 1.0
-        self._log_factors = np.log2(counted[self._known] / foreseen[self._known])
+            vertices[0] = vertices.sum()
+        known = self._known
+        picks = (self._picks(each[known] / vertices[known]) for each in (counted, foreseen))
+        self._log_factors = np.subtract(*map(np.log2, picks))
         self._errors, self._chances = np.zeros(len(self._known)), np.ones(len(self._known))
 
     def compare(
@@ -95,10 +111,11 @@ class _Model:
         share: float,
     ) -> None:
         """Tell errors of the expectation from chance, by counts of two halves."""
-        mean = self._corrected(expected)
+        picks = self._picks(expected)
+        mean = self._corrected(picks)
         # The known octave that is nearest to the vertex's own.
         middles = (self._known[1:] + self._known[:-1]) / 2
-        nearest = np.searchsorted(middles, _octaves(expected))
+        nearest = np.searchsorted(middles, _octaves(picks))
 
         def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.maximum(np.bincount(nearest, values, len(self._known)), 0)
@@ -113,9 +130,10 @@ class _Model:
         self, counts: NDArray[np.int32], expected: NDArray[np.float32]
     ) -> NDArray[np.float64]:
         """Return what is to be expected of some vertices."""
-        mean = self._corrected(expected)
-        error = mean * self._at(expected, self._errors)
-        chance = self._at(expected, self._chances)
+        picks = self._picks(expected)
+        mean = self._corrected(picks)
+        error = mean * self._at(picks, self._errors)
+        chance = self._at(picks, self._chances)
         weight = np.divide(
             error, error + chance, out=np.zeros_like(mean), where=error > _NEXT_TO_NOTHING
         )
@@ -124,16 +142,28 @@ class _Model:
         estimated: NDArray[np.float64] = mean + weight * (counts - mean)
         return estimated
 
-    def _corrected(self, expected: NDArray[np.float32]) -> NDArray[np.float64]:
-        factors: NDArray[np.float64] = np.exp2(self._at(expected, self._log_factors))
-        return factors * expected
+    def _picks(self, expected: NDArray[Any]) -> NDArray[Any]:
+        """Return x of each expectation."""
+        if self._most is None:
+            return expected
+        found: NDArray[np.float64] = -self._most * np.log1p(
+            -np.minimum(expected / np.float64(self._most), _ALMOST_SURE)
+        )
+        return found
 
-    def _at(
-        self, expected: NDArray[np.float32], of_octaves: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _corrected(self, picks: NDArray[Any]) -> NDArray[np.float64]:
+        """Return m by the corrected picks."""
+        factors: NDArray[np.float64] = np.exp2(self._at(picks, self._log_factors))
+        if self._most is None:
+            factors *= picks
+            return factors
+        mean: NDArray[np.float64] = -self._most * np.expm1(-factors * picks / self._most)
+        return mean
+
+    def _at(self, picks: NDArray[Any], of_octaves: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return values between those of the known octaves."""
         middles = self._known + _FIRST_OCTAVE - 0.5
-        logs = np.log2(np.maximum(expected, np.finfo(np.float32).tiny))
+        logs = np.log2(np.maximum(picks, np.finfo(np.float32).tiny))
         values: NDArray[np.float64] = np.interp(logs, middles, of_octaves)
         return values
 

@@ -1,4 +1,4 @@
-"""Reads of a run's epoch: its first one as it was drawn, the others as they are to be expected."""
+"""Hotness over a run: its first epoch as it was drawn, the others as they are to be expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gnnscale.cache.hotness.credibility import credible
 from gnnscale.cache.hotness.inclusion import inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts
-from gnnscale.cache.hotness.slices import slices, sum_at
+from gnnscale.cache.hotness.slices import slices
 from gnnscale.cache.hotness.training import train_vertices
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class LaterEpochs:
         expected: NDArray[np.float32],
         first_half: Sequence[NDArray[np.int32]],
         share: float,
+        *,
+        most: float | None = None,
     ) -> None:
         """Prepare to estimate.
 
@@ -39,7 +41,9 @@ class LaterEpochs:
             expected: ``[num_vertices]``, what a model expects of all of them.
             first_half: counts of half an epoch, for each device, of some of the vertices.
             share: part of the batches that these count.
+            most: the largest count that there can be; None for no limit.
         """
+        self._most = most
         self._counts, self._expected = counts, expected
         self._first_half, self._share = first_half, share
 
@@ -51,6 +55,7 @@ class LaterEpochs:
             self._expected,
             add_counts(self._first_half),
             self._share,
+            most=self._most,
         )
 
     @cached_property
@@ -62,11 +67,13 @@ class LaterEpochs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedReads:
-    """What an epoch reads, on average over a run: H_F and H_T, devices by their positions.
+    """What an epoch of a run is expected to read: H_F and H_T, devices by their positions.
+
+    It tells which vertices are hot. How often caches of these will hit is counted, by ``Foretold``.
 
     Attributes:
         first: the run's first epoch, which was drawn.
-        rows, edges: by device, what is expected of the other epochs. Empty for a run of one epoch,
+        rows, lists: by device, what is expected of the other epochs. Empty for a run of one epoch,
             and where no formula tells what a sampler includes: they are taken to be like the first
             one then.
         num_epochs: epochs of the run.
@@ -74,61 +81,16 @@ class ExpectedReads:
 
     first: Presampled
     rows: Mapping[int, LaterEpochs] = field(repr=False)
-    edges: Mapping[int, LaterEpochs] = field(repr=False)
+    lists: Mapping[int, LaterEpochs] = field(repr=False)
     num_epochs: int
-
-    def rows_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
-        """Return how many rows of ``vertices`` the device reads.
-
-        Args:
-            device: who reads.
-            vertices: what is read.
-            counted: how many it read in the first epoch; None where that is not known.
-        """
-        if counted is None:
-            counted = self.first.rows_at(device, vertices)
-        return self._at(counted, self.rows, device, vertices)
-
-    def edges_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
-        """Return how many edges the device traverses from the lists of ``vertices``.
-
-        Takes the arguments of ``rows_at``.
-        """
-        if counted is None:
-            counted = self.first.edges_at(device, vertices)
-        return self._at(counted, self.edges, device, vertices)
-
-    def num_rows(self, device: int) -> int:
-        """Return how many rows the device reads."""
-        return self.first.num_rows(device)
-
-    def num_edges(self, device: int) -> int:
-        """Return how many edges the device traverses."""
-        return self.first.num_edges(device)
-
-    def transactions_of(self, device: int) -> int:
-        """Return N_TSUM of the device."""
-        return self.first.transactions_of(device)
 
     def sum_rows(self, devices: Sequence[int]) -> NDArray[Any]:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
         return self._sum(self.first.sum_rows(devices), self.rows, devices)
 
-    def sum_edges(self, devices: Sequence[int]) -> NDArray[Any]:
+    def sum_lists(self, devices: Sequence[int]) -> NDArray[Any]:
         """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
-        return self._sum(self.first.sum_edges(devices), self.edges, devices)
-
-    def _at(
-        self,
-        counted: int,
-        later: Mapping[int, LaterEpochs],
-        device: int,
-        vertices: NDArray[Any],
-    ) -> float:
-        if device not in later:
-            return counted
-        expected = later[device].shares[device] * sum_at(later[device].values, vertices)
-        return float(self._mean(counted, expected))
+        return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
         self,
@@ -159,18 +121,18 @@ def expect_reads(task: CacheTask) -> ExpectedReads:
     """
     first = task.presampled
     rows: dict[int, LaterEpochs] = {}
-    edges: dict[int, LaterEpochs] = {}
+    lists: dict[int, LaterEpochs] = {}
     if task.num_epochs > 1 and task.fanouts is not None:
         whole = task.parts is None or task.parts.owner is None
         for group in (tuple(task.device_at),) if whole else task.cliques:
-            of_rows, of_edges = _later_epochs(task, group)
+            of_rows, of_lists = _later_epochs(task, group)
             rows |= dict.fromkeys(group, of_rows)
-            edges |= dict.fromkeys(group, of_edges)
-    return ExpectedReads(first=first, rows=rows, edges=edges, num_epochs=task.num_epochs)
+            lists |= dict.fromkeys(group, of_lists)
+    return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=task.num_epochs)
 
 
 def _later_epochs(task: CacheTask, devices: Sequence[int]) -> tuple[LaterEpochs, LaterEpochs]:
-    """Return what ``devices`` are expected to read in each epoch but the first: rows and edges."""
+    """Return what ``devices`` are expected to read in each epoch but the first: rows and lists."""
     assert task.fanouts is not None
     first = task.presampled
     reads = {each: first.of(each) for each in devices}
@@ -191,11 +153,12 @@ def _later_epochs(task: CacheTask, devices: Sequence[int]) -> tuple[LaterEpochs,
             batch.probability * np.float32(num_batches),
             [half.rows for half in halves],
             share,
+            most=max(num_batches, 1),
         ),
         LaterEpochs(
-            {each: first.edges_of(each) for each in devices},
-            batch.edges * np.float32(num_batches),
-            [half.edges for half in halves],
+            {each: first.lists_of(each) for each in devices},
+            batch.lists * np.float32(num_batches),
+            [half.lists for half in halves],
             share,
         ),
     )

@@ -23,12 +23,12 @@ class Inclusion:
 
     Attributes:
         probability: ``[num_vertices]`` float32, that its input vertices have the vertex.
-        edges: ``[num_vertices]`` float32, mean of the edges that it traverses from the list of the
-            vertex.
+        lists: ``[num_vertices]`` float32, mean of its reads of the list of the vertex: of each edge
+            that it traverses, and of the offsets, once a visit.
     """
 
     probability: NDArray[np.float32]
-    edges: NDArray[np.float32]
+    lists: NDArray[np.float32]
 
 
 def inclusion(
@@ -57,8 +57,8 @@ def inclusion(
         q_h(u) = 1 - (1 - q_0(u)) * product over v with u in N(v) of (1 - c_h(v))
 
     from ``q_0 = batch_size / number of training vertices`` for these and 0 for others, and
-    ``c_0 = 0``. Hop h traverses m_h(v) edges from v, ``min(degree, fanout)``, if v was reached
-    before it.
+    ``c_0 = 0``. Hop h traverses m_h(v) edges from v, ``min(degree, fanout)``, and reads the offsets
+    of its list, if v was reached before it.
 
     Takes 24 bytes a vertex, and 8 for the result.
 
@@ -78,12 +78,12 @@ def inclusion(
     reached = np.zeros(num_vertices)
     reached[train] = seeded
     picked, missed = np.zeros(num_vertices), np.empty(num_vertices)
-    edges = np.zeros(num_vertices, np.float32)
+    lists = np.zeros(num_vertices, np.float32)
     with np.errstate(divide="ignore"):  # what is certain is missed with probability exp(-inf)
         for fanout in fanouts:
             for rows in slices(num_vertices):
                 degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-                edges[rows] += reached[rows] * _num_picked(degrees, fanout, replace)
+                lists[rows] += reached[rows] * (_num_picked(degrees, fanout, replace) + 1)
                 share = _share_picked(degrees, fanout, replace)
                 picked[rows] += share * (reached[rows] - picked[rows])
                 np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
@@ -94,7 +94,7 @@ def inclusion(
                     graph.indptr, graph.indices, missed, reached, num_threads=num_threads
                 )
             np.subtract(0, np.expm1(reached, out=reached), out=reached)
-    return Inclusion(probability=reached.astype(np.float32), edges=edges)
+    return Inclusion(probability=reached.astype(np.float32), lists=lists)
 
 
 def _num_picked(degrees: NDArray[np.int64], fanout: int, replace: bool) -> NDArray[np.int64]:

@@ -24,12 +24,12 @@ class HalfReads:
     """What about the first half of the batches reads, of the vertices of ``compared_vertices``.
 
     Attributes:
-        rows, edges: int32, as in ``DeviceReads``.
+        rows, lists: int32, as in ``DeviceReads``.
         num_batches: batches that are counted.
     """
 
     rows: NDArray[np.int32]
-    edges: NDArray[np.int32]
+    lists: NDArray[np.int32]
     num_batches: int
 
 
@@ -39,20 +39,19 @@ class DeviceReads:
 
     Attributes:
         rows: ``[num_vertices]`` int32, a row of H_F: batches whose input vertices have the vertex.
-        edges: ``[num_vertices]`` int32, a row of H_T: edges traversed from the list of the vertex.
+        lists: ``[num_vertices]`` int32, a row of H_T: reads of the list of the vertex. Each edge
+            that is traversed is one, and so are the offsets, once a visit: an empty list has these.
         num_rows: rows that were read, the sum of H_F.
-        num_visits: lists that were read.
-        num_edges: edges that were traversed, the sum of H_T.
+        num_list_reads: N_TSUM, the transactions of sampling: the sum of H_T.
         num_batches: batches.
         num_seeds: seeds of these.
         half: what about half of the batches reads; None where that was not counted.
     """
 
     rows: NDArray[np.int32]
-    edges: NDArray[np.int32]
+    lists: NDArray[np.int32]
     num_rows: int = 0
-    num_visits: int = 0
-    num_edges: int = 0
+    num_list_reads: int = 0
     num_batches: int = 0
     num_seeds: int = 0
     half: HalfReads | None = None
@@ -61,7 +60,7 @@ class DeviceReads:
         """Remember what the batches up to now read."""
         some = compared_vertices(len(self.rows))
         self.half = HalfReads(
-            rows=self.rows[some].copy(), edges=self.edges[some].copy(), num_batches=self.num_batches
+            rows=self.rows[some].copy(), lists=self.lists[some].copy(), num_batches=self.num_batches
         )
 
 
@@ -87,40 +86,35 @@ class Presampled:
         """Return the device's row of H_F."""
         return self.reads[device].rows
 
-    def edges_of(self, device: int) -> NDArray[np.int32]:
+    def lists_of(self, device: int) -> NDArray[np.int32]:
         """Return the device's row of H_T."""
-        return self.reads[device].edges
+        return self.reads[device].lists
 
     def sum_rows(self, devices: Sequence[int]) -> NDArray[np.int32]:
         """Return A_F: the sum of H_F over ``devices``."""
         rows = [self.rows_of(each) for each in devices]
         return add_counts(rows, num_threads=self.num_threads)
 
-    def sum_edges(self, devices: Sequence[int]) -> NDArray[np.int32]:
+    def sum_lists(self, devices: Sequence[int]) -> NDArray[np.int32]:
         """Return A_T: the sum of H_T over ``devices``."""
-        rows = [self.edges_of(each) for each in devices]
-        return add_counts(rows, num_threads=self.num_threads)
+        lists = [self.lists_of(each) for each in devices]
+        return add_counts(lists, num_threads=self.num_threads)
 
     def rows_at(self, device: int, vertices: NDArray[Any]) -> int:
         """Return how many rows of ``vertices`` the device reads."""
         return int(sum_at(self.rows_of(device), vertices))
 
-    def edges_at(self, device: int, vertices: NDArray[Any]) -> int:
-        """Return how many edges the device traverses from the lists of ``vertices``."""
-        return int(sum_at(self.edges_of(device), vertices))
+    def lists_at(self, device: int, vertices: NDArray[Any]) -> int:
+        """Return how often the device reads the lists of ``vertices``."""
+        return int(sum_at(self.lists_of(device), vertices))
 
     def num_rows(self, device: int) -> int:
         """Return how many rows the device reads."""
         return self.reads[device].num_rows
 
-    def num_edges(self, device: int) -> int:
-        """Return how many edges the device traverses."""
-        return self.reads[device].num_edges
-
-    def transactions_of(self, device: int) -> int:
-        """Return N_TSUM of a device: a transaction for every edge, and for every list's offsets."""
-        reads = self.reads[device]
-        return reads.num_edges + reads.num_visits
+    def num_list_reads(self, device: int) -> int:
+        """Return N_TSUM of a device: how often it reads lists, a transaction each time."""
+        return self.reads[device].num_list_reads
 
 
 def add_counts(rows: Sequence[NDArray[np.int32]], *, num_threads: int = 1) -> NDArray[np.int32]:
@@ -145,6 +139,7 @@ def presample(
     epochs: Iterable[int],
     *,
     devices: Sequence[int],
+    num_steps: int | None = None,
     drawn: Callable[[int], None] = lambda amount: None,
 ) -> Presampled:
     """Draw epochs, and count what the batches of ``devices`` read.
@@ -156,12 +151,13 @@ def presample(
         draws: of the run.
         epochs: which epochs, those beyond the run's end included.
         devices: positions of the devices whose batches count.
+        num_steps: first steps of each epoch that are drawn; None for all.
         drawn: told of every batch.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     found = {
         device: DeviceReads(
-            rows=np.zeros(num_vertices, np.int32), edges=np.zeros(num_vertices, np.int32)
+            rows=np.zeros(num_vertices, np.int32), lists=np.zeros(num_vertices, np.int32)
         )
         for device in devices
     }
@@ -169,7 +165,7 @@ def presample(
     for epoch in epochs:
         num_epochs += 1
         middle = epoch * draws.steps_per_epoch + draws.steps_per_epoch // 2
-        for draw in draws.reaches(epoch, devices=found):
+        for draw in draws.reaches(epoch, devices=found, num_steps=num_steps):
             drawn(1)
             if draw.step >= middle and found[draw.device].half is None:
                 waiting[draw.device].count(found[draw.device])
@@ -200,7 +196,10 @@ class _Uncounted:
         """Take what a batch reads, and return the rows of all that wait."""
         vertices = reached.reach.input_vertices
         self._rows.append(vertices)
-        self._lists += [(indptr, vertices[: len(indptr) - 1]) for indptr in reached.reach.indptrs]
+        for indptr in reached.reach.indptrs:
+            # One read more than edges from each list: its offsets.
+            ends = indptr + np.arange(len(indptr))
+            self._lists.append((ends, vertices[: len(indptr) - 1]))
         self._num_rows += len(vertices)
         return self._num_rows
 
@@ -208,8 +207,8 @@ class _Uncounted:
         """Count what waits."""
         for vertices in self._rows:
             ops.count_uses(vertices, reads.rows, num_threads=1)
-        for indptr, vertices in self._lists:
-            ops.count_reads(indptr, vertices, reads.edges, num_threads=1)
+        for ends, vertices in self._lists:
+            ops.count_reads(ends, vertices, reads.lists, num_threads=1)
         self._rows, self._lists, self._num_rows = [], [], 0
 
 
@@ -218,5 +217,4 @@ def _add_sizes(reads: DeviceReads, reached: Reached) -> None:
     reads.num_batches += 1
     reads.num_seeds += len(reached.seeds)
     reads.num_rows += len(reached.reach.input_vertices)
-    reads.num_edges += reached.reach.num_edges
-    reads.num_visits += reached.reach.num_lists
+    reads.num_list_reads += reached.reach.num_edges + reached.reach.num_lists

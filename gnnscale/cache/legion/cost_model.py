@@ -22,7 +22,8 @@ class CliqueCost:
     Attributes:
         budget_bytes: B, memory of all caches of the clique.
         list_bytes: bytes of the first lists of Q_T.
-        list_hotness: edges traversed from these, sums of a_T; as often kept.
+        list_hotness: reads of these, sums of a_T: edges traversed and offsets. The paper's a_T has
+            the edges alone, though N_TSUM has both.
         total_list_hotness: the sum over all vertices.
         row_bytes: bytes of a feature row, D·s of eq. 6.
         row_hotness: reads of the first rows of Q_F: sums of a_F.

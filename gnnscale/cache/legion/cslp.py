@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.hotness.expected import ExpectedReads
+from gnnscale.cache.hotness.foretold import Foretold
 from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.legion.prefix_sums import PrefixSums
 from gnnscale.cache.placement import split_by_owner
@@ -43,14 +44,15 @@ class Candidates:
     """Vertices of a clique by their hotness, as many as its memory could hold.
 
     Attributes:
-        lists: ``[m]`` Q_T, vertices in descending order of edges traversed from them, A_T. Lists
-            that are never read, or larger than each device's memory, are none of them.
+        lists: ``[m]`` Q_T, vertices in descending order of the reads of their lists, A_T: edges
+            traversed, and offsets, which an empty list has, too. Lists that are never read, or
+            larger than each device's memory, are none of them.
         list_bytes: sums of the bytes of these.
-        list_hotness: sums of A_T of these.
-        total_list_hotness: the sum of A_T over all vertices.
+        list_hotness: sums of how often these are foretold to be read.
+        total_list_hotness: the same over all vertices.
         rows: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F.
-        row_hotness: sums of A_F of these.
-        total_row_hotness: the sum of A_F over all vertices.
+        row_hotness: sums of how often these are foretold to be read.
+        total_row_hotness: the same over all vertices.
     """
 
     lists: NDArray[Any]
@@ -72,7 +74,7 @@ class Candidates:
             num_lists: lists of Q_T that are to be kept.
             rooms: bytes of each device.
         """
-        local = [_edges_read(task, [each], task.presampled) for each in clique]
+        local = [_list_reads(task, [each], task.presampled) for each in clique]
         return _share(task, self.lists[:num_lists], local, rooms, **_list_bytes(task))
 
     def share_rows(self, task: CacheTask, clique: Sequence[int], rooms: NDArray[np.int64]) -> Kept:
@@ -108,14 +110,14 @@ def _list_bytes(task: CacheTask) -> dict[str, Any]:
     }
 
 
-def _edges_read(
-    task: CacheTask, devices: Sequence[int], reads: Presampled | ExpectedReads
+def _list_reads(
+    task: CacheTask, devices: Sequence[int], reads: Presampled | ExpectedReads | Foretold
 ) -> NDArray[Any]:
     """Return A_T of ``devices``; one for which the host samples reads no list over its link."""
     samplers = [each for each in devices if task.device_at[each].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
-    return reads.sum_edges(samplers)
+    return reads.sum_lists(samplers)
 
 
 def candidates(
@@ -129,12 +131,12 @@ def candidates(
     Args:
         task: what is planned for.
         clique: positions of the devices.
-        reads: what an epoch reads, H_T and H_F.
+        reads: by which vertices are hot, H_T and H_F. What these come to is foretold.
     """
     budgets = [task.device_at[each].budget_bytes for each in clique]
-    edges, appearances = _edges_read(task, clique, reads), reads.sum_rows(clique)
+    list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)
     lists = ops.hottest(
-        edges,
+        list_reads,
         task.out_degrees,
         capacity=sum(budgets),
         max_bytes=max(budgets),
@@ -149,13 +151,17 @@ def candidates(
         bytes_per_vertex=task.row_bytes,
         num_threads=task.num_threads,
     )
+    falling = task.num_epochs == 1  # of these the counts that order them are exact
+    if not falling:
+        list_reads = _list_reads(task, clique, task.foretold)
+        appearances = task.foretold.sum_rows(clique)
     return Candidates(
         lists=lists,
         list_bytes=_byte_sums(task, lists),
-        list_hotness=_hotness_sums(task, lists, edges),
-        total_list_hotness=_total(edges),
+        list_hotness=_hotness_sums(task, lists, list_reads, falling),
+        total_list_hotness=_total(list_reads),
         rows=rows,
-        row_hotness=_hotness_sums(task, rows, appearances),
+        row_hotness=_hotness_sums(task, rows, appearances, falling),
         total_row_hotness=_total(appearances),
     )
 
@@ -171,10 +177,12 @@ def _byte_sums(task: CacheTask, lists: NDArray[Any]) -> PrefixSums:
     )
 
 
-def _hotness_sums(task: CacheTask, order: NDArray[Any], hotness: NDArray[Any]) -> PrefixSums:
+def _hotness_sums(
+    task: CacheTask, order: NDArray[Any], hotness: NDArray[Any], falling: bool
+) -> PrefixSums:
     return PrefixSums(
         kept=ops.running_sums(
-            order, hotness, every=_EVERY, falling=True, num_threads=task.num_threads
+            order, hotness, every=_EVERY, falling=falling, num_threads=task.num_threads
         ),
         every=_EVERY,
         num_numbers=len(order),

@@ -65,7 +65,7 @@ class Legion(CachePlannerConfig):
             devices=tuple(cache for cache, _ in devices),
             alphas=tuple(each.alpha for each in planned),
             predicted=tuple(traffic for _, traffic in devices),
-            exact=task.num_epochs == 1,
+            exact=task.num_epochs == 1 and task.draws_are_exact,
             curve=_added([each.curve for each in planned]),
         )
 
@@ -100,7 +100,7 @@ def clique_cost(task: CacheTask, clique: Sequence[int], found: Candidates) -> Cl
     reads = task.presampled
 
     def sampled(member: CacheDevice) -> int:
-        return reads.transactions_of(member.position) if member.samples else 0
+        return reads.num_list_reads(member.position) if member.samples else 0
 
     def rows_read(member: CacheDevice) -> int:
         return reads.num_rows(member.position)
@@ -165,7 +165,7 @@ def _caches(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> 
 
 def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> list[CacheTraffic]:
     """Return what each device is expected to read where."""
-    reads, found = task.expected, []
+    reads, found = task.foretold, []
     for j, reader in enumerate(clique):
         at_rows, at_lists = {}, {}
         for k, each in enumerate(clique):
@@ -173,7 +173,7 @@ def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) ->
             at_rows[each] = reads.rows_at(reader, rows.vertices[k], counted)
             if task.device_at[reader].samples:
                 counted = int(lists.reads[j, k])
-                at_lists[each] = reads.edges_at(reader, lists.vertices[k], counted)
+                at_lists[each] = reads.lists_at(reader, lists.vertices[k], counted)
         found.append(traffic(task, reader, reads, at_rows, at_lists))
     return found
 

@@ -86,7 +86,7 @@ class LookAheadCache(CachePlannerConfig):
             alphas=(None,) * len(cliques),
             predicted=_foretell(task, policies, epochs) if epochs else None,
             num_epochs=epochs,
-            exact=True,
+            exact=task.draws_are_exact,
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:

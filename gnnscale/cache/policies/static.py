@@ -72,7 +72,7 @@ class StaticCache(CachePlannerConfig):
         cliques = task.cliques if self.shared else tuple((each,) for each in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
         caches.sort(key=lambda cache: cache.device)
-        reads = task.counted_run if exact else task.expected
+        reads = task.counted_run if exact else task.foretold
         return CachePlan(
             planner=self.policy,
             cliques=cliques,
@@ -80,7 +80,7 @@ class StaticCache(CachePlannerConfig):
             alphas=(None,) * len(cliques),
             predicted=predict_traffic(task, caches, cliques, reads),
             num_epochs=task.num_epochs if exact else 1,
-            exact=exact or task.num_epochs == 1,
+            exact=(exact or task.num_epochs == 1) and task.draws_are_exact,
         )
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,27 +62,26 @@ class CachedLists:
         if self._places is None:
             reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
             return self._access([0], reads, cached=False)
-        edges = np.zeros(len(self._starts), np.int64)
-        visits = np.zeros(len(self._starts), np.int64)
+        found = np.zeros(len(self._starts), np.int64)
         for block in batch.blocks:
-            vertices = batch.input_vertices[: block.num_dst]
-            edges += self._count(vertices, block.indptr)
-            visits += self._count(vertices, None)
-        return self._access(edges.tolist(), int(edges[-1] + visits[-1]), cached=True)
+            # One read more than edges from each list: its offsets.
+            ends = block.indptr + np.arange(len(block.indptr))
+            found += ops.count_slots(
+                self._places,
+                batch.input_vertices[: block.num_dst],
+                self._starts,
+                weights=ends,
+                num_threads=self._num_threads,
+            )
+        return self._access(found.tolist(), int(found[-1]), cached=True)
 
-    def _count(self, vertices: NDArray[Any], indptr: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        assert self._places is not None
-        return ops.count_slots(
-            self._places, vertices, self._starts, weights=indptr, num_threads=self._num_threads
-        )
-
-    def _access(self, edges: Sequence[int], reads: int, *, cached: bool) -> Access:
-        """Return the access of ``edges`` by place, and of ``reads`` at the host."""
-        peers = sum(edges[:-1]) - edges[self._own] if cached else 0
+    def _access(self, found: Sequence[int], reads: int, *, cached: bool) -> Access:
+        """Return the access of reads by the place where they are found, the host's being last."""
+        peers = sum(found[:-1]) - found[self._own] if cached else 0
         return Access(
-            hits=edges[self._own] if cached else 0,
+            hits=found[self._own] if cached else 0,
             peer_hits=peers,
-            misses=edges[-1] if cached else 0,
+            misses=reads if cached else 0,
             host_bytes=reads * self._id_bytes,
             link_bytes=reads * self._request_bytes,
             link_requests=reads,

@@ -130,12 +130,14 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
 
 
 def _cache(run: TrainResult) -> dict[str, Any] | None:
-    """What the devices' caches were planned to spare, and spared: means of an epoch."""
+    """What the devices' caches were planned to spare, and spared: means of an epoch.
+
+    What was predicted of the run's first epochs is held against these alone.
+    """
     plan = run.cache
     if plan is None:
         return None
-    epochs, told = len(run.history), plan.predicted
-    found = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
+    told = plan.predicted
     return {
         "planner": plan.planner,
         "alpha": plan.alpha,
@@ -150,11 +152,20 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
             "num_epochs": plan.num_epochs,
             "exact": plan.exact,
         },
-        "measured": {
-            **_hit_rates(found),
-            "transactions": _per_epoch(found.link_requests, epochs),
-            "link_bytes": _per_epoch(found.link_bytes, epochs),
-        },
+        "measured": _measured(run.history[: plan.first_epochs]),
+        "whole_run": _measured(run.history),
+    }
+
+
+def _measured(history: Sequence[EpochRecord]) -> dict[str, Any]:
+    """What the devices of some epochs found in caches, and moved: means of an epoch."""
+    epochs = len(history)
+    found = sum((each.traffic for epoch in history for each in epoch.devices), Traffic())
+    return {
+        **_hit_rates(found),
+        "transactions": _per_epoch(found.link_requests, epochs),
+        "link_bytes": _per_epoch(found.link_bytes, epochs),
+        "num_epochs": epochs,
     }
 
 

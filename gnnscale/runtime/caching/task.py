@@ -91,6 +91,8 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         config.sampler,
         checked_order(config, labelled_vertices(graph, "train"), parts),
         split=partial(apportion, split),
+        # Without one the performance model splits them; while training, drm moves them.
+        fixed=config.device_plan.split is not None and not config.runtime.drm,
         seed=config.seed,
         num_threads=config.num_threads,
     )

@@ -96,22 +96,23 @@ def test_a_damaged_graph_is_named(graph_of: Callable[..., Graph]) -> None:
         inclusion(graph_of([[1], [4], [], []]), np.array([0]), [2, 2], batch_size=1, num_threads=1)
 
 
-def traversed(
+def list_reads(
     graph: Graph, train: Any, fanouts: list[int], replace: bool, num_steps: int
 ) -> NDArray[np.float64]:
-    """Return the edges that are traversed from each list, by mini-batch of one seed."""
+    """Return the reads of each list by mini-batch of one seed: edges, and the offsets."""
     rng = np.random.default_rng(0)
     sampler = NeighborSampler(graph, fanouts=fanouts, replace=replace, seed=1)
-    edges = np.zeros((num_steps, graph.num_vertices))
+    lists = np.zeros((num_steps, graph.num_vertices))
     for step in range(num_steps):
         batch = sampler.sample(rng.choice(train, 1), step)
         for block in batch.blocks:
-            np.add.at(edges[step], batch.input_vertices[: block.num_dst], np.diff(block.indptr))
-    return edges
+            reads = np.diff(block.indptr) + 1
+            np.add.at(lists[step], batch.input_vertices[: block.num_dst], reads)
+    return lists
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_traversed_edges_on_trees_are_those_of_sampling(
+def test_reads_of_lists_on_trees_are_those_of_sampling(
     graph_of: Callable[..., Graph], replace: bool
 ) -> None:
     lists = tree([4, 3, 2])
@@ -119,15 +120,16 @@ def test_traversed_edges_on_trees_are_those_of_sampling(
     train, fanouts = np.array([0, len(lists)]), [2, 4, 1]
     found = inclusion(graph, train, fanouts, batch_size=1, replace=replace, num_threads=1)
     num_steps = 4000
-    edges = traversed(graph, train, fanouts, replace, num_steps)
-    error = edges.std(axis=0) / np.sqrt(num_steps)
-    assert (np.abs(edges.mean(axis=0) - found.edges) <= 4.5 * error + 1e-6).all()
+    lists = list_reads(graph, train, fanouts, replace, num_steps)
+    error = lists.std(axis=0) / np.sqrt(num_steps)
+    assert (np.abs(lists.mean(axis=0) - found.lists) <= 4.5 * error + 1e-6).all()
 
 
-def test_traversed_edges_by_hand(graph_of: Callable[..., Graph]) -> None:
+def test_reads_of_lists_by_hand(graph_of: Callable[..., Graph]) -> None:
     graph = graph_of([[1, 2, 3, 4], [5, 6], [], [], [], [], []])
     found = inclusion(graph, np.array([0]), [1, 3], batch_size=1, num_threads=1)
-    # 0 traverses 1 edge, then 3. Every fourth time it reaches 1, which traverses its 2.
-    assert found.edges.tolist() == [4, 0.5, 0, 0, 0, 0, 0]
+    # 0 traverses 1 edge, then 3. Every fourth time it reaches 1, which traverses its 2, or one of
+    # the others, whose lists are empty. Each visit reads offsets.
+    assert found.lists.tolist() == [4 + 2, 0.5 + 0.25, 0.25, 0.25, 0.25, 0, 0]
     # 1 is picked by one of the hops at least: 1 - 3/4 * 1/4, and reads 5 and 6 at the last one.
     assert found.probability.tolist() == pytest.approx([1, *[13 / 16] * 4, 0.25, 0.25])

@@ -16,7 +16,7 @@ Make = Callable[..., CacheTask]
 
 #: Lists of 16, 12, 8 and 20 bytes; rows of 8.
 LISTS = [[1, 2], [2], [], [0, 1, 2]]
-#: What two devices read: rows, and edges from lists.
+#: What two devices read: rows, and lists.
 READS = ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2])
 
 
@@ -50,7 +50,7 @@ def test_equally_hot_ones_come_by_out_degree(
 def with_budgets(task: CacheTask, *budgets: int) -> CacheTask:
     devices = zip(task.devices, budgets, strict=True)
     changed = replace(task, devices=tuple(replace(d, budget_bytes=b) for d, b in devices))
-    changed.__dict__["presampled"] = task.presampled
+    changed.__dict__.update(presampled=task.presampled, foretold=task.foretold)
     return changed
 
 
@@ -74,14 +74,14 @@ def test_a_list_larger_than_each_memory_lets_others_pass(two: CacheTask) -> None
     assert lists_of(with_budgets(two, 15, 9)) == [1]
 
 
-def test_rows_count_as_they_are_expected_to_be_read(
+def test_rows_count_as_they_are_foretold_to_be_read(
     tasks: Callable[..., st.SearchStrategy[CacheTask]],
 ) -> None:
     @given(tasks(), st.booleans())
     def check(task: CacheTask, counted: bool) -> None:
         clique = task.cliques[0]
         reads = task.presampled if counted else task.expected
-        found, appearances = candidates(task, clique, reads), reads.sum_rows(clique)
+        found, appearances = candidates(task, clique, reads), task.foretold.sum_rows(clique)
         wide = np.int64 if appearances.dtype == np.int32 else np.float64
         sums = np.concatenate([[0], np.cumsum(appearances[found.rows], dtype=wide)])
         assert np.allclose(found.row_hotness.between(0, len(found.rows)), sums, rtol=1e-12)
@@ -119,7 +119,7 @@ def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     """Lists are rated by the reads of devices that sample; the others still may keep some."""
     host = replace(two.devices[0], samples=False)
     task = replace(two, devices=(host, two.devices[1]))
-    task.__dict__["presampled"] = two.presampled
+    task.__dict__.update(presampled=two.presampled, foretold=two.foretold)
     found = candidates(task, [0, 1], task.presampled)
     assert found.lists.tolist() == [0, 3]  # 6, 2; it reads no other
     assert found.total_list_hotness == 8
@@ -168,7 +168,7 @@ def test_with_room_for_everything_it_is_algorithm_1(
     found, rooms = candidates(task, clique, task.presampled), np.full(len(clique), 10_000)
     for kept, local in (
         (found.share_rows(task, clique, rooms), task.presampled.rows_of),
-        (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.edges_of),
+        (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.lists_of),
     ):
         for device, vertices in zip(clique, kept.vertices, strict=True):
             for vertex in vertices:

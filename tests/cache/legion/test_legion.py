@@ -14,6 +14,7 @@ from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.cache.legion.search import curve
 from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.store.lists import CachedLists
 from gnnscale.config import ConfigError
 from gnnscale.graph import Graph
 
@@ -43,11 +44,8 @@ def link_price(task: CacheTask, plan: CachePlan) -> float:
     device = task.devices[0]
     price = 0.0
     assert plan.predicted
-    for each, found in zip(task.devices, plan.predicted, strict=True):
-        edges = task.presampled.of(each.position).num_edges
-        sampling = task.presampled.transactions_of(each.position)
-        at_host = found.lists[-1] / edges if edges else 1
-        price += device.list_price * sampling * at_host if each.samples else 0
+    for found in plan.predicted:
+        price += device.list_price * found.lists[-1]
         price += device.row_price(task.row_bytes) * found.rows[-1]
     return price
 
@@ -60,7 +58,7 @@ def test_the_model_of_a_clique(two: Callable[..., CacheTask]) -> None:
     assert cost.list_hotness.between(0, 3).tolist() == [0, 11, 21, 24]
     assert cost.row_hotness.between(0, 4).tolist() == [0, 10, 18, 24, 27]
     assert (cost.total_list_hotness, cost.total_row_hotness) == (24, 27)
-    assert cost.n_tsum == 24 + 5  # edges, and lists that are read
+    assert cost.n_tsum == 24  # reads of all lists
     assert (cost.row_bytes, cost.row_transactions) == (8, 2)
     assert (cost.list_price, cost.row_price) == (5, 2 * 4 + 1)
 
@@ -126,8 +124,8 @@ def test_a_hub_does_not_keep_others_out(
     assert plan.alphas == (16 / 19,)
     assert plan.predicted is not None
     assert plan.predicted[0].lists == (4, 12)
-    # The cost model says the same: 16 edges and 3 lists without a cache, of which 12 / 16 are left.
-    assert plan.curve[100].n_t == (16 + 3) * 12 / 16
+    # The cost model says the same: of 16 reads without a cache 12 are left.
+    assert plan.curve[100].n_t == 12
 
 
 def test_what_is_predicted_is_what_is_kept(
@@ -136,7 +134,7 @@ def test_what_is_predicted_is_what_is_kept(
     @given(tasks(), st.none() | st.floats(0, 1))
     def check(task: CacheTask, alpha: float | None) -> None:
         plan = Legion(alpha=alpha).plan(task)
-        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.expected)
+        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.foretold)
 
     check()
 
@@ -144,15 +142,15 @@ def test_what_is_predicted_is_what_is_kept(
 def test_links_that_differ_count_by_what_is_read_over_them(
     two: Callable[..., CacheTask],
 ) -> None:
-    """Of 27 rows device 0 reads 13 and device 1 reads 14; of 29 transactions of sampling 19."""
+    """Of 27 rows device 0 reads 13 and device 1 reads 14; of 24 reads of lists 16."""
     task = two(40, 40, request_bytes=4)
     slow = replace(task.devices[1], request_bytes=8, overhead_bytes=3)
     changed = replace(task, devices=(task.devices[0], slow))
-    changed.__dict__["presampled"] = task.presampled
+    changed.__dict__.update(presampled=task.presampled, foretold=task.foretold)
     cost = clique_cost(changed, [0, 1], candidates(changed, [0, 1], changed.presampled))
     assert cost.row_transactions == pytest.approx((2 * 13 + 1 * 14) / 27)
     assert cost.row_price == pytest.approx((8 * 13 + 11 * 14) / 27)
-    assert cost.list_price == pytest.approx((4 * 19 + 11 * 10) / 29)
+    assert cost.list_price == pytest.approx((4 * 16 + 11 * 8) / 24)
 
 
 def test_links_that_differ_and_are_not_used(
@@ -161,7 +159,7 @@ def test_links_that_differ_and_are_not_used(
     task = reading(two(40, 40), *((([0] * 4), [0] * 4) for _ in range(2)))
     other = replace(task.devices[1], request_bytes=8)
     idle = replace(task, devices=(task.devices[0], other))
-    idle.__dict__.update(presampled=task.presampled, expected=task.expected)
+    idle.__dict__.update(presampled=task.presampled, expected=task.expected, foretold=task.foretold)
     cost = clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled))
     assert cost.list_price == 64
     assert Legion().plan(idle).alpha == 0
@@ -189,8 +187,8 @@ def test_the_curve_is_that_of_all_cliques(two: Callable[..., CacheTask]) -> None
         assert found.n_f == first.n_f + second.n_f
         assert found.n_total == first.n_total + second.n_total
     assert len(plan.alphas) == 2
-    # Without lists all 24 edges and 5 lists are read at the host.
-    assert plan.curve[0].n_t == 24 + 5
+    # Without lists all 24 reads of them are at the host.
+    assert plan.curve[0].n_t == 24
     # Lists 3 and 0 of device 0 leave 4 of 40 bytes, so that it reads all 13 rows. All lists that
     # device 1 reads leave 24 of 60, for 3 rows; it reads the other one once.
     assert plan.curve[100].n_f == 13 + 1
@@ -272,3 +270,48 @@ def test_it_goes_by_what_is_expected_unless_counts_are_asked_for(
     Legion(hotness="presampled").plan(task)
     assert asked[0] is task.expected
     assert asked[1] is task.presampled
+
+
+def test_empty_lists_are_read_and_may_be_kept(
+    graph_of: Callable[..., Graph], make_task: Make
+) -> None:
+    """Vertex 0 reads 1 to 4, whose lists are empty, and the second hop reads all five lists.
+
+    It takes two reads of 5 for the list of 0, of 8 + 4 * 4 bytes, and one for each of the others,
+    of 8 bytes.
+    """
+    task = make_task(
+        graph_of([[1, 2, 3, 4], [], [], [], []], train=[0]), [40], fanouts=(-1, -1), num_epochs=1
+    )
+    plan = Legion(alpha=1.0).plan(task)
+    assert kept(plan) == [([0, 1, 2], [])]
+    assert plan.curve[0].n_t == 2 * 5 + 4
+    assert plan.curve[100].n_t == pytest.approx(2)
+    assert plan.predicted is not None
+    assert plan.predicted[0].lists == (12, 2)
+    assert plan.predicted[0].transactions == 2 + 5  # and the five rows
+
+
+@given(data=st.data())
+def test_transactions_are_those_of_a_replay(
+    tasks: Callable[..., st.SearchStrategy[CacheTask]], data: st.DataObject
+) -> None:
+    """Of a run of one epoch: each device's batches, read as a run with these caches reads them."""
+    task = replace(data.draw(tasks()), num_epochs=1)
+    plan = Legion(alpha=data.draw(st.none() | st.floats(0, 1))).plan(task)
+    assert plan.predicted is not None
+    for cache, told in zip(plan.devices, plan.predicted, strict=True):
+        clique = plan.clique_of(cache.device)
+        places = np.full(task.graph.num_vertices, -1, np.int32)
+        for number, each in enumerate(clique):
+            places[plan.of(each).topology] = number
+        lists = CachedLists(places, num_members=len(clique), own=0, request_bytes=64)
+        rows = np.concatenate([plan.of(each).features for each in clique])
+        reads = 0
+        for draw in task.draws.epoch(0, devices=[cache.device]):
+            reads += lists.read(draw.batch).link_requests
+            reads += len(np.setdiff1d(draw.batch.input_vertices, rows))
+        assert told.transactions == reads
+    assert sum(each.transactions for each in plan.predicted) == pytest.approx(
+        sum(told.lists[-1] + told.rows[-1] for told in plan.predicted)
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gnnscale.cache import CacheFigures, CacheTraffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import append_metrics, summarise, write_json, write_metrics
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
@@ -234,3 +235,35 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
     assert resumed["devices"][1]["csim"]["cycles"] == 1000
     started = summarise(simulated_run.started, status="failed")
     assert started["devices"][1]["csim"] is None
+
+
+@pytest.mark.parametrize(("first_epochs", "rate", "transactions"), [(1, 0.0, 100), (None, 0.3, 70)])
+def test_what_was_predicted_is_held_against_the_same_epochs(
+    first_epochs: int | None, rate: float, transactions: int
+) -> None:
+    """A cache that is empty at first hits less in the first epoch than in the run."""
+    found = [
+        replace(epoch(number, 0.5, 1.0), devices=(cpu(1.0, traffic=Traffic(rows=rows)),))
+        for number, rows in enumerate(
+            (Access(misses=100, link_requests=100), Access(hits=60, misses=40, link_requests=40)), 1
+        )
+    ]
+    told = CacheTraffic(rows=(0, 100), lists=(0, 0), transactions=100, link_bytes=0)
+    plan = CacheFigures(
+        planner="belady",
+        alpha=None,
+        cliques=((0,),),
+        cache_bytes=8,
+        host_aggregates=0,
+        predicted=told,
+        num_epochs=1,
+        exact=False,
+        first_epochs=first_epochs,
+    )
+    cache = summarise(result(*found, cache=plan), status="completed")["cache"]
+    assert cache["predicted"]["feature_hit_rate"] == 0
+    assert cache["measured"]["feature_hit_rate"] == pytest.approx(rate)
+    assert cache["measured"]["transactions"] == transactions
+    assert cache["measured"]["num_epochs"] == (first_epochs or 2)
+    assert cache["whole_run"]["feature_hit_rate"] == pytest.approx(0.3)
+    assert cache["whole_run"]["transactions"] == 70

@@ -260,3 +260,22 @@ def test_tasks_of_one_run_are_equal(settings: Settings) -> None:
     for one, other in zip(*found, strict=True):
         assert one.seeds.tolist() == other.seeds.tolist()
         assert one.batch.input_vertices.tolist() == other.batch.input_vertices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "overrides", "exact"),
+    [
+        (("",), (), True),
+        (("", ""), (), False),
+        (("cpu", ""), (), False),
+        # The seeds of a step are moved from one device to the other while training.
+        (("", ""), ("device_plan.split=[40,24]",), False),
+        (("", ""), ("device_plan.split=[40,24]", "runtime.drm=false"), True),
+        (("", ""), ("runtime.drm=false",), False),
+    ],
+)
+def test_hits_are_exact_where_the_split_is_fixed(
+    settings: Settings, kinds: tuple[str, ...], overrides: tuple[str, ...], exact: bool
+) -> None:
+    config = settings(*STATIC, devices(*kinds), *overrides)
+    assert task_of(config).draws_are_exact == exact
