@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-__all__ = ["track"]
+__all__ = ["num_advances", "track"]
 
 _LOG = logging.getLogger(__name__)
 _SHOW_AFTER = 1.0
 _BAR_INTERVAL = 0.1
 _LINE_INTERVAL = 5.0
+_advances = 0
 
 
 class _Work:
@@ -31,6 +32,8 @@ class _Work:
         self.start = time.monotonic()
 
     def advance(self, amount: int = 1) -> None:
+        global _advances
+        _advances += 1
         self.done += amount
 
     def amounts(self) -> str:
@@ -82,6 +85,11 @@ class _Bars:
 
 
 _BARS = _Bars()
+
+
+def num_advances() -> int:
+    """Return how often any work of this process has got on: it grows while there is progress."""
+    return _advances
 
 
 def _draw(work: _Work, finished: threading.Event) -> None:

@@ -124,6 +124,9 @@ class RuntimeConfig:
         prefetch: one of ``PREFETCH``, or ``auto`` for what the performance model thinks fastest.
         prefetch_depth: maximum of mini-batches that a worker prepares ahead.
         drm: dynamic resource management: shift work and threads between devices while training.
+        stall_limit_s: seconds without a sign of life, or without progress in a training step that
+            others wait for, after which a worker is killed and the run ends; None waits without
+            end. Opening, validating and testing have no limit while the process answers.
         deterministic: let nothing that is measured decide: the same options give the same weights,
             bit for bit. Plans follow from nominal rates and the devices' own, without calibration
             and rehearsal, and resource management counts work in place of seconds.
@@ -140,6 +143,7 @@ class RuntimeConfig:
     prefetch: str = "auto"
     prefetch_depth: int = 4
     drm: bool = True
+    stall_limit_s: float | None = 600.0
     deterministic: bool = False
 
     def __post_init__(self) -> None:
@@ -154,6 +158,11 @@ class RuntimeConfig:
             raise ConfigError(
                 f"runtime.checkpoint_every_s={every_s}: must be at least 0, or null for behind "
                 "epochs"
+            )
+        limit_s = self.stall_limit_s
+        if limit_s is not None and not 0 < limit_s < math.inf:
+            raise ConfigError(
+                f"runtime.stall_limit_s={limit_s}: must be above 0, or null for no limit"
             )
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)

@@ -17,6 +17,7 @@ from gnnscale.runtime.saving import keep_best, save_behind_epoch, save_inside_ep
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
+from gnnscale.runtime.sync.pulse import OWN, TRAINS
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.recorder import StepRecorder
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
@@ -53,6 +54,7 @@ def train(
         GraphError: the graph store is not usable.
         PeerLostError: another worker is gone.
     """
+    OWN.begin("opening the run")
     with open_run(config, directory, options, group, artefacts) as state:
         recorder = StepRecorder(
             group, steps_per_epoch=state.order.steps_per_epoch, start=time.perf_counter()
@@ -66,6 +68,7 @@ def train(
         while not state.finished:
             recorder.begin_epoch(state.resumed)
             state.resumed = None
+            OWN.begin(TRAINS)
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
                 state.step.propagate(batch)
                 totals = state.step.synchronize(batch, checkpoint=state.wants_checkpoint)
@@ -73,8 +76,10 @@ def train(
                 state.step.update_weights(batch)
                 decision = state.rebalance(batch, totals)  # dynamic resource management
                 record = recorder.add(batch, totals, decision)
+                OWN.steps += 1
                 if group.is_rank0:
-                    observer.stepped(record)
+                    with OWN.at("reporting"):
+                        observer.stepped(record)
                 if totals.checkpoint:
                     save_inside_epoch(state, recorder.sums())
             _end_epoch(state, recorder, validator, observer)
@@ -94,6 +99,7 @@ def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
     """Write the checkpoint where it is due, and then validate."""
+    OWN.begin("between two epochs")
     state.step.combine_statistics()
     state.join()
     last = state.epoch + 1 >= state.config.epochs
@@ -144,6 +150,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
     """Test the best weights, which the model keeps; on rank 0 only."""
+    OWN.begin("testing")
     if not state.group.is_rank0:
         return state.result()
     state.model.load_state_dict(state.best_weights)

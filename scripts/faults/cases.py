@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from faults.outcome import Outcome, check_end
+from faults.outcome import LIMIT_S, Outcome, check_end
 from faults.plan import Plan
 from faults.processes import Process
 from faults.training import Training
@@ -19,6 +19,8 @@ from faults.training import Training
 #: Stages in which a worker is killed: those that every device has, and those of the first one.
 EVERYWHERE = ("sample", "load", "transfer", "propagate", "sync")
 STAGES = (*EVERYWHERE, "validate", "checkpoint")
+#: Seconds after which a run gives a stopped worker up.
+STALL_LIMIT_S = 10.0
 
 
 def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[], Outcome]]:
@@ -33,6 +35,7 @@ def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[
     yield partial(send, plan, "SIGTERM", signal.SIGTERM, chance)
     for rank in range(len(plan.devices)):
         yield partial(exhaust, plan, rank)
+        yield partial(stop, plan, rank)
     yield partial(send, plan, "kill -9 of the command", signal.SIGKILL, chance)
 
 
@@ -110,6 +113,19 @@ def send(plan: Plan, name: str, number: signal.Signals, chance: random.Random) -
         outcome.cause = "nothing: nobody is left to"
     else:
         check_end(run, outcome, cause="^gnnscale train resume=", status=130)
+    return outcome
+
+
+def stop(plan: Plan, rank: int) -> Outcome:
+    """Stop a worker, as SIGSTOP or a debugger does, and leave it so."""
+    run = plan.start(f"stopped-{rank}", f"runtime.stall_limit_s={STALL_LIMIT_S}")
+    run.wait_for((run.directory / "checkpoints" / "last.safetensors").exists)
+    run.watch()
+    worker = run.workers()[rank]
+    os.kill(worker.pid, signal.SIGSTOP)
+    outcome = Outcome(plan=plan.name, fault="SIGSTOP of a worker", directory=run.directory)
+    cause = rf"^worker {plan.devices[rank]} \(process {worker.pid}, stopped\) has given no sign"
+    check_end(run, outcome, cause=cause, status=1, limit_s=LIMIT_S + STALL_LIMIT_S)
     return outcome
 
 

@@ -27,13 +27,15 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-def check_end(run: Training, outcome: Outcome, *, cause: str, status: int) -> None:
+def check_end(
+    run: Training, outcome: Outcome, *, cause: str, status: int, limit_s: float = LIMIT_S
+) -> None:
     """Wait for the end of a run that a fault has met, and look at what is left."""
     outcome.seconds = run.wait_until_gone()
     outcome.cause = run.last_line()
     errors = run.errors.read_text()
     wrong = [f"left behind: {each}" for each in run.left_behind()]
-    if outcome.seconds > LIMIT_S:
+    if outcome.seconds > limit_s:
         wrong.append(f"ended after {outcome.seconds:.1f} s")
     if run.process.poll() != status:
         wrong.append(f"exit status {run.process.poll()}, not {status}")

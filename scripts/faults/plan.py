@@ -48,8 +48,8 @@ class Plan:
     starting: float = 0.0
     training: float = 0.0
 
-    def start(self, name: str) -> Training:
-        return self._start(self.folder / name, *self.options)
+    def start(self, name: str, *options: str) -> Training:
+        return self._start(self.folder / name, *self.options, *options)
 
     def finish(self, directory: Path, *options: str) -> None:
         """Let a run come to its end."""

@@ -30,7 +30,7 @@ def row(plan: str, fault: str, group: Sequence[Outcome]) -> str:
     seconds = [each.seconds for each in group]
     differences = [each.difference for each in group if each.difference is not None]
     cause = re.sub(r"process \d+", "process N", group[0].cause)
-    cause = re.split(r"[;(]", cause)[0].strip()
+    cause = re.split(r"; | \((?!process N)", cause)[0].strip()
     return (
         f"| {plan} | {fault} | {len(group)} "
         f"| {statistics.median(seconds):.2f} s, {max(seconds):.2f} s | {cause} "

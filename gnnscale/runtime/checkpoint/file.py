@@ -64,6 +64,7 @@ FREE_OPTIONS: tuple[str, ...] = (
     "runtime.patience",
     "runtime.prefetch",
     "runtime.prefetch_depth",
+    "runtime.stall_limit_s",
 )
 #: Those of them that plans follow from, and with them the order in which numbers are added up.
 PLAN_OPTIONS = frozenset(

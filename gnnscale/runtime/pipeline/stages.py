@@ -11,6 +11,7 @@ from gnnscale.backend import Backend, DeviceMemoryError
 from gnnscale.prefetch import Pipeline, StageGroup
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
+from gnnscale.runtime.sync.pulse import OWN
 from gnnscale.stages import STAGES
 
 __all__ = ["RUNNING", "Stages", "build_pipeline", "measured", "running"]
@@ -90,6 +91,7 @@ def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
     """Add the time of the ``with`` block to ``stage`` of the slice."""
     thread = get_ident()
     RUNNING[thread] = stage
+    OWN.signs += 1
     start = time.perf_counter()
     try:
         yield
@@ -104,6 +106,7 @@ def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
 def running(name: str) -> Iterator[None]:
     """Say in ``RUNNING`` what the ``with`` block, or the decorated function, does."""
     RUNNING[get_ident()] = name
+    OWN.signs += 1
     try:
         yield
     finally:

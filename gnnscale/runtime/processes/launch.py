@@ -23,6 +23,7 @@ from gnnscale.runtime.processes.begin import Surroundings
 from gnnscale.runtime.processes.by_name import dump, refuse_while_imported
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
+from gnnscale.runtime.processes.watching import WorkerWatch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
@@ -30,11 +31,13 @@ __all__ = ["WorkerError", "launch"]
 
 log = logging.getLogger(__name__)
 
-#: Numbers of the files at which the workers of a run meet.
+#: Numbers of the files at which the workers of a run meet, and in which they tell of themselves.
 _MEETINGS = itertools.count()
 #: Seconds in which other workers may still tell what they know, once the first has failed: one
 #: that dies takes its peers' connections with it, and their complaints may arrive first.
 _LAST_WORDS_S = 0.5
+#: Seconds between two looks at whether a worker has stalled.
+_LOOK_S = 1.0
 #: Exit status with which the system's loader ends a process that has no memory for the variables
 #: of a new thread; it has said so on standard error.
 _LOADER_FAILED = 127
@@ -70,7 +73,7 @@ def launch(
     Raises:
         ConfigError: what ``train`` raises.
         GraphError: the graph store cannot be made.
-        WorkerError: a worker failed or died; the message says which and why.
+        WorkerError: a worker failed, died or stalled; the message says which and why.
     """
     refuse_while_imported()
     # What workers cannot import is found before anything is made.
@@ -80,18 +83,20 @@ def launch(
     if not server.num_started:
         log.info("starting workers")
     artefacts = make_artefacts(config)
-    meeting = server.folder / f"meeting-{next(_MEETINGS)}"
+    number = next(_MEETINGS)
+    meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
+    names = [device.label for device in config.device_plan.parsed()]
     surroundings = pickle.dumps(Surroundings.of_this_process())
     try:
-        for task in _tasks(config, directory, options, meeting, artefacts):
-            device = config.device_plan.parsed()[task.rank]
-            process = server.start_worker()
-            workers.append(_Worker(name=device.label, process=process))
-            # Where it is gone already, it is found so below.
-            with suppress(BrokenPipeError):
-                process.connection.send_bytes(surroundings)
-                process.connection.send_bytes(dump(task))
-        return _listen(workers, observer, directory)
+        with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
+            for task in _tasks(config, directory, options, meeting, pulses, artefacts):
+                process = server.start_worker()
+                workers.append(_Worker(name=names[task.rank], process=process))
+                # Where it is gone already, it is found so below.
+                with suppress(BrokenPipeError):
+                    process.connection.send_bytes(surroundings)
+                    process.connection.send_bytes(dump(task))
+            return _listen(workers, observer, directory, watch)
     finally:
         _end(workers, server)
         meeting.unlink(missing_ok=True)
@@ -103,6 +108,7 @@ def _tasks(
     directory: Path,
     options: dict[str, Any],
     meeting: Path,
+    pulses: Path,
     artefacts: tuple[Artefact, ...],
 ) -> Iterator[WorkerTask]:
     """Yield a task for each device of the plan."""
@@ -115,24 +121,29 @@ def _tasks(
             rank=rank,
             size=size,
             meeting=meeting if size > 1 else None,
+            pulses=pulses,
             artefacts=artefacts,
             kinds=foreign_kinds(),
             backend=process_group_backend(config.device_plan.parsed()),
         )
 
 
-def _listen(workers: Sequence[_Worker], observer: Observer, directory: Path) -> TrainResult:
-    """Pass on what the workers say until all are done, or one has failed."""
+def _listen(
+    workers: Sequence[_Worker], observer: Observer, directory: Path, watch: WorkerWatch
+) -> TrainResult:
+    """Pass on what the workers say until all are done, or one has failed or stalled."""
     result: TrainResult | None = None
     deadline: float | None = None
     while not all(worker.done for worker in workers):
         open_ones = {w.process.connection: w for w in workers if not w.done and w.failure is None}
-        timeout = None if deadline is None else max(deadline - time.monotonic(), 0)
-        ready = wait(list(open_ones), timeout) if open_ones else []
+        left_s = _LOOK_S if deadline is None else deadline - time.monotonic()
+        ready = wait(list(open_ones), min(max(left_s, 0), _LOOK_S)) if open_ones else []
         for connection in ready:
             assert isinstance(connection, Connection)
             finished = _hear(open_ones[connection], observer)
             result = finished or result
+        if watch.verdict is not None:
+            raise WorkerError(watch.verdict)
         failed = [worker for worker in workers if worker.failure is not None]
         if failed and deadline is None:
             deadline = time.monotonic() + _LAST_WORDS_S

@@ -28,6 +28,7 @@ class WorkerTask:
         rank: its device's position in the plan.
         size: number of workers.
         meeting: the file by which they find each other; None for a worker without others.
+        pulses: the file in which each tells how far it has come.
         backend: torch.distributed's.
         artefacts: what the launching process has made for the run.
         kinds: devices that the launching process has registered beside the built-in ones.
@@ -39,6 +40,7 @@ class WorkerTask:
     rank: int
     size: int
     meeting: Path | None
+    pulses: Path
     backend: str
     artefacts: tuple[Artefact, ...]
     kinds: tuple[DeviceKind, ...]

@@ -28,6 +28,9 @@ __all__ = ["WorkerProcess", "WorkerServer", "server_folder", "start_server", "st
 _PROGRAM = (
     "from gnnscale.runtime.processes.fork_server import serve; serve(int(sys.argv[1]), sys.argv[2])"
 )
+#: Seconds in which a process that was killed has to be gone. One that waits for a disk or a driver
+#: which does not answer ends once that does, and nobody waits for it.
+_GONE_S = 5.0
 _server: WorkerServer | None = None
 
 
@@ -121,12 +124,12 @@ class WorkerProcess:
         return self._numbers[1] if len(self._numbers) > 1 else None
 
     def end(self) -> None:
-        """End the process, and return once it is gone."""
+        """End the process, and return once it is gone, or does not go for all that is done."""
         if self.exit_code(timeout=0) is None:
             if (pid := self.pid) is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.exit_code()
+            self.exit_code(timeout=_GONE_S)
             self._hang_up()
         self.connection.close()
         os.close(self._status)
@@ -139,7 +142,7 @@ class WorkerProcess:
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
         with suppress(EOFError, OSError):
-            while True:
+            while self.connection.poll(_GONE_S):
                 self.connection.recv_bytes()
 
     def _read(self, count: int, *, timeout: float | None) -> None:

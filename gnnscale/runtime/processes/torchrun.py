@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from gnnscale.plan.device import process_group_backend
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync.group import join_torchrun
+from gnnscale.runtime.sync.group import Group, hang_up, join_torchrun, torchrun_client
+from gnnscale.runtime.sync.pulse import OWN, Pulse, beating
+from gnnscale.runtime.sync.stalls import MAX_LOOK_S, Stall, Watch, ended_by, waiting_line
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["train_other_rank", "train_rank0"]
+__all__ = ["train_other_rank", "train_rank0", "watching_peers"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two pulses of a process, and between two looks at them; a network carries them.
+_EVERY_PEER_S = 2.0
+#: Seconds in which the others hear of a process that ends for having stalled itself.
+_HEARD_S = 10.0
 
 
 class _Nobody(Observer):
@@ -42,13 +58,18 @@ def train_rank0(
 
     Raises:
         ConfigError: what ``train`` raises, or another number of processes than devices.
-        PeerLostError: another process is gone.
+        PeerLostError: another process is gone, or has stalled.
     """
     if config.runtime.deterministic:
         fix_instruction_set()
     devices = config.device_plan.parsed()
     backend = process_group_backend(devices)
-    with join_torchrun(len(devices), backend=backend, job=job) as group:
+    names = [device.label for device in devices]
+    limit_s = config.runtime.stall_limit_s
+    with (
+        join_torchrun(len(devices), backend=backend, job=job) as group,
+        watching_peers(group, names, limit_s=limit_s, job=job),
+    ):
         return train(
             config,
             directory,
@@ -56,3 +77,126 @@ def train_rank0(
             options=options,
             group=group,
         )
+
+
+@contextmanager
+def watching_peers(
+    group: Group, names: Sequence[str], *, limit_s: float | None, job: int
+) -> Iterator[None]:
+    """Follow the other processes of torchrun, and let them follow this one, in a ``with`` block.
+
+    Once one of them stalls, every other one hangs up, so that whatever waits for it raises a
+    ``PeerLostError`` which says so. torchrun then ends them all.
+
+    Args:
+        group: the processes.
+        names: of the devices, in the order of ranks.
+        limit_s: ``runtime.stall_limit_s``.
+        job: number of the run in its sweep.
+    """
+    OWN.verdict = None
+    if group.size == 1:
+        yield
+        return
+    board = _Board(group, job=job)
+    watch, over = _PeerWatch(group.rank, names, limit_s=limit_s), threading.Event()
+
+    def follow() -> None:
+        last, answers = time.monotonic(), 0
+        while OWN.verdict is None and not over.wait(_EVERY_PEER_S):
+            now = time.monotonic()
+            if board.answers == answers:
+                watch.look_in_vain(now - last)
+            else:
+                watch.look(board.pulses, now - last)
+            last, answers = now, board.answers
+
+    with beating(board.publish, _EVERY_PEER_S), board.read():
+        thread = threading.Thread(target=follow, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(_HEARD_S)
+
+
+class _Board:
+    """torchrun's store, to which each process writes its pulse, and from which it reads all.
+
+    Attributes:
+        answers: how often it has been read.
+        pulses: what was read last.
+    """
+
+    def __init__(self, group: Group, *, job: int) -> None:
+        self.answers = 0
+        self.pulses: list[Pulse | None] = []
+        self._group = group
+        self._keys = [f"job-{job}/pulse-{rank}" for rank in range(group.size)]
+        # A question that is not answered holds up all that comes behind it.
+        self._written, self._read = torchrun_client(), torchrun_client()
+        self._over = threading.Event()
+
+    def publish(self, pulse: Pulse) -> None:
+        self._written.set(self._keys[self._group.rank], pulse.packed().hex())
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Read from a thread of its own, which nobody waits for: it may never get an answer."""
+        self._group.barrier()  # there is something of everybody
+        threading.Thread(target=self._ask, name="pulses", daemon=True).start()
+        try:
+            yield
+        finally:
+            self._over.set()
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            with suppress(RuntimeError):
+                told = self._read.multi_get(self._keys)
+                self.pulses = [Pulse.unpacked(bytes.fromhex(each.decode())) for each in told]
+                self.answers += 1
+            self._over.wait(_EVERY_PEER_S)
+
+
+class _PeerWatch:
+    """What a process of torchrun makes of the pulses of all."""
+
+    def __init__(self, rank: int, names: Sequence[str], *, limit_s: float | None) -> None:
+        self._rank = rank
+        self._names = names
+        self._limit_s = limit_s
+        self._watch = Watch(len(names), limit_s=limit_s)
+        self._in_vain_s = 0.0
+
+    def look_in_vain(self, seconds: float) -> None:
+        """Do what is due where torchrun's store does not answer: it, or the network, is gone."""
+        self._in_vain_s += min(seconds, MAX_LOOK_S)
+        if self._limit_s is not None and self._in_vain_s >= self._limit_s:
+            OWN.verdict = (
+                "lost the other processes (torchrun's store has not answered for "
+                f"{self._in_vain_s:.0f} s, runtime.stall_limit_s={self._limit_s:g})"
+            )
+            hang_up()
+
+    def look(self, pulses: Sequence[Pulse | None], seconds: float) -> None:
+        """Do what is due: say who is waited for, or end this process's part of the run."""
+        self._in_vain_s = 0.0
+        stall = self._watch.look(pulses, seconds)
+        if stall is None:
+            return
+        if self._watch.is_over(stall):
+            OWN.verdict = ended_by(stall, pulses, self._names, limit_s=self._limit_s)
+            hang_up()
+            if stall.ranks == (self._rank,):
+                # What this process is stuck in hears of nothing.
+                time.sleep(_HEARD_S)
+                os.kill(os.getpid(), signal.SIGKILL)
+        elif self._watch.is_due(stall) and self._speaks(stall):
+            log.warning(waiting_line(stall, pulses, self._names))
+
+    def _speaks(self, stall: Stall) -> bool:
+        """Whether this is the first process that is not to blame; one says it for all."""
+        others = (rank for rank in range(len(self._names)) if rank not in stall.ranks)
+        return next(others, 0) == self._rank

@@ -22,6 +22,7 @@ from gnnscale.graph import GraphError
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
+from gnnscale.runtime.processes.watching import beating_into
 from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 from gnnscale.runtime.train import train
@@ -111,21 +112,28 @@ def work(task: WorkerTask, connection: Connection) -> None:
             fix_instruction_set()
         # By this name others find the worker.
         current_process().name = task.config.device_plan.parsed()[task.rank].label
-        with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
-            result = train(
-                task.config,
-                task.directory,
-                _Forwarder(messages),
-                options=task.options,
-                group=group,
-                artefacts=task.artefacts,
-            )
-        messages.send("done", result if group.is_rank0 else None)
+        with beating_into(task.pulses, task.rank):
+            result = _train(task, messages)
+            messages.send("done", result)
         status = 0
     except BaseException as error:
         status = tell(error, messages)
     # The interpreter would wait for threads that a failed stage may have left in native code.
     os._exit(status)
+
+
+def _train(task: WorkerTask, messages: Messages) -> TrainResult | None:
+    """Train with the others, and return the result at rank 0."""
+    with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
+        result = train(
+            task.config,
+            task.directory,
+            _Forwarder(messages),
+            options=task.options,
+            group=group,
+            artefacts=task.artefacts,
+        )
+    return result if group.is_rank0 else None
 
 
 def tell(error: BaseException, messages: Messages) -> int:

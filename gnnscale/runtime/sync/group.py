@@ -17,16 +17,31 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import FileStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    FileStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+    rendezvous,
+)
 
 from gnnscale.config import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
+from gnnscale.runtime.sync.pulse import OWN
 
-__all__ = ["ALONE", "Group", "PeerLostError", "join", "join_torchrun"]
+__all__ = [
+    "ALONE",
+    "Group",
+    "PeerLostError",
+    "hang_up",
+    "join",
+    "join_torchrun",
+    "torchrun_client",
+]
 
 #: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
 #: learn of it at once; a validation over a large graph may take hours. Of a machine that vanishes
-#: the system tells (``_watch_connections``).
+#: the system tells (``_watch_connections``), and of a process that stalls its pulse.
 _TIMEOUT = timedelta(days=7)
 #: Seconds after which a machine that says nothing is asked whether it is there, between two such
 #: questions, and how many stay without an answer before its connections count as lost.
@@ -40,6 +55,8 @@ _RENDEZVOUS = timedelta(minutes=5)
 #: after it is done, and where that was the last reference it waits for Python's lock, which
 #: ``destroy_process_group`` of some releases of torch (2.6) holds while it waits for the thread.
 _outliving: deque[Tensor] = deque(maxlen=32)
+#: The sockets over which processes of torchrun exchange tensors, as the system names them.
+_links: set[str] = set()
 
 
 class PeerLostError(RuntimeError):
@@ -195,9 +212,8 @@ class Group:
         """
         if self.size == 1:
             return self
-        with _peers():
+        with _peers(), _connecting():
             connections = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
-        _watch_connections()
         return replace(self, connections=connections)
 
     def barrier(self) -> None:
@@ -240,10 +256,10 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
     with _peers():
         # Under a name of its own: what another run of the sweep has left there is of no use.
         store = PrefixStore(f"job-{job}", _torchrun_store())
-        dist.init_process_group(
-            backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
-        )
-    _watch_connections()
+        with _connecting():
+            dist.init_process_group(
+                backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
+            )
     yield from _until_left(group)
 
 
@@ -254,20 +270,48 @@ def _torchrun_store() -> Store:
     return store
 
 
-def _watch_connections() -> None:
-    """Let the system ask this process's peers whether they are there, while nothing is sent.
+def torchrun_client() -> Store:
+    """Return a connection of its own to where torchrun's processes meet, for another thread."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    with _peers():
+        return TCPStore(address, port, timeout=_RENDEZVOUS, wait_for_workers=False)
 
-    A machine that vanishes, or its network, closes no connection. After a minute without an answer
+
+def hang_up() -> None:
+    """Close the connections to torchrun's other processes: whatever waits for them fails."""
+    for name, descriptor in _sockets():
+        if name in _links:
+            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                connection.getpeername()  # fails for one that listens, which gloo cannot do without
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _connecting() -> Iterator[None]:
+    """Take note of the connections that are made in the ``with`` block.
+
+    The system then asks this process's peers whether they are there, while nothing is sent: a
+    machine that vanishes, or its network, closes no connection. After a minute without an answer
     those to it are lost, as those to a process that died are.
     """
+    before = {name for name, _ in _sockets()}
+    yield
+    for name, descriptor in _sockets():
+        if name not in before:
+            _links.add(name)
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            inet = connection.family in (socket.AF_INET, socket.AF_INET6)
+            if inet and connection.type == socket.SOCK_STREAM:
+                _watch(connection)
+
+
+def _sockets() -> Iterator[tuple[str, int]]:
+    """Yield this process's sockets: their names, and their descriptors."""
     for entry in os.scandir("/proc/self/fd"):
         with suppress(OSError):  # closed by now
-            if not os.readlink(entry.path).startswith("socket:"):
-                continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                inet = connection.family in (socket.AF_INET, socket.AF_INET6)
-                if inet and connection.type == socket.SOCK_STREAM:
-                    _watch(connection)
+            name = os.readlink(entry.path)
+            if name.startswith("socket:"):
+                yield name, int(entry.name)
 
 
 def _watch(connection: socket.socket) -> None:
@@ -311,13 +355,15 @@ def _until_left(group: Group) -> Iterator[Group]:
     finally:
         dist.destroy_process_group()
         _outliving.clear()
+        _links.clear()
 
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """Tell what a lost connection means."""
+    """Say that this process waits for others, and what a lost connection means."""
     try:
-        yield
+        with OWN.waits():
+            yield
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise PeerLostError(f"lost the other processes ({reason})") from error
+        raise PeerLostError(OWN.verdict or f"lost the other processes ({reason})") from error

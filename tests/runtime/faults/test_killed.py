@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,26 @@ def whole(runs: Any, launched: Any, tmp_path: Path, done: list[Path]) -> Callabl
         return done[0]
 
     return run_once
+
+
+def test_a_stopped_worker_and_resumption(
+    runs: Any, whole: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = tmp_path / "run"
+    run = runs.until_trained(directory, "runtime.stall_limit_s=15")
+    worker = run.workers()[1]
+    os.kill(worker.pid, signal.SIGSTOP)
+    line = runs.ended(run, 1)
+    assert line.startswith(
+        f"worker emulated:1 (process {worker.pid}, stopped) has given no sign of life for 1"
+    )
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", line)
+    runs.finish(directory, "resume")
+    expected = weights(whole())
+    found = weights(directory)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,25 @@ def test_a_stage_that_raises_ends_the_run(
     ]
 
 
+@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
+def test_a_stage_that_does_not_come_to_its_end(
+    settings: Callable[..., TrainConfig],
+    observer: Any,
+    tmp_path: Path,
+    faulty: Any,
+    prefetch: str,
+) -> None:
+    """The other worker waits for it, and is not to blame."""
+    limit = "runtime.stall_limit_s=10"
+    config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20", limit)
+    note = tmp_path / "hangs"
+    sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure="hang")
+    with pytest.raises(WorkerError, match=r"^worker cpu:1 \(process \d+, training\) has made no "):
+        launch(replace(config, sampler=sampler), tmp_path, observer, options={})
+    assert note.exists()
+    assert not workers()
+
+
 def test_a_device_that_fails_in_its_own_thread_ends_the_run(
     settings: Callable[..., TrainConfig], observer: Any, tmp_path: Path, faulty: Any
 ) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +126,7 @@ def test_another_number_of_processes_than_devices(commands: Commands, tmp_path: 
     assert line == (
         "torchrun started 3 processes, but device_plan has 2 devices; start one for each"
     )
+
+
+def test_a_process_of_torchrun_that_is_stopped(together: Callable[..., None]) -> None:
+    together("check_stopped", 2, free_port())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +27,8 @@ class FaultySampler(NeighborSampler):
     def sample(self, seeds: Any, step: int) -> MiniBatch:
         if step == 67 and len(seeds) == 24:
             self.note.touch()
+            if self.failure == "hang":
+                threading.Event().wait()
             raise FAILURES[self.failure]
         return super().sample(seeds, step)
 

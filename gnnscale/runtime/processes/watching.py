@@ -1,0 +1,108 @@
+"""Workers' signs of life, as their launching process follows them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gnnscale.runtime.sync.pulse import PULSE_BYTES, Pulse, beating
+from gnnscale.runtime.sync.stalls import Stall, Watch, ended_by, is_gone, waiting_line
+
+__all__ = ["WorkerWatch", "beating_into"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two pulses of a worker, and between two looks at them.
+_EVERY_S = 1.0
+
+
+@contextmanager
+def beating_into(file: Path, rank: int) -> Iterator[None]:
+    """Publish this worker's pulse in a file that ``WorkerWatch`` reads, within a ``with`` block."""
+    descriptor = os.open(file, os.O_WRONLY)
+
+    def publish(pulse: Pulse) -> None:
+        os.pwrite(descriptor, pulse.packed(), rank * PULSE_BYTES)
+
+    try:
+        with beating(publish, _EVERY_S):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+class WorkerWatch:
+    """A thread that says which worker the others wait for, and kills one that stalls.
+
+    Attributes:
+        file: where workers write.
+        verdict: why the run ends; None as long as no worker has stalled.
+    """
+
+    def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
+        """Make the file into which workers write.
+
+        Args:
+            file: is made, and removed at the end.
+            names: of the devices, in the order of ranks.
+            limit_s: ``runtime.stall_limit_s``.
+        """
+        self.verdict: str | None = None
+        self.file = file
+        self._names = names
+        self._limit_s = limit_s
+        self._watch = Watch(len(names), limit_s=limit_s)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> WorkerWatch:
+        # Of zeros, and not of a hole: no later write needs room on a disk.
+        self.file.write_bytes(bytes(len(self._names) * PULSE_BYTES))
+        self._descriptor = os.open(self.file, os.O_RDONLY)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        os.close(self._descriptor)
+        self.file.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while self.verdict is None and not self._over.wait(_EVERY_S):
+            now = time.monotonic()
+            pulses = self._read()
+            stall = self._watch.look(pulses, now - last)
+            last = now
+            if stall is not None:
+                self._judge(stall, pulses)
+
+    def _read(self) -> list[Pulse | None]:
+        content = os.pread(self._descriptor, len(self._names) * PULSE_BYTES, 0)
+        starts = range(0, len(self._names) * PULSE_BYTES, PULSE_BYTES)
+        return [Pulse.unpacked(content[start : start + PULSE_BYTES]) for start in starts]
+
+    def _judge(self, stall: Stall, pulses: Sequence[Pulse | None]) -> None:
+        """Say who is waited for, and end the run once that takes too long."""
+        if any(is_gone(pulses[rank]) for rank in stall.ranks):
+            return  # its connection says so, to whoever listens
+        if self._watch.is_over(stall):
+            self.verdict = ended_by(stall, pulses, self._names, limit_s=self._limit_s)
+            for rank in stall.ranks:
+                _kill(pulses[rank])
+        elif self._watch.is_due(stall):
+            log.warning(waiting_line(stall, pulses, self._names))
+
+
+def _kill(pulse: Pulse | None) -> None:
+    """Kill a process of this machine, unless it is gone; a stopped one hears of nothing else."""
+    if pulse is not None and not is_gone(pulse):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pulse.pid, signal.SIGKILL)

@@ -1,0 +1,41 @@
+"""One of several processes that torchrun started, the last of which stops: the others say so."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+
+from gnnscale.runtime.processes import torchrun
+from gnnscale.runtime.processes.torchrun import watching_peers
+from gnnscale.runtime.sync.group import PeerLostError, join_torchrun
+from gnnscale.runtime.sync.pulse import OWN, TRAINS
+
+
+def run(rank: int, size: int, meeting: Path, port: str) -> None:
+    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ.update({name: str(value) for name, value in where.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+    torchrun._EVERY_PEER_S = 0.2
+    names = ("cpu:0", "cpu:1")
+    lost = ""
+    with (
+        join_torchrun(size, backend="gloo") as group,
+        watching_peers(group, names, limit_s=10, job=0),
+    ):
+        numbers = [int(each) for each in group.gather(str(os.getpid()).encode())]
+        OWN.begin(TRAINS)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            group.sum(torch.zeros(1))
+        except PeerLostError as error:
+            lost = str(error)
+    if rank == 1:
+        assert lost.startswith("lost the other processes")
+        return
+    message = f"worker cpu:1 (process {numbers[1]}, stopped) has given no sign of life for 1"
+    assert lost.startswith(message), lost
+    os.kill(numbers[1], signal.SIGCONT)
