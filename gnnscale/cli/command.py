@@ -21,6 +21,7 @@ from gnnscale.cli.job import Job, failures, register_resolvers
 from gnnscale.cli.output import Before, Output, resolved_now, taken_back
 from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
 from gnnscale.cli.staging import CONFIGS, Translated, run_directory, translate
+from gnnscale.cli.streams import last_words
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import explain, one_line, shown
 from gnnscale.files import unfinished_folder
@@ -72,7 +73,7 @@ def main() -> int:
     if command not in COMMANDS:
         known = f"; commands are {', '.join(COMMANDS)}"
         guess = nearest(command[:100], COMMANDS) or known
-        print(f"{shown(command)}: unknown command{guess}", file=sys.stderr)
+        print(f"{shown(command)}: unknown command{guess}", file=last_words())
         return 2
     status = _run(command, arguments[1:])
     if torchrun_rank() is not None:
@@ -110,7 +111,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         message = explain(error)
         if message is None:
             raise
-        print(one_line(message), file=sys.stderr)
+        print(one_line(message), file=last_words())
         return 1
     return 0
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
 from typing import NoReturn
 
 from gnnscale.cli.output import resume_command
+from gnnscale.cli.streams import last_words
 from gnnscale.files import remove_unfinished_folders
 from gnnscale.hardware import torchrun_rank
 
@@ -70,7 +70,7 @@ def interrupt_on_signals() -> None:
 
 def tell_interrupted() -> None:
     """Say that the command was interrupted, and what goes on with its run."""
-    print(_last_words(), file=sys.stderr)
+    print(_last_words(), file=last_words())
 
 
 def _last_words() -> str:

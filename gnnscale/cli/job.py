@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gnnscale.cli import tasks
 from gnnscale.cli.output import Output
+from gnnscale.config import ConfigError
 from gnnscale.errors import explain, one_line
 from gnnscale.hardware import usable_cores
 
@@ -52,11 +53,18 @@ class Job:
         register_resolvers()
         try:
             return tasks.TASKS[self.command](options, self.output)
-        except Exception as error:
+        except (Exception, SystemExit) as raised:
+            error = _left_by(raised) if isinstance(raised, SystemExit) else raised
             failures.append(error)
             if tasks.in_sweep():
                 message = explain(error)
                 print(one_line(message) if message else traceback.format_exc(), file=sys.stderr)
             if self.stops:
-                raise
+                raise error from raised
         return None
+
+
+def _left_by(leave: SystemExit) -> ConfigError:
+    """Return what to say where a user's own code has called ``sys.exit``; no task does."""
+    place = traceback.extract_tb(leave.__traceback__)[-1]
+    return ConfigError(f"SystemExit: {leave} ({place.filename}:{place.lineno})")

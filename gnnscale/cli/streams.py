@@ -9,12 +9,12 @@ import io
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["UNREAD", "Streams"]
+__all__ = ["UNREAD", "Streams", "last_words"]
 
 #: Exit status of a command whose standard output nobody reads any more, as a shell gives it.
 UNREAD = 128 + 13
@@ -24,6 +24,10 @@ _ON_TERMINAL_S = 0.5
 _ELSEWHERE_S = 2.0
 _NOTICE = b"starting"
 _CLEAR_LINE = b"\r\x1b[K"
+#: Names of the standard streams, in the order of their descriptors.
+_STREAMS = ("stdin", "stdout", "stderr")
+#: Those that the command was started without.
+_closed: set[str] = set()
 
 
 class Streams:
@@ -34,6 +38,7 @@ class Streams:
 
     def __init__(self) -> None:
         """Take the streams over; those that are no descriptors of this process are left alone."""
+        _open_closed()
         self._lock = threading.Lock()
         self._said = threading.Event()
         self._shown = False
@@ -102,6 +107,31 @@ class Streams:
         )
         setattr(sys, name, text)
         return raw
+
+
+def last_words() -> TextIO:
+    """Return where a command says why it ends: standard output where it has no standard error."""
+    return sys.stdout if "stderr" in _closed and "stdout" not in _closed else sys.stderr
+
+
+def _open_closed() -> None:
+    """Let streams that the command was started without (``2>&-``) lead nowhere.
+
+    The next file to be opened would get their descriptor otherwise, and be written into.
+    """
+    for descriptor, name in enumerate(_STREAMS):
+        if getattr(sys, name) is not None:
+            continue
+        _closed.add(name)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        try:
+            os.fstat(descriptor)  # this very one, as a rule
+        except OSError:
+            os.dup2(nowhere, descriptor)
+        # Processes that are started take it over.
+        os.set_inheritable(nowhere, nowhere == descriptor)
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, open(nowhere, mode, closefd=False))  # noqa: SIM115
 
 
 class _Raw(io.FileIO):

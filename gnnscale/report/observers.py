@@ -26,6 +26,8 @@ _LOGGERS: dict[str, type[Any]] = {
     "tensorboard": TensorBoardLogger,
     "mlflow": MlflowLogger,
 }
+#: What an observer may fail with; one that calls ``sys.exit`` does not end the command unheard.
+_FAILURES = (Exception, SystemExit)
 _EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 
 
@@ -57,7 +59,7 @@ def open_observers(
         cls = load_named(name, option="observers")
         try:
             found[said] = cls(directory, options)
-        except Exception as error:
+        except _FAILURES as error:
             raise _failed(said, "making it", error) from error
     for number, observer in enumerate(given):
         found[f"observers[{number}] ({name_of_code(observer)})"] = observer
@@ -113,7 +115,7 @@ class Observers(Observer):
         for said, observer in self._others.items():
             try:
                 observer.close()
-            except Exception as error:
+            except _FAILURES as error:
                 failures.append(_failed(said, "close", error))
         if failures:
             raise failures[0]
@@ -123,11 +125,11 @@ class Observers(Observer):
         for said, observer in self._others.items():
             try:
                 getattr(observer, event)(*content)
-            except Exception as error:
+            except _FAILURES as error:
                 raise _failed(said, event, error) from error
 
 
-def _failed(said: str, what: str, error: Exception) -> ConfigError:
+def _failed(said: str, what: str, error: Exception | SystemExit) -> ConfigError:
     """Return the error of an observer, in one line."""
     if isinstance(error, UserError):
         return ConfigError(str(error))

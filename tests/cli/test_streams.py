@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +94,62 @@ def test_a_closed_pipe_is_no_traceback(command: list[str], tmp_path: object) -> 
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 141
     assert errors in ("", "starting\n")
+
+
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "batch_size=64", "num_threads=1", "epochs=1"),
+)
+
+
+def without(closed: str, tmp_path: Path, *line: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a shell does that has closed some of its streams."""
+    command = f'exec "$@" {closed}'
+    return subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable, "-m", "gnnscale", *line],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
+def test_a_run_without_one_of_the_streams(
+    closed: str,
+    tmp_path: Path,
+    write_figures: Callable[[Path], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
+    run = tmp_path / "run"
+    done = without(closed, tmp_path, "train", *TINY, "device_plan=cpu_x2", f"output={run}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((run / "summary.json").read_text())["status"] == "completed"
+    assert "epoch 1/1" in (run / "train.log").read_text()
+    assert done.stdout.endswith("" if "1>&-" in closed else f"{run}\n")
+    if "2>&-" in closed:
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("closed", "stream"), [("2>&-", "stdout"), ("1>&-", "stderr")])
+def test_what_is_wrong_is_told_where_it_can_be(closed: str, stream: str, tmp_path: Path) -> None:
+    done = without(closed, tmp_path, "train", "epochs=0")
+    assert done.returncode == 1
+    assert getattr(done, stream).splitlines()[-1].startswith("epochs=0: must be at least 1")
+
+
+def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
+    script = """
+        import sys
+
+        from gnnscale.cli.streams import Streams
+
+        Streams()
+        with open("file", "w") as file:
+            assert file.fileno() > 2
+            print("lost", file=sys.stderr, flush=True)
+    """
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *program(script)]
+    assert subprocess.run(command, cwd=tmp_path).returncode == 0
+    assert (tmp_path / "file").read_text() == ""

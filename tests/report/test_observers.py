@@ -53,9 +53,10 @@ def test_all_are_told_in_their_order(tmp_path: Path) -> None:
         (OSError(28, "No space left on device", "/x/y"), "a: trained failed: /x/y: No space left"),
         (KeyError("x"), r"a: trained failed: KeyError: 'x' \(.*test_observers.py:\d+\)"),
         (ConfigError("said already"), "^said already$"),
+        (SystemExit(3), r"a: trained failed: SystemExit: 3 \(.*test_observers.py:\d+\)"),
     ],
 )
-def test_what_fails_is_told_in_one_line(error: Exception, message: str) -> None:
+def test_what_fails_is_told_in_one_line(error: BaseException, message: str) -> None:
     happened: list[str] = []
     failing = Notes(happened, "a", {"trained": error, "close": error})
     everybody = Observers(Observer(), {"a": failing, "b": Notes(happened, "b", {})})
