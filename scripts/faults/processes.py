@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+#: ``PR_SET_PDEATHSIG`` of ``prctl``.
+_SIGNAL_AT_PARENTS_DEATH = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def end_with_parent() -> None:
+    """Let this process be killed as soon as the one that started it ends, however that does.
+
+    For ``preexec_fn`` of a command that would go on for hours where whoever started it is killed.
+    """
+    _LIBC.prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from faults.processes import (
     Process,
     descendants,
     elapsed,
+    end_with_parent,
     listening,
     look_at,
     shared_memory,
@@ -123,7 +124,7 @@ def start(
     watched: Watched,
     program: Sequence[str] = ("-m", "gnnscale"),
 ) -> Training:
-    """Start a run in ``directory``, or resume the one that is there.
+    """Start a run in ``directory``, or resume the one that is there; it ends with this process.
 
     Args:
         directory: the run directory.
@@ -146,6 +147,7 @@ def start(
             stdout=subprocess.DEVNULL,
             stderr=stream,
             start_new_session=True,
+            preexec_fn=end_with_parent,
         )
     return Training(
         process=process,

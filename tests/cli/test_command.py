@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from faults.processes import end_with_parent
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
@@ -243,6 +244,7 @@ def start(directory: Path, environment: dict[str, str], *arguments: str) -> subp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=end_with_parent,
     )
 
 
@@ -308,7 +310,7 @@ def test_interrupting_a_run(tmp_path: Path, environment: dict[str, str]) -> None
     epochs = run / "metrics.jsonl"
     wait_for(lambda: epochs.exists() and epochs.stat().st_size > 0)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     told, line = errors.splitlines()[-2:]
     assert told == "interrupted; this goes on with the run:"
@@ -344,7 +346,7 @@ def test_a_partitioner_ends_with_the_command(
     )
     wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     wait_for(lambda: not Path("/proc", pid.read_text().strip()).exists())
     options = ("num_threads=1", "partitioner=hash")
     path_written(at_once("partition", *TINY[:4], *options))
