@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -28,13 +29,20 @@ __all__ = [
     "home",
     "installed",
     "let_idle_threads_sleep",
+    "multiplies_bfloat16",
     "process_age_s",
     "torchrun_rank",
     "usable_cores",
 ]
 
 #: Processor flags, as Linux names them, of instructions that multiply bfloat16.
-BF16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
+#: Those of them without which oneDNN, which multiplies for torch, uses none of the others.
+_NEEDED_BF16_FLAGS = ("avx512_bf16", "bf16")
+#: Where a user limits the instructions of oneDNN, and limits under which it takes bfloat16, but
+#: multiplies it more slowly than float32.
+_ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_LIMITS_WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI", "AVX2_VNNI_2")
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -157,7 +165,7 @@ def installed(distribution: str, module: str | None = None) -> str | None:
 
 def find_machine() -> Machine:
     """Look at the machine; takes milliseconds."""
-    flags = _cpu_field("flags", "Features").split()
+    flags = _cpu_flags()
     place = home()
     while not place.exists():
         place = place.parent
@@ -181,6 +189,28 @@ def cuda_devices() -> list[CudaDevice]:
         return []
     properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return [CudaDevice(name=each.name, memory=each.total_memory) for each in properties]
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether torch multiplies bfloat16 by the processor's instructions for it (imports torch).
+
+    Without them its product of bfloat16 takes up to 50 times as long as that of float32. Flags
+    decide and not a timing, so that a run that is repeated multiplies in the same type.
+    """
+    import torch
+
+    limit = next((os.environ[name] for name in _ONEDNN_LIMITS if name in os.environ), "")
+    return (
+        any(flag in _cpu_flags() for flag in _NEEDED_BF16_FLAGS)
+        and limit.upper() not in _LIMITS_WITHOUT_BF16
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )
+
+
+def _cpu_flags() -> list[str]:
+    return _cpu_field("flags", "Features").split()
 
 
 def _cpu_field(*names: str) -> str:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from gnnscale import hardware
 from gnnscale.hardware import (
     Memory,
     busy_seconds,
@@ -14,6 +16,7 @@ from gnnscale.hardware import (
     find_memory,
     home,
     installed,
+    multiplies_bfloat16,
     usable_cores,
 )
 
@@ -24,6 +27,37 @@ def test_machine_is_described() -> None:
     assert 0 < machine.memory.available <= machine.memory.total
     assert machine.home_free > 0
     assert machine.processor
+
+
+@pytest.fixture
+def bfloat16_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
+    """Ask whether a processor with ``flags`` multiplies bfloat16, under a limit of oneDNN's."""
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(hardware, "_PROC", tmp_path)
+
+    def ask(flags: str, *, takes: bool = True, **limit: str) -> bool:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: takes)
+        for name, value in limit.items():
+            monkeypatch.setenv(name, value)
+        return multiplies_bfloat16.__wrapped__()
+
+    return ask
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+def test_bfloat16_is_multiplied_where_there_are_instructions(
+    bfloat16_on: Callable[..., bool],
+) -> None:
+    assert bfloat16_on("avx2 avx512f avx512_bf16")
+    assert bfloat16_on("asimd bf16")
+    assert not bfloat16_on("avx2")
+    assert not bfloat16_on("avx2 avx_ne_convert")  # it converts, and multiplies nothing
+    assert not bfloat16_on("avx2 avx512f")  # oneDNN takes it, at half the speed of float32
+    assert not bfloat16_on("avx2 avx512f avx512_bf16", takes=False)
+    assert bfloat16_on("avx512_bf16", ONEDNN_MAX_CPU_ISA="avx512_core_bf16")
+    assert not bfloat16_on("avx512_bf16", ONEDNN_MAX_CPU_ISA="AVX512_CORE")
 
 
 def quota(tmp_path: Path, text: str) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale.feature import FeatureStore, HostFeatures, check_store
 from gnnscale.graph import Graph
+from gnnscale.hardware import multiplies_bfloat16
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
@@ -33,7 +34,14 @@ def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.f
 
 
 class FeatureLoader:
-    """Reads what a model's first layer needs of a feature store."""
+    """Reads what a model's first layer needs of a feature store.
+
+    Attributes:
+        compute_dtype: what was asked for.
+        dtype: the type of the rows it makes, in which the model then multiplies. It is float32
+            where the processor has no instructions for products of bfloat16: to keep such rows,
+            and to convert them before each product, takes longer than float32.
+    """
 
     def __init__(
         self,
@@ -54,7 +62,7 @@ class FeatureLoader:
             store: where rows are read; None for the graph's own features.
             aggregates: aggregate while reading, where the first layer allows it. The values are
                 the same.
-            compute_dtype: float32 or bfloat16.
+            compute_dtype: float32 or bfloat16; ``dtype`` is what becomes of it here.
 
         Raises:
             GraphError: the store's rows are not those of the graph.
@@ -62,7 +70,10 @@ class FeatureLoader:
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
         self.num_threads = num_threads
-        self.dtype = compute_dtype
+        self.compute_dtype = compute_dtype
+        self.dtype = torch.float32
+        if compute_dtype == torch.bfloat16 and multiplies_bfloat16():
+            self.dtype = torch.bfloat16
         self._graph = graph
         self._model = model
         self._aggregates = aggregates

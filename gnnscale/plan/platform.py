@@ -86,6 +86,8 @@ class Processor:
         aggregate_bandwidth: bytes per second of hidden rows while they are aggregated, eq. 11.
         stream_bandwidth: bytes per second of activations that are read or written in order.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
+        bfloat16_macs_per_s: the same of bfloat16; None where its products are not fast enough to be
+            used.
         attention_per_s: edges and vertices of attention, times heads, per second.
         sampled_edges_per_s: edges per second of neighbour sampling, for graphs that are not here.
         layer_s: seconds that forward and backward propagation of a layer take at least.
@@ -128,6 +130,7 @@ class Processor:
     sync_latency_s: float
     sync_bandwidth: float
     straggler_wait: float = 0.0
+    bfloat16_macs_per_s: list[float] | None = None
 
     def __post_init__(self) -> None:
         threads = self.threads
@@ -136,14 +139,14 @@ class Processor:
         check_range("processor.cores", self.cores, 1, MAX_THREADS)
         if threads[-1] != self.cores:
             raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
-        for name in _PER_THREADS:
+        for name in (*_PER_THREADS, "bfloat16_macs_per_s"):
             values = getattr(self, name)
-            if len(values) != len(threads):
+            if values is not None and len(values) != len(threads):
                 raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
         for each in fields(self):
-            if each.name in ("name", "threads"):
-                continue
             values = getattr(self, each.name)
+            if each.name in ("name", "threads") or values is None:
+                continue
             seconds = each.name == "straggler_wait" or (
                 each.name.endswith("_s") and not each.name.endswith("_per_s")
             )
@@ -157,6 +160,10 @@ class Processor:
         rates: dict[str, Any] = {
             name: [part * rate for rate in getattr(self, name)] for name, part in parts.items()
         }
+        if self.bfloat16_macs_per_s is not None:
+            rates["bfloat16_macs_per_s"] = [
+                efficiency.processor * rate for rate in self.bfloat16_macs_per_s
+            ]
         return replace(self, **rates)
 
     def rate(self, name: str, threads: int, active: float) -> float:
@@ -167,6 +174,8 @@ class Processor:
         that was measured between processes.
         """
         rates = getattr(self, name)
+        if rates is None:  # bfloat16 that becomes float32
+            rates = self.macs_per_s
         alone = shared_rate(self.threads, rates, threads, threads)
         if active <= threads or math.isinf(alone):
             return alone

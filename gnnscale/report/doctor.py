@@ -136,7 +136,11 @@ def _features(
     def package(name: str, install: str) -> str | None:
         return None if packages[name] else install
 
-    bf16 = None if machine.bf16 else "a processor with bfloat16 instructions; slow without"
+    bf16 = (
+        None
+        if machine.bf16
+        else "a processor with bfloat16 instructions; float32 in its place without"
+    )
     peers = [name for name in ("torch-sparse", "pyg-lib") if packages[name]]
     needs = {
         f"training on the CPU ({simd} kernels)": None,

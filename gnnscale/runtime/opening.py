@@ -17,7 +17,7 @@ import torch
 from gnnscale.backend import HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
-from gnnscale.hardware import usable_cores
+from gnnscale.hardware import multiplies_bfloat16, usable_cores
 from gnnscale.model import GNN, TrainableModel
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
@@ -450,6 +450,12 @@ def _tell_mode(config: TrainConfig) -> None:
             "runtime.deterministic=true: the plan follows nominal rates, without calibration and "
             "rehearsal, and resource management counts work in place of seconds"
         )
+    if config.runtime.compute_dtype == "bfloat16":
+        if multiplies_bfloat16():
+            told = "products by the processor's instructions for it"
+        else:
+            told = "float32 in its place, as torch has no fast products of it on this processor"
+        log.info(f"runtime.compute_dtype=bfloat16: {told}")
 
 
 def _warn_of_threads(config: TrainConfig) -> None:

@@ -109,7 +109,8 @@ class RuntimeConfig:
     Nothing here but ``compute_dtype``, ``clip_norm`` and ``accumulate`` changes what it learns.
 
     Attributes:
-        compute_dtype: one of ``COMPUTE_DTYPES``.
+        compute_dtype: one of ``COMPUTE_DTYPES``; bfloat16 becomes float32 on processors without
+            instructions that multiply it.
         inference: one of ``INFERENCE``, for validation and test.
         eval_every: validate after every so many epochs, and after the last.
         patience: stop after so many validations without a better metric; None never stops early.

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ import torch
 from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.loading import FeatureLoader, in_degrees
 from gnnscale.graph import Graph
+from gnnscale.hardware import multiplies_bfloat16
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.sampler import LayerSampler, NeighborSampler
 
@@ -95,7 +99,58 @@ def test_rows_are_those_of_the_input_vertices(
     else:
         expected = torch.from_numpy(rows)
     assert not inputs.aggregated
-    assert torch.equal(inputs.x, expected.float().to(computed))
+    assert torch.equal(inputs.x, expected.float().to(loader.dtype))
+    assert loader.dtype == (computed if multiplies_bfloat16() else torch.float32)
+
+
+#: Trains a step with rows of bfloat16, and prints the type of each product's operands.
+_PRODUCTS = """
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.dataset import from_arrays
+from gnnscale.model import GraphSAGE
+from gnnscale.sampler import NeighborSampler
+
+class Products(TorchDispatchMode):
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.__name__.split(".")[0] in ("mm", "addmm", "bmm"):
+            print(op.__name__, *(each.dtype for each in args))
+        return op(*args, **(kwargs or {}))
+
+ring = np.arange(64)
+graph = from_arrays((ring, np.roll(ring, 1)), np.ones((64, 32), np.float32), train_idx=ring,
+                    labels=np.zeros(64, np.int64), num_classes=2)
+model = GraphSAGE(hidden=32).build(num_features=32, num_classes=2)
+batch = NeighborSampler(graph, fanouts=[2, 2]).sample(ring, 0)
+loader = FeatureLoader(graph, model, num_threads=1, compute_dtype=torch.bfloat16)
+with Products():
+    model(batch, loader.load(batch)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    ],
+)
+def test_a_processor_without_bfloat16_multiplies_float32(limits: dict[str, str]) -> None:
+    """Torch's products of bfloat16 take 2 to 50 times as long there."""
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", _PRODUCTS],
+        env=os.environ | limits,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    products = [line.split() for line in ran.stdout.splitlines()]
+    # Two layers forward, and backward with the gradient of each one's weights.
+    assert len(products) >= 4
+    assert {dtype for _, *dtypes in products for dtype in dtypes} == {"torch.float32"}
 
 
 def test_the_fused_first_layer_by_hand(tiny_graph: Graph) -> None:

@@ -70,6 +70,21 @@ def test_step_of_a_processor(workload: Build, platform: Machine) -> None:
     assert stages.transfer == 0
 
 
+def test_products_of_bfloat16_have_a_rate_of_their_own(workload: Build, platform: Machine) -> None:
+    plan = DevicePlan(shares=(share(Cpu(), 100, (1, 1, 1), "none"),))
+
+    def propagate(dtype: str, rates: list[float] | None) -> float:
+        machine = platform(1, bfloat16_macs_per_s=rates)
+        return predict(plan, [workload(compute_dtype=dtype)], machine).devices[0].propagate
+
+    macs = 2 * 1000 * 20 * 8 + 3 * 100 * 8 * 4
+    row_bytes = 11_000 * 80 + 2 * 1100 * 32
+    assert propagate("float32", [4e9]) == pytest.approx((macs + row_bytes) / 1e9, rel=1e-3)
+    assert propagate("bfloat16", [4e9]) == pytest.approx((macs / 4 + row_bytes / 2) / 1e9, rel=1e-3)
+    # Rates from elsewhere, which know of none.
+    assert propagate("bfloat16", None) == pytest.approx((macs + row_bytes / 2) / 1e9, rel=1e-3)
+
+
 def test_workers_wait_for_the_latest(
     workload: Build, platform: Machine, accelerator: Accelerator
 ) -> None:

@@ -12,10 +12,12 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from gnnscale.backend import loading
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset, StoreWriter, from_arrays
 from gnnscale.graph import Graph
-from gnnscale.hardware import usable_cores
+from gnnscale.hardware import multiplies_bfloat16, usable_cores
+from gnnscale.runtime import opening
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
@@ -470,8 +472,32 @@ def test_how_a_run_is_carried_out_does_not_change_what_it_learns(
 def test_bfloat16_learns_nearly_the_same(options: Compose, observer: Any, tmp_path: Path) -> None:
     exact = run(options, tmp_path / "a", observer, "epochs=5")
     lossy = run(options, tmp_path / "b", observer, "epochs=5", "runtime.compute_dtype=bfloat16")
-    assert lossy.history[-1].train_loss != exact.history[-1].train_loss
+    equal = lossy.history[-1].train_loss == exact.history[-1].train_loss
+    assert equal != multiplies_bfloat16()
     assert lossy.history[-1].train_loss == pytest.approx(exact.history[-1].train_loss, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("has_instructions", "told"),
+    [(True, "products by the processor's instructions"), (False, "float32 in its place")],
+)
+def test_what_becomes_of_bfloat16_is_told(
+    has_instructions: bool,
+    told: str,
+    options: Compose,
+    observer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for module in (opening, loading):
+        monkeypatch.setattr(module, "multiplies_bfloat16", lambda: has_instructions)
+    exact = run(options, tmp_path / "a", observer, "epochs=1")
+    with caplog.at_level(logging.INFO):
+        found = run(options, tmp_path / "b", observer, "epochs=1", "runtime.compute_dtype=bfloat16")
+    assert f"runtime.compute_dtype=bfloat16: {told}" in caplog.text
+    equal = found.history[-1].train_loss == exact.history[-1].train_loss
+    assert equal != has_instructions
 
 
 def test_layer_wise_sampling_trains(

@@ -305,7 +305,7 @@ class FpgaBackend:
 
 def _check(device: Fpga, host: HostParts) -> None:
     """Refuse what the kernels do not know."""
-    if host.loader.dtype != torch.float32:
+    if host.loader.compute_dtype != torch.float32:
         raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
     if label_kind(host.graph.labels) == "numbers":
         raise ConfigError(

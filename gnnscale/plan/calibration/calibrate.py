@@ -7,16 +7,18 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.graph import Graph
-from gnnscale.hardware import cache_bytes, find_machine, usable_cores
+from gnnscale.hardware import cache_bytes, find_machine, multiplies_bfloat16, usable_cores
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import (
@@ -179,11 +181,13 @@ class _Times:
     Attributes:
         steps: of each probe.
         product_s: seconds of a product, see ``time_products``.
+        bfloat16_s: the same of bfloat16; None where it becomes float32.
         sample_s: seconds of an edge that is sampled.
     """
 
     steps: list[StepTimes]
     product_s: float
+    bfloat16_s: float | None
     sample_s: float
 
 
@@ -210,6 +214,9 @@ def _time_round(
     effort: _Effort, graphs: tuple[Graph, Graph], table: NDArray[np.float32], threads: int
 ) -> _Times:
     edges, seconds = time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
+    products = partial(
+        time_products, _WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS
+    )
     return _Times(
         steps=[
             time_steps(
@@ -217,7 +224,8 @@ def _time_round(
             )
             for probe in STEP_PROBES[: effort.step_probes]
         ],
-        product_s=time_products(_WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS),
+        product_s=products(),
+        bfloat16_s=products(dtype=torch.bfloat16) if multiplies_bfloat16() else None,
         sample_s=seconds / edges,
     )
 
@@ -226,9 +234,11 @@ def _middle(rounds: Sequence[_Times]) -> _Times:
     """Return the median of each thing that was timed."""
     middle = len(rounds) // 2
     steps = zip(*(each.steps for each in rounds), strict=True)
+    lower = [each.bfloat16_s for each in rounds if each.bfloat16_s is not None]
     return _Times(
         steps=[sorted(times, key=attrgetter("step_s"))[middle] for times in steps],
         product_s=statistics.median(each.product_s for each in rounds),
+        bfloat16_s=statistics.median(lower) if lower else None,
         sample_s=statistics.median(each.sample_s for each in rounds),
     )
 
@@ -287,12 +297,16 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
     matrices lack.
     """
     asked = [_all_work(step) for step in times.steps]
-    macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
+    macs = effort.product_rows * _WIDTH**2
+    macs_per_s = macs / times.product_s
     names = ("aggregate_bandwidth", "stream_bandwidth", "attention_per_s", "layers")
     work = [(each.read_bytes, each.stream_bytes, each.attention, each.operations) for each in asked]
     known = [each.macs / macs_per_s for each in asked]
     rates = fit_rates(names, work, [step.propagate_s for step in times.steps], known=known)
-    return rates | {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
+    rates |= {"macs_per_s": macs_per_s, "layer_s": 1 / rates.pop("layers")}
+    if times.bfloat16_s is not None:
+        rates["bfloat16_macs_per_s"] = macs / times.bfloat16_s
+    return rates
 
 
 def _all_work(step: StepTimes) -> LayerWork:

@@ -213,14 +213,21 @@ def mapped(num_values: int) -> NDArray[np.float32]:
     return values
 
 
-def time_products(width: int, num_rows: int, *, threads: int, repeats: int) -> float:
+def time_products(
+    width: int,
+    num_rows: int,
+    *,
+    threads: int,
+    repeats: int,
+    dtype: torch.dtype = torch.float32,
+) -> float:
     """Time a product as training does: of ``num_rows`` rows with a square matrix of ``width``.
 
     Returns:
         Mean seconds of the product and of that for its weights' gradient, which a library computes
         at different rates. The first layer, with most of the rows, has just these two.
     """
-    rows, weight = torch.rand(num_rows, width), torch.rand(width, width)
+    rows, weight = (torch.rand(count, width).to(dtype) for count in (num_rows, width))
     out = rows @ weight
     with torch_threads(threads):
         forward = median_seconds(lambda _: rows @ weight, repeats)

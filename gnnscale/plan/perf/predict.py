@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gnnscale.model.cost import LayerWork
+from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import (
@@ -91,14 +91,16 @@ class Host:
         work = sum((each for layer in layers for each in layer), start=LayerWork())
         minimum = work.operations * self.processor.layer_seconds(threads, active)
         factor = 1.0 if workload.counted is None else workload.counted.host_factor
-        return factor * minimum + factor * self._seconds(
-            threads,
-            active,
-            macs_per_s=work.macs,
-            aggregate_bandwidth=work.read_bytes,
-            stream_bandwidth=work.stream_bytes,
-            attention_per_s=work.attention,
-        )
+        # Amounts are those of float32.
+        narrower = workload.compute_bytes / BYTES_PER_FEATURE
+        products = "bfloat16_macs_per_s" if workload.compute_dtype == "bfloat16" else "macs_per_s"
+        amounts = {
+            products: work.macs,
+            "aggregate_bandwidth": narrower * work.read_bytes,
+            "stream_bandwidth": narrower * work.stream_bytes,
+            "attention_per_s": work.attention,
+        }
+        return factor * minimum + factor * self._seconds(threads, active, **amounts)
 
     def exchange(self, workload: Workload, size: BatchSize) -> float:
         """Seconds in which a device gets what a split first layer (P3) needs from the others.

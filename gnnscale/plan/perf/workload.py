@@ -74,6 +74,7 @@ class Workload:
         preaggregated: whether it was aggregated before training, so that loading reads ready rows;
             the first blocks of ``sizes`` have no edges then.
         uses_degrees: whether loading looks up the degrees of the mini-batch's vertices.
+        compute_dtype: of loaded and hidden rows, and of their products: float32 or bfloat16.
         num_sharing: devices that share the first layer by columns (P3); 1 where each has all of it.
         cache: what the device's cache takes and spares.
         counted: what a step takes of a model whose layers do not state their cost.
@@ -90,6 +91,7 @@ class Workload:
     host_aggregates: bool = True
     preaggregated: bool = False
     uses_degrees: bool = False
+    compute_dtype: str = "float32"
     num_sharing: int = 1
     cache: CacheEffect = CacheEffect()
     counted: CountedCost | None = None
@@ -123,6 +125,11 @@ class Workload:
         if self.preaggregated:
             return self.layers[0].loaded_width * BYTES_PER_FEATURE
         return self.widths[0] * self.feature_bytes
+
+    @property
+    def compute_bytes(self) -> int:
+        """Bytes of an element of loaded and hidden rows."""
+        return FEATURE_DTYPES[self.compute_dtype].itemsize
 
     @property
     def feature_matrix_bytes(self) -> int:

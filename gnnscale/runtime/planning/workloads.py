@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gnnscale.cache import CachePlan
 from gnnscale.graph import Graph
+from gnnscale.hardware import multiplies_bfloat16
 from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
 from gnnscale.plan.perf.counted import CountedWork
@@ -48,7 +49,11 @@ def workloads_of(
         devices: the trainers, in the order of ranks.
         effects: what each device's cache takes and spares.
     """
-    workload = replace(workload, preaggregated=config.features.preaggregates)
+    workload = replace(
+        workload,
+        preaggregated=config.features.preaggregates,
+        compute_dtype=config.runtime.compute_dtype if multiplies_bfloat16() else "float32",
+    )
     if config.partitioner.divides == "columns":
         workload = replace(workload, num_sharing=len(devices))
     pairs = zip(devices, effects, strict=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnscale import ops
-from gnnscale.hardware import cache_bytes, usable_cores
+from gnnscale.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
@@ -49,6 +49,7 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
     assert torch.get_num_threads() == threads
     assert found.processor.cores == found.processor.threads[-1] == usable_cores()
     assert found.processor.macs_per_s[-1] > 0
+    assert (found.processor.bfloat16_macs_per_s is not None) == multiplies_bfloat16()
     found.write(tmp_path / "platform.yaml")
     again = ThisMachine(file=tmp_path / "platform.yaml").open()
     assert asdict(again) == asdict(found)
@@ -169,13 +170,16 @@ def test_stages_sum_to_the_median_step() -> None:
 def test_the_middle_round_of_each_thing_counts() -> None:
     def times(step: int, product: int, sample: int) -> calibrate._Times:
         return calibrate._Times(
-            steps=[replace(measured, propagate_s=float(step))], product_s=product, sample_s=sample
+            steps=[replace(measured, propagate_s=float(step))],
+            product_s=product,
+            bfloat16_s=product / 2,
+            sample_s=sample,
         )
 
     measured = time_steps(STEP_PROBES[0], probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
     found = calibrate._middle([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
     assert [each.propagate_s for each in found.steps] == [3]
-    assert (found.product_s, found.sample_s) == (3, 2)
+    assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
 
 
 def test_probes_share_one_table_of_rows() -> None:
