@@ -1,6 +1,6 @@
 """Training iterations of GraphSAGE: sample, load, forward, backward, Adam.
 
-    python scripts/bench_epoch.py [--rounds 7] [--json FILE]
+    python scripts/bench_epoch.py [--rounds 7] [--avx2] [--json FILE]
 
 Two layers, 256 hidden features, 1,024 seeds, fan-outs [25, 10], the same seeds for every system.
 Each system runs in its own process, as its users run it; one that is not installed is left out. PyG
@@ -105,7 +105,7 @@ TRAINERS = {
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0]).parse_args()
+    options = parser(__doc__.splitlines()[0], takes_avx2=True).parse_args()
     if options.worker:
         torch.set_num_threads(options.threads)
         with installed(options.worker):
@@ -113,7 +113,7 @@ def main() -> None:
         steps = options.steps
         serve(lambda number: {"s": clock(iteration, range(number * steps, (number + 1) * steps))})
         return
-    figures = interleave(SYSTEMS, rounds=options.rounds, threads=options.threads)
+    figures = interleave(SYSTEMS, rounds=options.rounds, threads=options.threads, avx2=options.avx2)
     own = figures["gnnscale"]["s"]
     rows = [
         [name, f"{each['s'] * 1e3:.1f}", f"{each['s'] / own:.2f}x"]

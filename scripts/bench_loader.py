@@ -1,6 +1,6 @@
 """A PyG training loop with only its loader replaced, and the loaders alone.
 
-    python scripts/bench_loader.py [--rounds 5] [--json FILE]
+    python scripts/bench_loader.py [--rounds 5] [--avx2] [--json FILE]
 
 Two layers of PyG's SAGEConv, 256 hidden features, 1,024 seeds, fan-outs [25, 10]. Both loaders run
 without worker processes; this project's has one thread in the background. PyG samples with pyg-lib
@@ -74,7 +74,7 @@ def training_loop(system: str, graph: Any) -> Any:
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0]).parse_args()
+    options = parser(__doc__.splitlines()[0], takes_avx2=True).parse_args()
     if options.worker:
         torch.set_num_threads(options.threads)
         graph = open_graph(options.store)
@@ -84,7 +84,7 @@ def main() -> None:
         serve(lambda number: {"s": clock(work, range(options.steps))})
         return
     systems = [*LOADERS, *(f"{name}-loop" for name in LOADERS)]
-    figures = interleave(systems, rounds=options.rounds, threads=options.threads)
+    figures = interleave(systems, rounds=options.rounds, threads=options.threads, avx2=options.avx2)
     rows = [_row(name, figures) for name in figures]
     columns = ["PyG GraphSAGE", "loader", "ms", "gnnscale is"]
     show(f"NeighborLoader, {options.threads} threads", columns, rows)

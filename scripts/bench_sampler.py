@@ -1,6 +1,6 @@
 """Neighbour sampling with relabelling: millions of sampled edges a second.
 
-    python scripts/bench_sampler.py [--rounds 7] [--json FILE]
+    python scripts/bench_sampler.py [--rounds 7] [--avx2] [--json FILE]
 
 Every system samples the same seeds at the same fan-outs. DGL is measured with its default 64-bit
 ids and with 32-bit ids, PyG with each of the libraries that it samples with. PyG's sampler expands
@@ -114,7 +114,7 @@ SAMPLERS = {
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0]).parse_args()
+    options = parser(__doc__.splitlines()[0], takes_avx2=True).parse_args()
     if options.worker:
         worker(options.worker, open_graph(options.store), options.threads, options.steps)
         return
@@ -122,7 +122,9 @@ def main() -> None:
     for threads in (1, 2):
         results[threads] = {}
         for systems in (SYSTEMS, WEIGHTED):
-            measured = interleave(systems, rounds=options.rounds, threads=threads)
+            measured = interleave(
+                systems, rounds=options.rounds, threads=threads, avx2=options.avx2
+            )
             results[threads] |= measured
             rates = {name: each["edges_per_s"] for name, each in measured.items()}
             for name, rate in rates.items():

@@ -26,14 +26,32 @@ from rich.table import Table
 Measure = Callable[[int], dict[str, float]]
 SEEDS = 1024
 FANOUTS = [25, 10]
+#: What keeps torch, oneDNN, MKL and own kernels from instructions beyond AVX2: a simulation of a
+#: processor without them, as other libraries of peers choose theirs by themselves.
+_AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "GNNSCALE_SIMD_LEVEL": "v3",
+}
 _ORDERS: dict[int, Any] = {}
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str, *, takes_avx2: bool = False) -> argparse.ArgumentParser:
+    """Return the options of every benchmark.
+
+    Args:
+        description: of the script.
+        takes_avx2: whether it can be told to use no instructions beyond AVX2; see ``interleave``.
+    """
     arguments = argparse.ArgumentParser(description=description)
     arguments.add_argument("--rounds", type=int, default=7, help="rounds of each system")
     arguments.add_argument("--steps", type=int, default=10, help="mini-batches of a round")
     arguments.add_argument("--threads", type=int, default=2)
+    if takes_avx2:
+        arguments.add_argument(
+            "--avx2", action="store_true", help="let all systems use no instructions beyond AVX2"
+        )
     arguments.add_argument("--store", type=Path, help="graph store; default: R-MAT products")
     arguments.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments.add_argument("--worker", help=argparse.SUPPRESS)
@@ -136,15 +154,23 @@ class Worker:
 
 
 def interleave(
-    systems: list[str], *, rounds: int, threads: int, argv: list[str] | None = None
+    systems: list[str],
+    *,
+    rounds: int,
+    threads: int,
+    argv: list[str] | None = None,
+    avx2: bool = False,
 ) -> dict[str, dict[str, float]]:
     """Run ``rounds`` rounds of every system in turn, after one that does not count.
+
+    With ``avx2`` they may use no instructions beyond AVX2, as far as they can be told.
 
     Returns:
         The median of each figure of each system; a system that cannot be imported is left out.
     """
     argv = sys.argv if argv is None else argv
-    workers = {name: Worker(name, argv, threads) for name in systems}
+    variables = _AVX2 if avx2 else {}
+    workers = {name: Worker(name, argv, threads, **variables) for name in systems}
     for name in [name for name, worker in workers.items() if not worker.ready]:
         workers.pop(name).close()
         print(f"{name} is left out: it did not start", file=sys.stderr)
