@@ -4,7 +4,7 @@
 // library: a shared inline function could otherwise be linked in from the wrong instruction set.
 #pragma once
 
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__F16C__) || defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -96,9 +96,18 @@ inline Vec load(const element_t<kType>* from) {
     const VecU32 bits = __builtin_convertvector(raw, VecU32) << 16;
     __builtin_memcpy(&out, &bits, sizeof out);
   } else {
+    // gcc's convertvector takes the bytes apart one by one, which is four times as slow.
+#if defined(__AVX512F__)
+    const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    out = (Vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(raw));
+#elif defined(__AVX2__)
+    const __m128i raw = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    out = (Vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(raw));
+#else
     VecU8 raw;
     __builtin_memcpy(&raw, from, sizeof raw);
     out = __builtin_convertvector(raw, Vec);
+#endif
   }
   return out;
 }
