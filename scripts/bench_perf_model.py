@@ -1,7 +1,7 @@
 """The performance model against what it predicts: graphs x fan-outs x hidden x devices.
 
     python scripts/bench_perf_model.py [--runs 5] [--configurations TEXT ...] [--budget SECONDS]
-                                       [--kept FILE] [--json FILE]
+                                       [--kept FILE] [--json FILE] [--real [--data DIR]]
 
 Each run is one of ``gnnscale train`` without dynamic resource management, whose ``summary.json``
 has what was predicted of a step, and the median of the steps measured. Three figures are apart:
@@ -13,6 +13,10 @@ has what was predicted of a step, and the median of the steps measured. Three fi
 Plans of processors alone and plans with emulated devices are scored apart, as an emulated device
 lasts as long as the model says unless the host is late. None of the graphs, mini-batches and widths
 is one that calibration uses.
+
+``--real`` takes five real graphs in place of those that are generated, and adds a figure:
+
+- *estimated*: by the rates of the estimate that a run makes of a machine that was never calibrated.
 
 Configurations are run in turn, so that what changes on the machine meets all of them. The machine
 is measured before each round (``gnnscale doctor calibrate=true``), so that calibration is repeated
@@ -28,6 +32,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -60,6 +65,23 @@ GRAPHS = {
         "dataset.valid_fraction=0.05",
     ],
 }
+#: Real graphs, by their folders in ``--data``, and their training vertices. Those of the last two
+#: have features that are generated.
+REAL = {
+    "Cora": (["dataset=gnn_benchmark", "dataset.raw={data}/gnn_benchmark"], 1624),
+    "MUSAE GitHub": (["dataset=musae", "dataset.raw={data}/musae_git/git_web_ml.zip"], 22_620),
+    "tolokers": (["dataset=heterophilous", "dataset.raw={data}/heterophilous"], 5879),
+    "soc-Slashdot": (["dataset=snap", "dataset.raw={data}/snap"], 49_300),
+    "cnr-2000": (
+        [
+            "dataset=csr",
+            "dataset.name=cnr-2000_csr",
+            "dataset.raw={data}/webgraph",
+            "dataset.num_features=128",
+        ],
+        195_334,
+    ),
+}
 #: So many that a run is worth a rehearsal.
 _STEPS = 400
 _TRAINING_VERTICES = 30_000
@@ -82,9 +104,10 @@ class Case:
 
     @property
     def options(self) -> list[str]:
-        epochs = max(1, round(_STEPS * self.batch_size / _TRAINING_VERTICES))
+        graph, vertices = REAL.get(self.graph) or (GRAPHS[self.graph], _TRAINING_VERTICES)
+        epochs = max(1, round(_STEPS * self.batch_size / vertices))
         return [
-            *GRAPHS[self.graph],
+            *graph,
             f"model={self.model}",
             f"model.hidden={self.hidden}",
             f"model.num_layers={len(self.fanouts)}",
@@ -127,26 +150,54 @@ def cases() -> list[Case]:
     return [Case(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def gnnscale(*arguments: str) -> None:
-    """Run a command and end with its complaint if it fails."""
+def real_cases() -> list[Case]:
+    """One configuration of each real graph: wide rows of uint8 and narrow ones, GCN and SAGE."""
+    rows = (
+        ("Cora", "gcn", (10, 10), 64, "cpu", 256),
+        ("MUSAE GitHub", "sage", (10, 10), 64, "cpu", 1024),
+        ("tolokers", "sage", (10, 10), 256, "cpu", 1024),
+        ("soc-Slashdot", "sage", (15, 10), 128, "cpu", 1024),
+        ("cnr-2000", "gcn", (10, 10), 128, "cpu", 1024),
+    )
+    names = ("graph", "model", "fanouts", "hidden", "devices", "batch_size")
+    return [Case(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def gnnscale(*arguments: str, **variables: str) -> None:
+    """Run a command, with further environment variables; end with its complaint if it fails."""
     run = subprocess.run(
         [sys.executable, "-m", "gnnscale", *arguments],
         capture_output=True,
         text=True,
         # From the root of a checkout, -m would find its sources, which may have no native code.
         cwd=Path(__file__).parent,
+        env=os.environ | variables,
     )
     if run.returncode:
         raise SystemExit(f"gnnscale {' '.join(arguments)}\n{run.stderr}")
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: Case, data: Path | None = None, **variables: str) -> dict[str, Any]:
     """Train, and return what was predicted beside what was measured."""
     with tempfile.TemporaryDirectory() as folder:
-        gnnscale("train", *case.options, f"hydra.run.dir={folder}")
+        options = [each.format(data=data) for each in case.options]
+        gnnscale("train", *options, f"hydra.run.dir={folder}", **variables)
         summary: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
     found: dict[str, Any] = summary["predicted"]
     return found
+
+
+def estimated(case: Case, data: Path) -> float | None:
+    """Train as on a machine that was never calibrated, and return the error of its prediction.
+
+    Each run estimates the machine anew, so that a lucky estimate counts once.
+    """
+    from gnnscale.hardware import home
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "graphs").symlink_to(home() / "graphs")
+        error: float | None = measure(case, data, GNNSCALE_HOME=folder)["by_rates"]["error"]
+    return error
 
 
 def point(case: str, run: int, predicted: dict[str, Any], rates: str) -> dict[str, Any]:
@@ -200,7 +251,7 @@ def summarise(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
                     name: statistics.median(values) if (values := _known(runs, name)) else None
                     for name in ("measured_s", *FIGURES)
                 },
-                "runs": {name: [each[name] for each in runs] for name in FIGURES},
+                "runs": {name: [each.get(name) for each in runs] for name in FIGURES},
             }
             for case, runs in by_case.items()
         },
@@ -209,11 +260,11 @@ def summarise(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 #: What is told of a run, by its names in a point.
-FIGURES = ("by_rates", "rehearsed", "noise_floor")
+FIGURES = ("estimated", "by_rates", "rehearsed", "noise_floor")
 
 
 def _known(points: Sequence[dict[str, Any]], name: str) -> list[float]:
-    return [each[name] for each in points if each[name] is not None]
+    return [each[name] for each in points if each.get(name) is not None]
 
 
 def _scores(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -269,11 +320,11 @@ def missing(
         yield from ((case, run) for case in chosen if (case.label, run) not in done)
 
 
-def chosen_cases(texts: Sequence[str]) -> list[Case]:
-    """Return the configurations whose name has one of ``texts``; all where there are none."""
-    found = [case for case in cases() if not texts or any(text in case.label for text in texts)]
+def chosen_cases(texts: Sequence[str], known: Sequence[Case]) -> list[Case]:
+    """Return those of ``known`` whose name has one of ``texts``; all where there are none."""
+    found = [case for case in known if not texts or any(text in case.label for text in texts)]
     if not found:
-        names = "\n  ".join(case.label for case in cases())
+        names = "\n  ".join(case.label for case in known)
         raise SystemExit(f"--configurations {' '.join(texts)}: in no name; there are\n  {names}")
     return found
 
@@ -297,15 +348,28 @@ def main() -> None:
         "--kept", type=Path, default=Path("perf_model_runs.jsonl"), help="where runs are kept"
     )
     arguments.add_argument("--json", type=Path, help="also write all figures to this file")
+    arguments.add_argument("--real", action="store_true", help="train on real graphs")
+    arguments.add_argument(
+        "--data",
+        type=Path,
+        default=os.environ.get("GNNSCALE_TEST_DATA"),
+        help="folder of their files; default: GNNSCALE_TEST_DATA",
+    )
     options = arguments.parse_args()
+    if options.real and options.data is None:
+        raise SystemExit("--real: needs --data, or GNNSCALE_TEST_DATA")
     began = time.monotonic()
-    chosen, kept = chosen_cases(options.configurations), read_kept(options.kept)
+    known = real_cases() if options.real else cases()
+    chosen, kept = chosen_cases(options.configurations, known), read_kept(options.kept)
     for case, run in missing(chosen, kept, options.runs):
         if time.monotonic() - began > options.budget:
             print("out of time: the same command goes on", file=sys.stderr)
             break
         rates = rates_of(run, kept)
-        found = point(case.label, run, measure(case), rates)
+        data = options.data and options.data.resolve()
+        found = point(case.label, run, measure(case, data), rates)
+        if options.real:
+            found["estimated"] = estimated(case, data)
         kept.append(found)
         with options.kept.open("a") as file:
             file.write(json.dumps(found) + "\n")
@@ -318,7 +382,7 @@ def report(points: Sequence[dict[str, Any]], file: Path | None) -> None:
     found = summarise(points)
     show(
         "A training step, predicted and measured; errors of each run, and their median",
-        ["configuration", "ms", "by rates", "rehearsed", "noise floor"],
+        ["configuration", "ms", *(name.replace("_", " ") for name in FIGURES)],
         [
             [
                 case,

@@ -33,6 +33,7 @@ def predicted(
 def test_configurations_are_enough_and_all_different() -> None:
     labels = [case.label for case in bench.cases()]
     assert len(set(labels)) == len(labels) >= 15
+    assert len({case.label for case in bench.real_cases()} - set(labels)) >= 5
     assert sum("emulated" in label for label in labels) >= 5
 
 
@@ -70,9 +71,14 @@ def benchmark(
     trained: list[str] = []
     times = itertools.count()
 
-    def measure(case: bench.Case) -> dict[str, Any]:
-        trained.append(case.label)
-        return predicted(0.1, 0.01)
+    def measure(case: bench.Case, data: Path | None = None, **variables: str) -> dict[str, Any]:
+        if "GNNSCALE_HOME" not in variables:
+            trained.append(case.label)
+            return predicted(0.1, 0.01)
+        # A machine without rates, and with the graphs that are there.
+        found = Path(variables["GNNSCALE_HOME"])
+        assert [each.name for each in found.iterdir()] == ["graphs"]
+        return predicted(-0.4, None)
 
     def calibrate(*arguments: str) -> None:
         assert arguments[:2] == ("doctor", "calibrate=true")
@@ -104,6 +110,16 @@ def test_finished_runs_are_not_run_again(benchmark: Any, tmp_path: Path) -> None
     assert benchmark("--runs", "0")[0] == []
 
 
+def test_real_graphs_are_predicted_by_an_estimate_too(benchmark: Any, tmp_path: Path) -> None:
+    arguments = ("--runs", "2", "--real", "--data", str(tmp_path), "--configurations", "Cora")
+    trained, found = benchmark(*arguments)
+    (cora,) = set(trained)
+    assert found["configurations"][cora]["runs"]["estimated"] == [-0.4, -0.4]
+    assert found["configurations"][cora]["by_rates"] == 0.1
+    assert found["kinds"]["processors"]["estimated"] == pytest.approx(0.4)
+    assert found["kinds"]["processors"]["estimated_signed"] == pytest.approx(-0.4)
+
+
 def test_it_stops_when_its_time_is_over(benchmark: Any) -> None:
     trained, found = benchmark("--runs", "3", "--configurations", " gin ", "--budget", "-1")
     assert trained == found["points"] == []
@@ -127,4 +143,4 @@ def test_a_round_is_not_finished_by_other_rates(benchmark: Any, tmp_path: Path) 
 
 def test_a_name_that_no_configuration_has() -> None:
     with pytest.raises(SystemExit, match="--configurations nothing: in no name"):
-        bench.chosen_cases(["nothing"])
+        bench.chosen_cases(["nothing"], bench.cases())

@@ -54,12 +54,27 @@ _PER_THREADS = (
     "sampled_edges_per_s",
     "layer_s",
 )
+#: The same, which figures from elsewhere lack.
+_OPTIONAL_PER_THREADS = ("bfloat16_macs_per_s", "widened_per_s", "write_bandwidth")
 #: Those that memory decides more than arithmetic.
-_OF_MEMORY = ("memory_bandwidth", "cache_bandwidth", "rows_per_s", "memory_rows_per_s")
+_OF_MEMORY = (
+    "memory_bandwidth",
+    "cache_bandwidth",
+    "rows_per_s",
+    "memory_rows_per_s",
+    "widened_per_s",
+    "write_bandwidth",
+)
 #: Figures beyond these are no machine's, and sums and quotients of them no numbers.
 _MAX_SECONDS, _MIN_RATE = 1e9, 1e-9
 #: Those of the trainer on the host's cores, and of an accelerator's: eq. 11 and 12.
-_OF_TRAINER = ("aggregate_bandwidth", "stream_bandwidth", "macs_per_s", "attention_per_s")
+_OF_TRAINER = (
+    "aggregate_bandwidth",
+    "stream_bandwidth",
+    "macs_per_s",
+    "bfloat16_macs_per_s",
+    "attention_per_s",
+)
 _OF_ACCELERATOR = ("macs_per_s", "memory_bandwidth")
 
 #: Sums of more bytes go round a ring, which shares the work. Smaller ones meet at rank 0: two
@@ -83,6 +98,9 @@ class Processor:
         cache_bandwidth: bytes per second of rows that lie in the cache.
         rows_per_s: rows per second, however short.
         memory_rows_per_s: rows per second at random places in memory, however short.
+        widened_per_s: values per second that become float32 while rows of a narrower type are read;
+            None where that takes no time of its own.
+        write_bandwidth: bytes per second of loaded rows as they are written; None as well.
         aggregate_bandwidth: bytes per second of hidden rows while they are aggregated, eq. 11.
         stream_bandwidth: bytes per second of activations that are read or written in order.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
@@ -131,6 +149,8 @@ class Processor:
     sync_bandwidth: float
     straggler_wait: float = 0.0
     bfloat16_macs_per_s: list[float] | None = None
+    widened_per_s: list[float] | None = None
+    write_bandwidth: list[float] | None = None
 
     def __post_init__(self) -> None:
         threads = self.threads
@@ -139,7 +159,7 @@ class Processor:
         check_range("processor.cores", self.cores, 1, MAX_THREADS)
         if threads[-1] != self.cores:
             raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
-        for name in (*_PER_THREADS, "bfloat16_macs_per_s"):
+        for name in (*_PER_THREADS, *_OPTIONAL_PER_THREADS):
             values = getattr(self, name)
             if values is not None and len(values) != len(threads):
                 raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
@@ -158,12 +178,10 @@ class Processor:
         parts = dict.fromkeys(_OF_TRAINER, efficiency.processor)
         parts |= dict.fromkeys(_OF_MEMORY, efficiency.memory)
         rates: dict[str, Any] = {
-            name: [part * rate for rate in getattr(self, name)] for name, part in parts.items()
+            name: [part * rate for rate in getattr(self, name)]
+            for name, part in parts.items()
+            if getattr(self, name) is not None
         }
-        if self.bfloat16_macs_per_s is not None:
-            rates["bfloat16_macs_per_s"] = [
-                efficiency.processor * rate for rate in self.bfloat16_macs_per_s
-            ]
         return replace(self, **rates)
 
     def rate(self, name: str, threads: int, active: float) -> float:
@@ -174,8 +192,10 @@ class Processor:
         that was measured between processes.
         """
         rates = getattr(self, name)
-        if rates is None:  # bfloat16 that becomes float32
+        if rates is None and name == "bfloat16_macs_per_s":
             rates = self.macs_per_s
+        elif rates is None:
+            return math.inf
         alone = shared_rate(self.threads, rates, threads, threads)
         if active <= threads or math.isinf(alone):
             return alone

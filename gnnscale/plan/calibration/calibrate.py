@@ -22,7 +22,9 @@ from gnnscale.hardware import cache_bytes, find_machine, multiplies_bfloat16, us
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import (
+    ESTIMATE_PROBES,
     STEP_PROBES,
+    StepProbe,
     StepTimes,
     mapped,
     probe_graphs,
@@ -62,7 +64,7 @@ class _Effort:
     Attributes:
         repeats: of each probe in a round.
         rounds: of everything that is timed with several numbers of threads.
-        step_probes: how many of ``STEP_PROBES``.
+        probes: training steps that are timed.
         product_rows: rows of the products that are timed.
         widths: of rows that are read by themselves, where the graph's would all be in the cache.
         num_vertices: of the graph that is sampled.
@@ -72,7 +74,7 @@ class _Effort:
 
     repeats: int
     rounds: int
-    step_probes: int
+    probes: tuple[StepProbe, ...]
     product_rows: int
     widths: tuple[int, ...]
     num_vertices: int
@@ -83,7 +85,7 @@ class _Effort:
 _FULL = _Effort(
     repeats=5,
     rounds=5,
-    step_probes=len(STEP_PROBES),
+    probes=STEP_PROBES,
     product_rows=8192,
     widths=(),
     num_vertices=1 << 18,
@@ -93,10 +95,10 @@ _FULL = _Effort(
 _QUICK = _Effort(
     repeats=2,
     rounds=1,
-    step_probes=6,
+    probes=ESTIMATE_PROBES,
     product_rows=2048,
     widths=(16, 256),
-    num_vertices=1 << 13,
+    num_vertices=1 << 14,
     table_bytes=1 << 26,
     processes=False,
 )
@@ -118,21 +120,22 @@ def calibrate() -> Platform:
             f"other programs keep {load:.1f} of {usable_cores()} cores busy; "
             "the rates measured now will be too low"
         )
-    return _measure(_FULL, name="this machine")
+    return _measure(_FULL, name="this machine", doing="calibrating")
 
 
 def estimate() -> Platform:
     """Measure what matters in half a second, for a first plan on a machine not yet calibrated."""
-    return _measure(_QUICK, name="this machine, estimated")
+    doing = "estimating how fast this machine is"
+    return _measure(_QUICK, name="this machine, estimated", doing=doing)
 
 
-def _measure(effort: _Effort, *, name: str) -> Platform:
+def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
     # As in processes that train: elsewhere every step gets new pages for its activations, and its
     # propagation looks slower than that of a run.
     ops.keep_freed_memory()
     cores = usable_cores()
     counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
-    with track("calibrating", total=effort.rounds + 1, unit="rounds") as advance:
+    with track(doing, total=effort.rounds + 1, unit="rounds") as advance:
         graphs = probe_graphs(*_graph_sizes(effort))
         times = _times(effort, graphs, counts, advance)
         found = [_rates(effort, each, count) for count, each in zip(counts, times, strict=True)]
@@ -202,7 +205,7 @@ def _times(
     Everything is timed in rounds: what disturbs one of these is not in the median of all, and a
     machine that becomes slower does so for any number of threads.
     """
-    table = probe_table(graphs[0])
+    table = probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
         rounds.append([_time_round(effort, graphs, table, count) for count in counts])
@@ -222,7 +225,7 @@ def _time_round(
             time_steps(
                 probe, graphs[probe.dense], threads=threads, repeats=effort.repeats, table=table
             )
-            for probe in STEP_PROBES[: effort.step_probes]
+            for probe in effort.probes
         ],
         product_s=products(),
         bfloat16_s=products(dtype=torch.bfloat16) if multiplies_bfloat16() else None,
@@ -261,10 +264,11 @@ def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> di
     for step in steps:
         asked = load_work(step.workload, step.size, cache=cache)
         amounts = (asked.rows, asked.missed_rows, asked.cached_bytes, asked.memory_bytes)
-        work.append((*amounts, asked.lookups, 1))
+        work.append((*amounts, asked.widened, asked.written_bytes, asked.lookups, 1))
         seconds.append(step.load_s)
-    names = ("rows_per_s", "memory_rows_per_s", "cache_bandwidth", "memory_bandwidth")
-    rates = fit_rates((*names, "lookups_per_s", "loads"), work, seconds)
+    read = ("rows_per_s", "memory_rows_per_s", "cache_bandwidth", "memory_bandwidth")
+    made = ("widened_per_s", "write_bandwidth")
+    rates = fit_rates((*read, *made, "lookups_per_s", "loads"), work, seconds)
     return rates | {"load_s": 1 / rates.pop("loads")}
 
 
@@ -281,7 +285,9 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
             table = table[: len(table) // width * width].reshape(-1, width)
             rows = min(_READ_BYTES // (4 * width), 100_000) // 10 * 10
             read = rows * width * 4
-            work.append((rows, 0, read, 0, 0, 0) if cached else (rows, rows, 0, read, 0, 0))
+            amounts = (rows, 0, read, 0) if cached else (rows, rows, 0, read)
+            # Ten rows become one, into a buffer that the cache has.
+            work.append((*amounts, 0, 0, 0, 0))
             took = rows_seconds(
                 table, rows, threads=threads, repeats=effort.repeats, cold=not cached
             )

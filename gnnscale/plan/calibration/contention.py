@@ -130,7 +130,7 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
         median_seconds(partial(_sum, torch.zeros(count)), task.reduces) for count in task.num_values
     )
     graphs = probe_graphs(*task.graph_sizes)
-    table = probe_table(graphs[0])
+    table = probe_table(graphs[0], task.probes)
     timed = partial(time_steps, threads=task.threads, repeats=task.repeats, table=table)
     alone, steps = [], []
     for probe in task.probes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from torch.nn import functional
 from gnnscale import ops
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import Graph
+from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer.plain import PlainAdam
@@ -27,6 +27,7 @@ from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_worklo
 from gnnscale.sampler import NeighborSampler
 
 __all__ = [
+    "ESTIMATE_PROBES",
     "STEP_PROBES",
     "StepProbe",
     "StepTimes",
@@ -61,6 +62,7 @@ class StepProbe:
         num_seeds: |V^L|.
         host_aggregates: whether the first layer is aggregated while it is loaded.
         dense: whether it is trained on the dense one of ``probe_graphs``.
+        stored: the type of features in memory, one of ``FEATURE_DTYPES``.
     """
 
     model: LayeredModel
@@ -70,6 +72,12 @@ class StepProbe:
     num_seeds: int
     host_aggregates: bool = True
     dense: bool = False
+    stored: str = "float32"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of features."""
+        return self.num_features * FEATURE_DTYPES[self.stored].itemsize
 
 
 def _probe(
@@ -80,6 +88,7 @@ def _probe(
     *,
     host_aggregates: bool = True,
     dense: bool = False,
+    stored: str = "float32",
 ) -> StepProbe:
     return StepProbe(
         model=cls(hidden=widths[1], num_layers=len(fanouts)),
@@ -89,10 +98,11 @@ def _probe(
         num_seeds=num_seeds,
         host_aggregates=host_aggregates,
         dense=dense,
+        stored=stored,
     )
 
 
-#: Chosen so that each rate decides the time of some of them; the first ones alone give an estimate.
+#: Chosen so that each rate decides the time of some of them.
 #: The last ones have the mini-batches of a trainer: 1,024 seeds, whose rows no core's cache holds.
 #: Those on the dense graph read most rows more than once, and so from the cache.
 STEP_PROBES = (
@@ -114,6 +124,20 @@ STEP_PROBES = (
     _probe(GIN, (48, 96, 24), (8, 8), 1024),
     _probe(GraphSAGE, (256, 160, 24), (12, 12), 1024, dense=True),
     _probe(GAT, (96, 96, 24), (6, 6), 1024),
+    _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
+    _probe(GraphSAGE, (2000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+)
+#: Those of an estimate: few, and yet with the rows of real graphs, few and wide features, and
+#: mini-batches whose activations no core's cache holds.
+ESTIMATE_PROBES = (
+    _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
+    _probe(GAT, (64, 64, 8), (8, 4), 128),
+    _probe(GCN, (128, 64, 40), (15, 5), 512),
+    _probe(GraphSAGE, (64, 160, 32), (12, 10), 1024),
+    _probe(GraphSAGE, (16, 256, 8), (8, 8), 1024),
+    _probe(GCN, (96, 128, 24), (12, 8), 1024, dense=True),
+    _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
+    _probe(GraphSAGE, (2000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
 )
 
 
@@ -160,9 +184,10 @@ def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
 
-def probe_table(graph: Graph) -> NDArray[np.float32]:
-    """Return values for the rows of all probes; they lie where those of the widest one do."""
-    return mapped(graph.num_vertices * max(probe.num_features for probe in STEP_PROBES))
+def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> NDArray[np.float32]:
+    """Return memory for the rows of each of ``probes``; they lie where those of the widest do."""
+    widest = max(probe.row_bytes for probe in probes)
+    return mapped(-(-graph.num_vertices * widest // 4))
 
 
 def rows_seconds(
@@ -292,8 +317,8 @@ def time_steps(
         graph: on which.
         threads: threads of each stage.
         repeats: steps, beside one to warm up.
-        table: values from which features are taken, at least as many as the graph's rows have; None
-            to make them, which takes a while where there are many.
+        table: memory from which features are taken, at least as much as the graph's rows have; None
+            to make it, which takes a while where there is much.
         together: sum gradients with the other processes of the default group.
         clock: tells seconds.
     """
@@ -301,9 +326,10 @@ def time_steps(
     optimizer = PlainAdam(model.parameters(), fused=True)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
     order = np.random.default_rng(_SEED).permutation(graph.train_idx)
-    num_values = graph.num_vertices * probe.num_features
-    values = mapped(num_values) if table is None else table[:num_values]
-    features = HostFeatures(values.reshape(-1, probe.num_features), "float32")
+    num_bytes = graph.num_vertices * probe.row_bytes
+    memory = (mapped(-(-num_bytes // 4)) if table is None else table).view(np.uint8)[:num_bytes]
+    rows = memory.view(FEATURE_DTYPES[probe.stored]).reshape(-1, probe.num_features)
+    features = HostFeatures(rows, probe.stored)
     degrees = np.diff(graph.indptr).astype(np.float32)
     labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
     bucket = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
@@ -339,6 +365,7 @@ def time_steps(
         num_seeds=(probe.num_seeds,),
         sizes=(sizes[-1],),
         host_aggregates=probe.host_aggregates,
+        feature_bytes=rows.itemsize,
     )
     return StepTimes(
         workload=workload,

@@ -83,6 +83,8 @@ class Host:
             memory_rows_per_s=work.missed_rows,
             cache_bandwidth=work.cached_bytes,
             memory_bandwidth=work.memory_bytes,
+            widened_per_s=work.widened,
+            write_bandwidth=work.written_bytes,
         )
 
     def propagate(self, workload: Workload, size: BatchSize, threads: int, active: float) -> float:

@@ -34,6 +34,8 @@ class LoadWork:
         missed_rows: rows of them that come from memory.
         cached_bytes: bytes that come from the cache.
         memory_bytes: bytes that come from memory, the numerator of eq. 7 in whole cache lines.
+        widened: values that are stored in a narrower type than float32, and become float32.
+        written_bytes: bytes of the rows that are made, aggregated or as they are.
         lookups: degrees that are looked up.
     """
 
@@ -41,6 +43,8 @@ class LoadWork:
     missed_rows: float
     cached_bytes: float
     memory_bytes: float
+    widened: float
+    written_bytes: float
     lookups: float
 
 
@@ -59,11 +63,14 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
     kept = _FEATURES_IN_CACHE * cache
     missing = max(0.0, 1 - kept / max(workload.feature_matrix_bytes, 1))
     from_memory = min(distinct, rows) * missing
+    narrow = workload.feature_bytes < BYTES_PER_FEATURE and not workload.preaggregated
     return LoadWork(
         rows=rows,
         missed_rows=from_memory,
         cached_bytes=(rows - from_memory) * row_bytes,
         memory_bytes=from_memory * row_bytes,
+        widened=rows * workload.widths[0] if narrow else 0.0,
+        written_bytes=_loaded_values(workload, size) * workload.compute_bytes,
         lookups=distinct + size.edges[0] if workload.uses_degrees else 0.0,
     )
 
@@ -88,9 +95,14 @@ def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
 
 def input_bytes(workload: Workload, size: BatchSize) -> float:
     """Return the bytes of the first layer's input in a device's memory."""
+    return _loaded_values(workload, size) * BYTES_PER_FEATURE
+
+
+def _loaded_values(workload: Workload, size: BatchSize) -> float:
+    """Return the elements of the first layer's input."""
     if workload.aggregates_on_load:
-        return size.vertices[1] * workload.layers[0].loaded_width * BYTES_PER_FEATURE
-    return size.vertices[0] * workload.widths[0] * BYTES_PER_FEATURE
+        return size.vertices[1] * workload.layers[0].loaded_width
+    return size.vertices[0] * workload.widths[0]
 
 
 def batch_bytes(workload: Workload, size: BatchSize) -> float:

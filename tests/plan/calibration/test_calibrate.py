@@ -16,6 +16,7 @@ from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import (
+    ESTIMATE_PROBES,
     STEP_PROBES,
     probe_graph,
     probe_graphs,
@@ -186,8 +187,8 @@ def test_probes_share_one_table_of_rows() -> None:
     sparse, dense = probe_graphs(1 << 12, 1 << 12)
     assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
     assert sparse.num_edges == dense.num_edges
-    table = probe_table(sparse)
-    assert len(table) == 4096 * max(probe.num_features for probe in STEP_PROBES)
+    table = probe_table(sparse, STEP_PROBES)
+    assert table.nbytes == 4096 * max(probe.row_bytes for probe in STEP_PROBES)
     own = time_steps(STEP_PROBES[0], sparse, threads=1, repeats=1)
     shared = time_steps(STEP_PROBES[0], sparse, threads=1, repeats=1, table=table)
     assert own.size == shared.size
@@ -209,6 +210,30 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
     assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
     # A product, and that for its weights' gradient.
     assert seen == [(6, 4), (4, 4)]
+
+
+def test_an_estimate_is_called_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it is shown, too: no word of a calibration that nobody asked for."""
+    told = []
+
+    def track(description: str, **_: Any) -> None:
+        told.append(description)
+        raise LookupError
+
+    monkeypatch.setattr(calibrate, "track", track)
+    with pytest.raises(LookupError):
+        calibrate.estimate()
+    assert told == ["estimating how fast this machine is"]
+
+
+def test_wide_rows_of_uint8_are_probed() -> None:
+    for probes_of in (STEP_PROBES, ESTIMATE_PROBES):
+        assert any(each.stored == "uint8" and each.row_bytes >= 1000 for each in probes_of)
+    probe = replace(STEP_PROBES[0], stored="uint8")
+    step = time_steps(probe, probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
+    assert step.workload.feature_bytes == 1
 
 
 def test_probes_are_trained() -> None:

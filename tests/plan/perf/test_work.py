@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from gnnscale.model.cost import LayerCost, LayerWork
 from gnnscale.plan.perf.equations import BatchSize
+from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.perf.work import (
     activation_bytes,
     load_work,
@@ -11,6 +14,7 @@ from gnnscale.plan.perf.work import (
     transfer_bytes,
 )
 from gnnscale.plan.perf.workload import Workload
+from gnnscale.plan.platform import Processor
 
 SIZE = BatchSize(vertices=(100.0, 10.0, 2.0), edges=(120.0, 12.0))
 
@@ -50,6 +54,28 @@ def test_ready_rows_are_read_once_a_destination(workload: Callable[..., Workload
     # What crosses the link is what the host would have aggregated.
     whole = workload(host_aggregates=True, layers=layers)
     assert transfer_bytes(known, ready) == transfer_bytes(whole, SIZE)
+
+
+def test_rows_are_widened_and_written(
+    workload: Callable[..., Workload], processor: Callable[..., Processor]
+) -> None:
+    """Wide rows of uint8 are read as few bytes, and make many."""
+    narrow = workload(feature_bytes=1)
+    size = narrow.size(100)
+    work = load_work(narrow, size, cache=4)
+    assert work.widened == work.rows * 20
+    assert work.written_bytes == size.vertices[0] * 20 * 4
+    assert load_work(workload(), size, cache=4).widened == 0
+    aggregated = workload(feature_bytes=1, host_aggregates=True)
+    assert load_work(aggregated, size, cache=4).written_bytes == size.vertices[1] * 20 * 4
+
+    def seconds(**rates: list[float]) -> float:
+        host = Host(processor=processor(1, **rates), num_workers=1, emulates=False)
+        return host.load(narrow, size, 1, 1)
+
+    free = seconds()
+    assert seconds(widened_per_s=[1e6]) - free == pytest.approx(work.widened / 1e6)
+    assert seconds(write_bandwidth=[1e6]) - free == pytest.approx(work.written_bytes / 1e6)
 
 
 def test_features_in_the_cache_do_not_come_from_memory(workload: Callable[..., Workload]) -> None:
