@@ -58,6 +58,7 @@ DAMAGED_BY = {
     "gnnscale.dataset.storage": "store",
     "gnnscale.dataset.tables": "tables",
     "gnnscale.export.vertices": "run",
+    "gnnscale.found": "run",
     "gnnscale.graph_files": "store",
     "gnnscale.npy": "store",
     "gnnscale.options_file": "run",
