@@ -94,7 +94,6 @@ def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
         ("a: !!python/object/apply:os.system ['touch ran']", "tag tag:yaml.org,2002:python/object"),
         ("a: !!python/name:os.system ", "tag tag:yaml.org,2002:python/name:os.system"),
         ("a: !!float 1", "tag tag:yaml.org,2002:float: plain values are allowed"),
-        ("[" * 100_000, "more than 24 levels"),
         ("a: " + "[" * 30 + "]" * 30, "more than 24 levels"),
         ("a: [" + "1," * 200_000 + "]", "100,000 values"),
         ("1: 2", "1: no name of an option"),
@@ -116,6 +115,12 @@ def test_what_is_refused(text: str, message: str, tmp_path: Path) -> None:
     assert message in str(error.value)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 700
+
+
+def test_the_deepest_nesting_is_refused(tmp_path: Path) -> None:
+    """Newer releases of PyYAML refuse such a file before its levels are counted."""
+    with pytest.raises(ConfigError, match=r"24 levels|maximum nesting depth"):
+        read_yaml(written(tmp_path, "[" * 100_000))
 
 
 def test_laughter_is_cheap(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gnnscale.dataset.formats.plain import file_bytes, readable
 from gnnscale.dataset.tables.arrays import with_texts
 from gnnscale.dataset.tables.batch import Batch
-from gnnscale.dataset.tables.parquet_pages import Chunk, read_pages
+from gnnscale.dataset.tables.parquet_pages import Chunk, ChunkPlace, read_footer, read_pages
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 
@@ -36,6 +36,7 @@ class ParquetFile:
             self._schema = file.schema_arrow
             metadata = file.metadata
             self._metadata = metadata
+            self._footer: list[list[ChunkPlace]] | None = None
             self._group_rows = [
                 metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
             ]
@@ -133,34 +134,41 @@ class ParquetFile:
         """Return the columns of a row group, down to the parts of those that have parts."""
         source = f"{self.path}: row group {group}"
         found = []
+        schema = self._metadata.schema
         with readable(self.path), self.path.open("rb") as stream:
-            described, schema = self._metadata.row_group(group), self._metadata.schema
-            for index in range(described.num_columns):
-                told, column = described.column(index), schema.column(index)
-                path = told.path_in_schema
+            for index, place in enumerate(self._places(stream)[group]):
+                column = schema.column(index)
+                path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
                     continue
-                start = told.data_page_offset
-                if told.has_dictionary_page and 0 < (told.dictionary_page_offset or 0) < start:
-                    start = told.dictionary_page_offset
                 pages = read_pages(
                     stream,
-                    start,
-                    told.total_compressed_size,
-                    told.num_values,
+                    place.start,
+                    place.num_bytes,
+                    place.num_values,
                     f"{source}, column {shown(repr(path))}",
                 )
-                fixed = told.physical_type == "FIXED_LEN_BYTE_ARRAY"
+                fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 found.append(
                     Chunk(
                         path=path,
-                        num_rows=described.num_rows,
+                        num_rows=self._group_rows[group],
                         nested=column.max_repetition_level > 0,
-                        width=column.length if fixed else _WIDTHS.get(told.physical_type),
+                        width=column.length if fixed else _WIDTHS.get(column.physical_type),
                         pages=pages,
                     )
                 )
         return found
+
+    def _places(self, stream: IO[bytes]) -> list[list[ChunkPlace]]:
+        """Return where the columns of every row group are; the footer is read once."""
+        if self._footer is None:
+            footer = read_footer(stream, str(self.path))
+            shape = [self._metadata.num_columns] * self.num_groups
+            if [len(group) for group in footer] != shape:
+                raise GraphError(f"{self.path}: its footer is damaged")
+            self._footer = footer
+        return self._footer
 
     def _check_sizes(self, group: int, chunks: Sequence[Chunk]) -> None:
         """Refuse a row group that takes much more memory than its bytes can say."""

@@ -1,7 +1,8 @@
 """Headers of the pages of Parquet, and what the pages decode to at most.
 
-The footer tells sizes too, but a decoder goes by the headers. They are in Thrift's compact
-protocol (``PageHeader`` of https://github.com/apache/parquet-format).
+The footer has sizes too, but a decoder goes by the headers. Both are in Thrift's compact protocol
+(``FileMetaData`` and ``PageHeader`` of https://github.com/apache/parquet-format). pyarrow is not
+asked for the footer's columns: it ends the process if their statistics are damaged.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import IO, Any
 
 from gnnscale.graph import GraphError
 
-__all__ = ["Chunk", "Page", "read_pages"]
+__all__ = ["Chunk", "ChunkPlace", "Page", "read_footer", "read_pages"]
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 #: Numbers of the fields of a header that say more of a page of each type.
@@ -20,6 +21,10 @@ _DETAILS = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
 _BY_DICTIONARY, _DELTA_LENGTHS, _PREFIXES = (2, 8), 6, 7
 #: Statistics make a header long; Arrow reads no longer ones.
 _HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 9, 16 << 20
+#: Structures within each other: of a header, and of a footer.
+_HEADER_DEPTH, _FOOTER_DEPTH = 4, 16
+#: Bytes at the end of a file: the length of the footer, and what every file ends with.
+_TAIL_BYTES = 8
 #: What decoders keep for a value whose length is stored as a difference.
 _LENGTH_BYTES = 8
 #: Of one batch of texts with shared prefixes, of which each may be as long as a page.
@@ -124,6 +129,51 @@ def _memory(page: Page) -> int:
     return page.unpacked + (_LENGTH_BYTES * page.num_values if lengths else 0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChunkPlace:
+    """Where one column of a row group is in the file.
+
+    Attributes:
+        start: offset of its first page.
+        num_bytes: bytes of all its pages.
+        num_values: values of all its pages.
+    """
+
+    start: int
+    num_bytes: int
+    num_values: int
+
+
+def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkPlace]]:
+    """Return the columns of every row group, in the order of the file's schema.
+
+    Args:
+        stream: of the whole file.
+        source: named in errors.
+
+    Raises:
+        GraphError: the footer is damaged.
+    """
+    size = stream.seek(0, 2)
+    stream.seek(max(size - _TAIL_BYTES, 0))
+    length = int.from_bytes(stream.read(4), "little")
+    stream.seek(max(size - _TAIL_BYTES - length, 0))
+    try:
+        footer, _ = _struct(stream.read(length), 0, _FOOTER_DEPTH)
+        return [[_place(column[3]) for column in group[1]] for group in footer[4]]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise GraphError(f"{source}: its footer is damaged") from None
+
+
+def _place(fields: dict[int, Any]) -> ChunkPlace:
+    """Return where the pages are that a ``ColumnMetaData`` describes."""
+    data, dictionary = fields[9], fields.get(11, 0)
+    start = dictionary if 0 < dictionary < data else data
+    if min(start, fields[7], fields[5]) < 0:
+        raise ValueError("a negative size")
+    return ChunkPlace(start=start, num_bytes=fields[7], num_values=fields[5])
+
+
 def read_pages(
     stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
 ) -> tuple[Page, ...]:
@@ -154,14 +204,17 @@ def read_pages(
 
 def _page(fields: dict[int, Any]) -> Page | None:
     """Return the page that a header tells of; None where it is damaged."""
-    details = fields.get(_DETAILS.get(fields.get(1, -1), -1), {})
-    encoding = details.get(4 if fields.get(1) == _DATA_V2 else 2, 0)
+    kind = fields.get(1)
+    if type(kind) is not int:
+        return None
+    details = fields.get(_DETAILS.get(kind, -1), {})
+    if not isinstance(details, dict) or (kind in _DETAILS and not details):
+        return None
+    encoding = details.get(4 if kind == _DATA_V2 else 2, 0)
     told = (details.get(1, 0), fields.get(2), fields.get(3))
     if any(type(each) is not int or not 0 <= each < 1 << 31 for each in (*told, encoding)):
         return None
-    if fields.get(1) in _DETAILS and not details:
-        return None
-    return Page(None if fields.get(1) == _DICTIONARY else encoding, *told)  # type: ignore[arg-type]
+    return Page(None if kind == _DICTIONARY else encoding, *told)  # type: ignore[arg-type]
 
 
 def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[int, Any], int]:
@@ -171,7 +224,7 @@ def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[
         stream.seek(place)
         data = stream.read(min(length, end - place))
         try:
-            return _struct(data, 0, 0)
+            return _struct(data, 0, _HEADER_DEPTH)
         except IndexError:
             if length >= min(end - place, _MAX_HEADER_BYTES) or len(data) < min(
                 length, end - place
@@ -183,8 +236,11 @@ def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[
 
 
 def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return a Thrift structure by the numbers of its fields, and where it ends."""
-    if depth > 4:
+    """Return a Thrift structure by the numbers of its fields, and where it ends.
+
+    ``depth`` more structures and lists may be within each other.
+    """
+    if depth < 0:
         raise ValueError("nested too deeply")
     fields: dict[int, Any] = {}
     number = 0
@@ -209,9 +265,26 @@ def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind == 8:
         length, place = _varint(data, place)
         return None, place + length
+    if kind in (9, 10):
+        return _list(data, place, depth - 1)
     if kind == 12:
-        return _struct(data, place, depth + 1)
+        return _struct(data, place, depth - 1)
     raise ValueError(f"a field of type {kind}")
+
+
+def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
+    if depth < 0:
+        raise ValueError("nested too deeply")
+    length, kind = data[place] >> 4, data[place] & 15
+    place += 1
+    if length == 15:
+        length, place = _varint(data, place)
+    kind = 3 if kind in (1, 2) else kind  # a truth value is a byte here, and a type elsewhere
+    found = []
+    for _ in range(length):
+        value, place = _value(data, place, kind, depth)
+        found.append(value)
+    return found, place
 
 
 def _whole(data: bytes, place: int) -> tuple[int, int]:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.dataset.tables.parquet_pages import Chunk, Page, read_pages
+from gnnscale.dataset.tables.parquet_pages import Chunk, Page, read_footer, read_pages
 from gnnscale.graph import GraphError
 
 #: Type 0 (data), 10 bytes unpacked, 4 packed; 3 values in encoding 8, levels in encoding 3.
@@ -46,7 +49,8 @@ DAMAGED = {
     "of over 31 bits": DATA.replace(b"\x15\x14", b"\x15\xfe\xff\xff\xff\x1f", 1) + b"data",
     "of over 64 bits": b"\x15" + b"\xff" * 11,
     "of another kind": DATA.replace(b"\x15\x14", b"\x11", 1) + b"data",
-    "a list": b"\x19\x00" + DATA,
+    "a list in place of the type": b"\x19\x00" + DATA,
+    "a number in place of what it holds": DATA[:6] + b"\x25\x08\x00" + b"data",
     "nested": b"\x1c" * 9,
 }
 
@@ -85,3 +89,37 @@ def test_what_a_value_takes() -> None:
     assert chunk(dictionary, named, plain).page_bytes == 290
     assert chunk(lengths).page_bytes == 90 + 4 * 8
     assert [chunk(each, plain).begins_with_dictionary for each in (named, plain)] == [True, False]
+
+
+def test_a_footer_says_where_columns_are(tmp_path: Path) -> None:
+    file = tmp_path / "some.parquet"
+    table = pa.table({"a": [*range(10)], "b": ["x", "y"] * 5, "c": [[1, 2], []] * 5})
+    pq.write_table(table, file, row_group_size=4)
+    metadata = pq.read_metadata(file)
+    with file.open("rb") as stream:
+        footer = read_footer(stream, "some.parquet")
+    assert len(footer) == metadata.num_row_groups == 3
+    for group, columns in enumerate(footer):
+        for index, place in enumerate(columns):
+            column = metadata.row_group(group).column(index)
+            first = column.dictionary_page_offset or column.data_page_offset
+            assert place.start == min(first, column.data_page_offset)
+            assert place.num_bytes == column.total_compressed_size
+            assert place.num_values == column.num_values
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        b"",
+        b"\x00",
+        b"\x49\x1c\x00\x00",
+        b"\x49\x1c" * 20,
+        b"\x49\xfc\xff\xff\xff\xff\x0f",
+        b"\x45\x02\x00",
+    ],
+)
+def test_damaged_footers(footer: bytes) -> None:
+    data = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(GraphError, match=r"^some\.parquet: its footer is damaged$"):
+        read_footer(io.BytesIO(data), "some.parquet")
