@@ -13,6 +13,7 @@ import pytest
 
 from gnnscale.partition.edge_cut.apart import partition_apart
 from gnnscale.plan.calibration.contention import PairTask, time_pair
+from gnnscale.plan.calibration.probes import STEP_PROBES
 from gnnscale.python_process import python_command
 from gnnscale.runtime.processes.server import WorkerServer
 
@@ -84,7 +85,12 @@ def test_partitioners(planted: Path) -> None:
 
 def test_calibration(planted: Path) -> None:
     task = PairTask(
-        num_values=(16,), reduces=1, probes=(), graph_sizes=(1 << 12, 1 << 12), threads=1, repeats=1
+        num_values=(16,),
+        reduces=1,
+        probes=STEP_PROBES[:1],
+        graph_sizes=(1 << 12, 1 << 12),
+        threads=1,
+        repeats=1,
     )
     assert len(time_pair(task).reduce_s) == 1
 

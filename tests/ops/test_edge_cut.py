@@ -252,7 +252,8 @@ def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
         **options,
     )
     assert together.cut_before == apart.cut_before
-    assert together.within == apart.within
+    # Rounds may yet find the balance that balancing alone has missed.
+    assert together.within or not apart.within
 
 
 def test_clusters_of_two_owners_are_refused() -> None:
