@@ -13,7 +13,7 @@ from gnnscale.partition.storage.identity import Divided, describe, place_in_home
 
 __all__ = ["FORMAT_VERSION", "PlanIdentity", "identify", "plan_place"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -204,7 +204,7 @@ def test_plans_of_other_data(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format_version": 2}, "format version 2, this release reads 1"),
+        ({"format_version": 1}, "format version 1, this release reads 2"),
         ({"planner": 3}, "entry.planner: 3 is no str"),
         ({"seconds": None}, "entry.seconds: None is no float"),
         ({"devices": [{}]}, "entry.devices.0: device is missing"),
