@@ -249,26 +249,30 @@ def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
         number += byte >> 4
         if not byte >> 4:
             number, place = _whole(data, place)
-        fields[number], place = _value(data, place, byte & 15, depth)
+        kind, low = byte & 15, data[place]
+        if 4 <= kind <= 6 and low < 128:  # most of a footer
+            fields[number], place = (low >> 1) ^ -(low & 1), place + 1
+        else:
+            fields[number], place = _value(data, place, kind, depth)
     return fields, place + 1
 
 
 def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
+    if 4 <= kind <= 6:
+        return _whole(data, place)
+    if kind == 8:
+        length, place = _varint(data, place)
+        return None, place + length
+    if kind == 12:
+        return _struct(data, place, depth - 1)
+    if kind in (9, 10):
+        return _list(data, place, depth - 1)
     if kind in (1, 2):
         return kind == 1, place
     if kind == 3:
         return data[place], place + 1
-    if kind in (4, 5, 6):
-        return _whole(data, place)
     if kind == 7:
         return None, place + 8
-    if kind == 8:
-        length, place = _varint(data, place)
-        return None, place + length
-    if kind in (9, 10):
-        return _list(data, place, depth - 1)
-    if kind == 12:
-        return _struct(data, place, depth - 1)
     raise ValueError(f"a field of type {kind}")
 
 
