@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gnnscale.dataset.formats.plain import file_bytes, readable
 from gnnscale.dataset.tables.arrays import with_texts
 from gnnscale.dataset.tables.batch import Batch
-from gnnscale.dataset.tables.parquet_pages import Chunk, ChunkPlace, read_footer, read_pages
+from gnnscale.dataset.tables.parquet_pages import Chunk, read_footer, read_pages
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 
@@ -32,17 +32,22 @@ class ParquetFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         file_bytes(path)
+        # Before pyarrow, which takes 700 bytes for a column that is left out in three.
+        with readable(path), path.open("rb") as stream:
+            self._footer = read_footer(stream, str(path))
         with self._open() as file, readable(path):
             self._schema = file.schema_arrow
             metadata = file.metadata
             self._metadata = metadata
-            self._footer: list[list[ChunkPlace]] | None = None
             self._group_rows = [
                 metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
             ]
             self.names: list[str] = list(self._schema.names)
             # Reading them can fail, too: types and names come from the file.
             self._types = {field.name: field.type for field in self._schema}
+        shape = [metadata.num_columns] * len(self._group_rows)
+        if [len(group) for group in self._footer] != shape:
+            raise GraphError(f"{path}: its footer is damaged")
         if not self.num_rows():
             raise GraphError(f"{path}: empty, it has no row")
 
@@ -81,7 +86,7 @@ class ParquetFile:
         groups = range(self.num_groups) if groups is None else groups
         row = 1 + sum(self._group_rows[: groups.start])
         end = row + sum(self._group_rows[groups.start : groups.stop])
-        with self._open() as file:
+        with self._open(metadata=self._metadata) as file:
             for first in range(groups.start, groups.stop, _GROUPS):
                 some = range(first, min(first + _GROUPS, groups.stop))
                 rows = min(
@@ -136,7 +141,7 @@ class ParquetFile:
         found = []
         schema = self._metadata.schema
         with readable(self.path), self.path.open("rb") as stream:
-            for index, place in enumerate(self._places(stream)[group]):
+            for index, place in enumerate(self._footer[group]):
                 column = schema.column(index)
                 path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
@@ -159,16 +164,6 @@ class ParquetFile:
                     )
                 )
         return found
-
-    def _places(self, stream: IO[bytes]) -> list[list[ChunkPlace]]:
-        """Return where the columns of every row group are; the footer is read once."""
-        if self._footer is None:
-            footer = read_footer(stream, str(self.path))
-            shape = [self._metadata.num_columns] * self.num_groups
-            if [len(group) for group in footer] != shape:
-                raise GraphError(f"{self.path}: its footer is damaged")
-            self._footer = footer
-        return self._footer
 
     def _check_sizes(self, group: int, chunks: Sequence[Chunk]) -> None:
         """Refuse a row group that takes much more memory than its bytes can say."""
@@ -197,7 +192,10 @@ class ParquetFile:
         """Return the bytes of the longest entry of a dictionary; None where nobody can tell."""
         from pyarrow import compute, types
 
-        with self._open(read_dictionary=[path]) as file, readable(self.path):
+        with (
+            self._open(read_dictionary=[path], metadata=self._metadata) as file,
+            readable(self.path),
+        ):
             # The entries are there once, however many rows name them.
             for part in file.iter_batches(row_groups=[group], columns=[path], use_threads=False):
                 array = part.column(0)

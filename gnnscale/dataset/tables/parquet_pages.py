@@ -7,6 +7,7 @@ asked for the footer's columns: it ends the process if their statistics are dama
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -19,12 +20,20 @@ _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _DETAILS = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
 #: Encodings: numbers of entries of a dictionary, lengths as differences, and shared prefixes.
 _BY_DICTIONARY, _DELTA_LENGTHS, _PREFIXES = (2, 8), 6, 7
+#: Fields that are read, by their numbers: of a header, its type, both sizes and the details; of a
+#: footer, by row groups and columns, the values, the bytes and the first page of each kind.
+_HEADER = {1: None, 2: None, 3: None, 5: {1: None, 2: None}, 7: {1: None, 2: None}}
+_HEADER |= {8: {1: None, 4: None}}
+_FOOTER = {4: {1: {3: {5: None, 7: None, 9: None, 11: None}}}}
+#: Types of Thrift's compact protocol, and the bytes of those that always take as many.
+_TRUTH, _BYTE, _WHOLE, _TEXT, _LIST, _SET, _STRUCT = (1, 2), 3, (4, 5, 6), 8, 9, 10, 12
+_SIZES = {1: 0, 2: 0, _BYTE: 1, 7: 8}
 #: Statistics make a header long; Arrow reads no longer ones.
 _HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 9, 16 << 20
 #: Structures within each other: of a header, and of a footer.
 _HEADER_DEPTH, _FOOTER_DEPTH = 4, 16
 #: Bytes at the end of a file: the length of the footer, and what every file ends with.
-_TAIL_BYTES = 8
+_TAIL_BYTES, _MAGIC = 8, b"PAR1"
 #: What decoders keep for a value whose length is stored as a difference.
 _LENGTH_BYTES = 8
 #: Of one batch of texts with shared prefixes, of which each may be as long as a page.
@@ -152,14 +161,16 @@ def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkPlace]]:
         source: named in errors.
 
     Raises:
-        GraphError: the footer is damaged.
+        GraphError: the footer is damaged, or there is none.
     """
     size = stream.seek(0, 2)
     stream.seek(max(size - _TAIL_BYTES, 0))
-    length = int.from_bytes(stream.read(4), "little")
+    length, magic = int.from_bytes(stream.read(4), "little"), stream.read(4)
+    if magic != _MAGIC:
+        raise GraphError(f"{source}: no Parquet file, or cut off: it does not end with PAR1")
     stream.seek(max(size - _TAIL_BYTES - length, 0))
     try:
-        footer, _ = _struct(stream.read(length), 0, _FOOTER_DEPTH)
+        footer, _ = _struct(stream.read(length), 0, _FOOTER_DEPTH, _FOOTER)
         return [[_place(column[3]) for column in group[1]] for group in footer[4]]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise GraphError(f"{source}: its footer is damaged") from None
@@ -224,7 +235,7 @@ def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[
         stream.seek(place)
         data = stream.read(min(length, end - place))
         try:
-            return _struct(data, 0, _HEADER_DEPTH)
+            return _struct(data, 0, _HEADER_DEPTH, _HEADER)
         except IndexError:
             if length >= min(end - place, _MAX_HEADER_BYTES) or len(data) < min(
                 length, end - place
@@ -235,10 +246,17 @@ def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[
             raise GraphError(f"{source}: the header of a page is damaged ({error})") from None
 
 
-def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return a Thrift structure by the numbers of its fields, and where it ends.
+def _struct(
+    data: bytes, place: int, depth: int, wanted: Mapping[int, Any]
+) -> tuple[dict[int, Any], int]:
+    """Return the wanted fields of a Thrift structure by their numbers, and where it ends.
 
-    ``depth`` more structures and lists may be within each other.
+    Args:
+        data: what the structure is in.
+        place: where it begins.
+        depth: how many more structures and lists may be within each other.
+        wanted: numbers of fields; of a structure, or a list of structures, with the wanted fields
+            in them, else with None. Others are passed over: a footer of megabytes is kept small.
     """
     if depth < 0:
         raise ValueError("nested too deeply")
@@ -249,46 +267,63 @@ def _struct(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
         number += byte >> 4
         if not byte >> 4:
             number, place = _whole(data, place)
-        kind, low = byte & 15, data[place]
-        if 4 <= kind <= 6 and low < 128:  # most of a footer
-            fields[number], place = (low >> 1) ^ -(low & 1), place + 1
+        if number in wanted:
+            fields[number], place = _value(data, place, byte & 15, depth, wanted[number])
         else:
-            fields[number], place = _value(data, place, kind, depth)
+            place = _after(data, place, byte & 15, depth)
     return fields, place + 1
 
 
-def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
-    if 4 <= kind <= 6:
+def _value(data: bytes, place: int, kind: int, depth: int, wanted: Any) -> tuple[Any, int]:
+    """Return a wanted value, and where it ends; None of a type that is not wanted."""
+    if kind in _WHOLE:
         return _whole(data, place)
-    if kind == 8:
+    if kind == _STRUCT and wanted is not None:
+        return _struct(data, place, depth - 1, wanted)
+    if kind != _LIST or wanted is None:
+        return None, _after(data, place, kind, depth)
+    length, kind, place = _list_header(data, place, depth)
+    found = []
+    for _ in range(length):
+        value, place = _value(data, place, kind, depth - 1, wanted)
+        found.append(value)
+    return found, place
+
+
+def _after(data: bytes, place: int, kind: int, depth: int) -> int:
+    """Return where a value ends that nobody wants."""
+    if kind in _WHOLE:
+        while data[place] > 127:
+            place += 1
+        return place + 1
+    if kind == _TEXT:
         length, place = _varint(data, place)
-        return None, place + length
-    if kind == 12:
-        return _struct(data, place, depth - 1)
-    if kind in (9, 10):
-        return _list(data, place, depth - 1)
-    if kind in (1, 2):
-        return kind == 1, place
-    if kind == 3:
-        return data[place], place + 1
-    if kind == 7:
-        return None, place + 8
+        return place + length
+    if kind == _STRUCT:
+        return _struct(data, place, depth - 1, {})[1]
+    if kind in (_LIST, _SET):
+        length, kind, place = _list_header(data, place, depth)
+        for _ in range(length):
+            place = _after(data, place, kind, depth - 1)
+        return place
+    if kind in _SIZES:
+        return place + _SIZES[kind]
     raise ValueError(f"a field of type {kind}")
 
 
-def _list(data: bytes, place: int, depth: int) -> tuple[list[Any], int]:
-    if depth < 0:
+def _list_header(data: bytes, place: int, depth: int) -> tuple[int, int, int]:
+    """Return the length of a list, the type of its values, and where the first one begins."""
+    if depth < 1:
         raise ValueError("nested too deeply")
     length, kind = data[place] >> 4, data[place] & 15
     place += 1
     if length == 15:
         length, place = _varint(data, place)
-    kind = 3 if kind in (1, 2) else kind  # a truth value is a byte here, and a type elsewhere
-    found = []
-    for _ in range(length):
-        value, place = _value(data, place, kind, depth)
-        found.append(value)
-    return found, place
+    # A truth value is a byte here, and a type elsewhere. Every value takes a byte at least.
+    kind = _BYTE if kind in _TRUTH else kind
+    if length > len(data) - place:
+        raise IndexError("a list that ends after what it is in")
+    return length, kind, place
 
 
 def _whole(data: bytes, place: int) -> tuple[int, int]:

@@ -549,7 +549,7 @@ def test_damaged_parquet(tables, cut):
     dataset = tables(edges=PARQUET_EDGES)
     file = dataset.raw_path() / "edges.parquet"
     file.write_bytes(file.read_bytes()[:-cut])
-    assert "edges.parquet: cannot be read" in refusal(dataset)
+    assert "edges.parquet: no Parquet file, or cut off" in refusal(dataset)
 
 
 def test_damaged_gz(tables):

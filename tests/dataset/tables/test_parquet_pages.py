@@ -117,9 +117,19 @@ def test_a_footer_says_where_columns_are(tmp_path: Path) -> None:
         b"\x49\x1c" * 20,
         b"\x49\xfc\xff\xff\xff\xff\x0f",
         b"\x45\x02\x00",
+        # Lists within each other, a list longer than the file, columns that say nothing.
+        b"\x49" + b"\x19" * 3000,
+        b"\x19\xf7" + b"\xff" * 8 + b"\x01\x49\x1c\x19\x0c\x00\x00",
+        b"\x49\x1c\x19\x2c\x26\x00\x00\x26\x00\x00\x00\x00",
     ],
 )
 def test_damaged_footers(footer: bytes) -> None:
     data = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
     with pytest.raises(GraphError, match=r"^some\.parquet: its footer is damaged$"):
         read_footer(io.BytesIO(data), "some.parquet")
+
+
+@pytest.mark.parametrize("content", [b"", b"id,label", b"PAR1 and more"])
+def test_no_parquet_file(content: bytes) -> None:
+    with pytest.raises(GraphError, match=r"^f: no Parquet file, or cut off"):
+        read_footer(io.BytesIO(content), "f")
