@@ -66,7 +66,13 @@ def readme_blocks() -> tuple[str, list[list[str]]]:
     return found[1], [shlex.split(line) for line in found[2].splitlines()]
 
 
-@pytest.mark.parametrize("source", ["arrays", "torch_geometric", "dgl"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "arrays",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("torch_geometric", "dgl")),
+    ],
+)
 def test_the_readmes_way_from_a_graph_to_predictions(
     source: str,
     tmp_path: Path,

@@ -135,7 +135,7 @@ with Products():
     "limits",
     [
         {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
-        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+        pytest.param({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, marks=pytest.mark.long),
     ],
 )
 def test_a_processor_without_bfloat16_multiplies_float32(limits: dict[str, str]) -> None:

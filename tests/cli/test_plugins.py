@@ -108,7 +108,7 @@ def test_a_job_that_fails_is_not_the_best(gnnscale: Command, tmp_path: Path, sto
     "launcher",
     [
         pytest.param("joblib", marks=needs("hydra_joblib_launcher")),
-        pytest.param("submitit_local", marks=needs("hydra_submitit_launcher")),
+        pytest.param("submitit_local", marks=[needs("hydra_submitit_launcher"), pytest.mark.long]),
     ],
 )
 def test_jobs_in_other_processes_know_a_file_of_ones_own(

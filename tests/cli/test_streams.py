@@ -114,7 +114,14 @@ def without(closed: str, tmp_path: Path, *line: str) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        "2>&-",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("1>&-", "0<&-")),
+        "0<&- 1>&- 2>&-",
+    ],
+)
 def test_a_run_without_one_of_the_streams(
     closed: str,
     tmp_path: Path,

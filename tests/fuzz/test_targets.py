@@ -170,7 +170,21 @@ def test_cases_repeat(name: str) -> None:
         assert first == second
 
 
-@pytest.mark.parametrize("name", [name for name in TARGETS if name != "commands"])
+#: Those whose campaign any change may break; the others run with CI's ``fuzz short``, too.
+FIRST = ("ops", "tables", "run")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FIRST,
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in TARGETS
+            if name not in (*FIRST, "commands")
+        ),
+    ],
+)
 def test_a_short_campaign_comes_to_its_end(name: str, fuzzer: ProcessPoolExecutor) -> None:
     arguments = [name, "--cases", "60", "--seed", "1"]
     if name == "ops":  # by the command

@@ -60,7 +60,10 @@ def test_a_module_learns_what_the_built_in_model_does(
     assert run.summary["model"] == module.__name__
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(
+    "name",
+    ["hybrid", *(pytest.param(name, marks=pytest.mark.long) for name in PLANS if name != "hybrid")],
+)
 def test_every_plan_learns_what_one_process_does(launched: Any, tmp_path: Path, name: str) -> None:
     known = launched(tmp_path / "one", "num_threads=2", *custom("OwnBlocks"))
     run = launched(tmp_path / name, "num_threads=2", *PLANS[name], *custom("OwnBlocks"))

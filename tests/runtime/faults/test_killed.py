@@ -58,6 +58,7 @@ def whole(runs: Any, launched: Any, tmp_path: Path, done: list[Path]) -> Callabl
     return run_once
 
 
+@pytest.mark.long
 def test_a_stopped_worker_and_resumption(
     runs: Any, whole: Callable[[], Path], tmp_path: Path
 ) -> None:

@@ -199,7 +199,7 @@ def test_a_stage_that_raises_ends_the_run(
     ]
 
 
-@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
+@pytest.mark.parametrize("prefetch", [pytest.param("none", marks=pytest.mark.long), "two_stage"])
 def test_a_stage_that_does_not_come_to_its_end(
     settings: Callable[..., TrainConfig],
     observer: Any,

@@ -128,5 +128,6 @@ def test_another_number_of_processes_than_devices(commands: Commands, tmp_path: 
     )
 
 
+@pytest.mark.long
 def test_a_process_of_torchrun_that_is_stopped(together: Callable[..., None]) -> None:
     together("check_stopped", 2, free_port())

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_split_model_learns_what_the_whole_one_does(
     together: Callable[..., None], size: int
 ) -> None:
