@@ -28,8 +28,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
         ("pyg_module", "torch_geometric"),
         ("pyg_loop", "torch_geometric"),
         ("train_arrays", "torch"),
-        ("train_dgl", "dgl"),
-        ("train_pyg", "torch_geometric"),
+        pytest.param("train_dgl", "dgl", marks=pytest.mark.long),
+        pytest.param("train_pyg", "torch_geometric", marks=pytest.mark.long),
     ],
 )
 def test_an_example_reaches_the_accuracy_it_shows(
@@ -60,7 +60,11 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "needs"), [("graph_from_pyg", "torch_geometric"), ("graph_from_dgl", "dgl")]
+    ("name", "needs"),
+    [
+        ("graph_from_pyg", "torch_geometric"),
+        pytest.param("graph_from_dgl", "dgl", marks=pytest.mark.long),
+    ],
 )
 def test_a_converted_graph_trains_by_the_command_that_is_shown(
     name: str,

@@ -15,13 +15,6 @@ constexpr int64_t kMaxRounds = 1 << 20;
 // Sums of as many weights as there may be vertices and edges still fit into 64 bits.
 constexpr int64_t kMaxWeight = int64_t{1} << 31;
 
-// Calls use.operator()<Vertex>() with the type of the ids in `value`.
-template <typename Use>
-auto for_vertices(py::handle value, Use&& use) {
-  return ids(value, "indices").ids.wide ? use.template operator()<int64_t>()
-                                        : use.template operator()<int32_t>();
-}
-
 template <typename T>
 void check_weights(Vector<const T> weights, const char* name, int64_t least) {
   for (int64_t i = 0; i < weights.size; ++i) {
@@ -84,7 +77,7 @@ int64_t width_of(py::handle num_weights) {
 
 py::tuple undirected(const py::object& indptr, const py::object& indices,
                      const py::object& num_threads) {
-  return for_vertices(indices, [&]<typename Vertex>() {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const Given<Vertex> given(indptr, indices);
     const int threads = thread_count(num_threads);
     Undirected<Vertex> made;
@@ -104,7 +97,7 @@ py::tuple undirected(const py::object& indptr, const py::object& indices,
 int64_t write_text(const py::object& fd, const py::object& indptr, const py::object& indices,
                    const py::object& vertex_weights, const py::object& edge_weights,
                    const py::object& num_threads) {
-  return for_vertices(indices, [&]<typename Vertex>() {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const auto file = static_cast<int>(integer(fd, "fd", 0, INT32_MAX));
     const Given<Vertex> given(indptr, indices);
     const int threads = thread_count(num_threads);
@@ -142,7 +135,7 @@ py::tuple refine_parts(const py::object& indptr, const py::object& indices,
                        const py::object& owner, const py::object& num_parts,
                        const py::object& labels, const py::object& num_clusters,
                        const py::object& num_rounds, const py::object& num_threads) {
-  return for_vertices(indices, [&]<typename Vertex>() {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
                                       width_of(num_weights));
     const auto parts = static_cast<int32_t>(integer(num_parts, "num_parts", 1, kMaxParts));
@@ -170,7 +163,7 @@ py::tuple clusters(const py::object& indptr, const py::object& indices,
                    const py::object& edge_weights, const py::object& vertex_weights,
                    const py::object& num_weights, const py::object& max_weights,
                    const py::object& num_rounds, const py::object& owner) {
-  return for_vertices(indices, [&]<typename Vertex>() {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
                                       width_of(num_weights));
     const auto most = vector<int64_t>(max_weights, "max_weights", given.num_weights);
@@ -194,7 +187,7 @@ py::tuple contracted(const py::object& indptr, const py::object& indices,
                      const py::object& num_weights, const py::object& labels,
                      const py::object& num_clusters, const py::object& threshold,
                      const py::object& num_threads) {
-  return for_vertices(indices, [&]<typename Vertex>() {
+  return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
                                       width_of(num_weights));
     const auto names = vector<int32_t>(labels, "labels", given.num_vertices());

@@ -233,6 +233,7 @@ def test_what_a_found_run_names_is_never_imported(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "runs"]
 
 
+@pytest.mark.long
 def test_a_run_on_files_of_ones_own_goes_on_in_one_line(
     run_lines: Callable[..., list[Any]], tmp_path: Path
 ) -> None:

@@ -83,7 +83,8 @@ def test_a_search_finds_a_better_learning_rate(gnnscale: Command, tmp_path: Path
 
 
 @needs("hydra_optuna_sweeper")
-@pytest.mark.parametrize("stops", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("stops", [False, True])
 def test_a_job_that_fails_is_not_the_best(gnnscale: Command, tmp_path: Path, stops: bool) -> None:
     """Half of what is searched is refused; a sweeper that is told how many may fail ends there."""
     more = ("hydra.sweeper.max_failure_rate=0.0",) if stops else ()

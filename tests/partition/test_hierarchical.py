@@ -23,7 +23,9 @@ def many(random_graph: Callable[..., Graph]) -> Graph:
     ("machine", "cliques", "told"),
     [
         ("dgx_v100", 2, "Kc=2, Kg=4: cliques 0-1-2-3, 4-5-6-7"),
-        ("siton", 4, "Kc=4, Kg=2: cliques 0-1, 2-3, 4-5, 6-7"),
+        pytest.param(
+            *("siton", 4, "Kc=4, Kg=2: cliques 0-1, 2-3, 4-5, 6-7"), marks=pytest.mark.long
+        ),
         ("dgx_a100", 1, "Kc=1, Kg=8: cliques 0-1-2-3-4-5-6-7"),
     ],
 )

@@ -146,7 +146,8 @@ def test_every_architecture_learns_what_one_process_does(
     assert not {variant for variant in moved if "runtime.drm=false" in options_of[variant]}
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 4])
 def test_plans_learn_cora_as_one_process_does(
     options: Callable[..., DictConfig],
     together: Callable[..., None],

@@ -69,7 +69,9 @@ def trained(
     return watched.steps, dict(load_checkpoint(directory / LAST)["model"])
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", ["sage", *(pytest.param(each, marks=pytest.mark.long) for each in ("gcn", "gin"))]
+)
 @composes
 def test_a_card_learns_what_a_processor_does(tmp_path: Path, model: str) -> None:
     known, _ = trained(tmp_path / "cpu", *MODELS[model], "device_plan=cpu")
@@ -101,6 +103,7 @@ def test_cards_and_processors_learn_it_together(
             assert all(torch.equal(weights[key], other[key]) for key in other), (model, name)
 
 
+@pytest.mark.long
 @composes
 def test_a_card_learns_cora_as_a_processor_does(tmp_path: Path, test_data: Path) -> None:
     """With 1,433 features and 7 classes, which are no multiples of sixteen."""
@@ -183,6 +186,7 @@ def test_a_layer_of_ones_own(tmp_path: Path, max_pool: Any) -> None:
     assert sum(found[-6:]) < 0.9 * sum(found[:6])
 
 
+@pytest.mark.long
 def test_the_example_reaches_the_accuracy_it_shows(
     stores: Path,
     max_pool: Any,

@@ -42,7 +42,16 @@ def skip_without(name: str) -> None:
             pytest.importorskip(library)
 
 
-@pytest.mark.parametrize("module", own_modules.ALL)
+@pytest.mark.parametrize(
+    "module",
+    [
+        own_modules.PyGBipartite,
+        own_modules.DGLBlocks,
+        own_modules.OwnBlocks,
+        pytest.param(own_modules.PyGLayers, marks=pytest.mark.long),
+        pytest.param(own_modules.PyGOneGraph, marks=pytest.mark.long),
+    ],
+)
 def test_a_module_learns_what_the_built_in_model_does(
     launched: Any, tmp_path: Path, module: type
 ) -> None:
@@ -81,9 +90,8 @@ class StopAfterAnEpoch(RunReport):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(
-    "module", [pytest.param("OwnBlocks", marks=pytest.mark.long), "PyGBipartite"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("module", ["OwnBlocks", "PyGBipartite"])
 def test_a_resumed_run_ends_as_one_never_stopped(
     launched: Any, tmp_path: Path, module: str
 ) -> None:
@@ -102,6 +110,7 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     assert resumed.result.test_metric == whole.result.test_metric
 
 
+@pytest.mark.long
 def test_deterministic_over_two_devices(launched: Any, tmp_path: Path) -> None:
     options = [*custom("OwnBlocks", "model.dropout=0.5"), "runtime.deterministic=true"]
     options += ["device_plan=hybrid_emulated", "num_threads=2"]

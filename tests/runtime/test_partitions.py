@@ -188,6 +188,7 @@ def test_resuming_over_other_parts_is_refused(launched: Any, tmp_path: Path) -> 
         )
 
 
+@pytest.mark.long
 def test_p3_resumes_on_other_devices(launched: Any, tmp_path: Path) -> None:
     options = (*COMMON, "partitioner=p3")
     whole = launched(tmp_path / "whole", *options, "device_plan=cpu_x2", "epochs=2")

@@ -242,13 +242,8 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        "p3",
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("hybrid", "cpu_x2", "legion")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("plan", SEVERAL)
 def test_workers_agree_and_go_on_from_every_step(
     options: Compose, together: Callable[..., None], tmp_path: Path, plan: str
 ) -> None:

@@ -154,12 +154,13 @@ def test_a_killed_worker_and_resumption_over_parts(
     assert all(torch.equal(left[key], right[key]) for key in left)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plan", "rank", "stage"),
     [
         ("hybrid", 0, "checkpoint"),
-        pytest.param("hybrid", 1, "propagate", marks=pytest.mark.long),
-        pytest.param("p3", 1, "exchange", marks=pytest.mark.long),
+        ("hybrid", 1, "propagate"),
+        ("p3", 1, "exchange"),
     ],
 )
 def test_a_killed_worker_and_resumption_inside_an_epoch(

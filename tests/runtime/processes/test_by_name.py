@@ -88,6 +88,7 @@ def test_a_layer_of_the_program_itself(stores: Path, tmp_path: Path) -> None:
     assert "_target_: __main__.Own" in (tmp_path / "run" / "config.yaml").read_text()
 
 
+@pytest.mark.long
 def test_a_program_that_trains_whenever_it_is_imported(stores: Path, tmp_path: Path) -> None:
     program = tmp_path / "unguarded.py"
     program.write_text(PROGRAM.read_text().replace('if __name__ == "__main__":', "if True:"))
