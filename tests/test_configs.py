@@ -152,6 +152,7 @@ class OneStep:
     def finished_epoch(self, record: object) -> None: ...
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("experiment", sorted(set(names("experiment")) - set(DATA)))
 def test_every_other_experiment_takes_a_step_on_a_small_graph(
     experiment: str,

@@ -148,6 +148,7 @@ def test_throughput_by_hand() -> None:
     assert nvtps(500, 2.0) == 250.0
 
 
+@pytest.mark.long
 def test_peak_memory_grows_with_what_is_held() -> None:
     before = peak_rss_bytes()
     held = np.ones(before // 8 + 8_000_000)

@@ -12,7 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("variables", [{}, {"GNNSCALE_TEST_NO_SKIPS": "1"}], ids=["here", "in CI"])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({}, id="here", marks=pytest.mark.long),
+        pytest.param({"GNNSCALE_TEST_NO_SKIPS": "1"}, id="in CI"),
+    ],
+)
 def test_without_a_browser(variables: dict[str, str], tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "GNNSCALE_TEST_NO_SKIPS"}
     answer = subprocess.run(

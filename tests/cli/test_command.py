@@ -434,6 +434,7 @@ def test_a_disk_that_takes_no_more_is_one_line(
     assert json.loads((run / "summary.json").read_text())["status"] == "failed"
 
 
+@pytest.mark.long
 def test_a_device_that_is_short_of_memory(at_once: Command) -> None:
     """Parts fix its seeds: fewer mini-batches are in flight, or nothing begins."""
     device = (

@@ -78,6 +78,7 @@ def test_the_command_that_goes_on_is_for_a_shell(
     assert told == f"gnnscale train 'resume={tmp_path}/it'\"'\"'s mine'"
 
 
+@pytest.mark.long
 def test_one_of_two_commands_has_the_folder(
     run_lines: Callable[..., list[Any]], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def gnnscale(tmp_path: Path, environment: dict[str, str]) -> Command:
     return command
 
 
+@pytest.mark.long
 @needs("hydra_optuna_sweeper")
 def test_a_search_finds_a_better_learning_rate(gnnscale: Command, tmp_path: Path) -> None:
     space = "optimizer.lr=tag(log,interval(1e-5,1e-1))"

@@ -190,7 +190,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 
 
-@pytest.mark.parametrize("name", ["p.parquet", pytest.param("p.npy", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["p.parquet", "p.npy"])
 def test_memory_does_not_grow_with_the_rows_of_a_file(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyarrow")
 

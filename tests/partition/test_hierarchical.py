@@ -45,7 +45,10 @@ def test_cliques_and_gpus_are_within_two_percent_in_training_vertices(
     assert np.bincount(parts.owner).max() <= 1.06 * many.num_vertices / 8
 
 
-@pytest.mark.parametrize(("cutter", "module"), [("mtkahypar", "mtkahypar"), ("metis", "pymetis")])
+@pytest.mark.parametrize(
+    ("cutter", "module"),
+    [("mtkahypar", "mtkahypar"), pytest.param("metis", "pymetis", marks=pytest.mark.long)],
+)
 def test_the_edge_cut_is_between_cliques(
     cutter: str, module: str, bridge: Graph, tmp_path: Path, make_graph: Callable[..., Graph]
 ) -> None:

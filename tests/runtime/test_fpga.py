@@ -81,6 +81,7 @@ def test_a_card_learns_what_a_processor_does(tmp_path: Path, model: str) -> None
         assert found == pytest.approx(known, rel=1e-4), name
 
 
+@pytest.mark.long
 @composes
 def test_cards_and_processors_learn_it_together(
     together: Callable[..., None], tmp_path: Path

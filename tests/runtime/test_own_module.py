@@ -161,6 +161,7 @@ def test_pyg_s_own_model_by_its_name(launched: Any, tmp_path: Path) -> None:
     assert run.result.test_metric > 0.5
 
 
+@pytest.mark.long
 def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     known = launched(tmp_path / "named", *custom("OwnBlocks"))

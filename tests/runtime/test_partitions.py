@@ -49,7 +49,8 @@ def owners(config: TrainConfig, num_parts: int) -> Any:
     return found.owner
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 4])
 def test_devices_learn_what_one_process_fed_the_same_seeds_does(
     options: Callable[..., DictConfig], together: Callable[..., None], tmp_path: Path, size: int
 ) -> None:

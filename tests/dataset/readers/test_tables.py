@@ -272,6 +272,7 @@ def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factor
     assert (list(range(len(ids))) if kept is None else kept.to_pylist()) == ids
 
 
+@pytest.mark.long
 def test_many_batches_of_csv(tmp_path):
     """Rows keep their order and numbers over the borders of blocks and files."""
     generator = np.random.Generator(np.random.Philox(0))

@@ -80,6 +80,7 @@ def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
     )
 
 
+@pytest.mark.long
 def test_a_layer_of_the_program_itself(stores: Path, tmp_path: Path) -> None:
     done = run(stores, PROGRAM, tmp_path / "run")
     assert done.returncode == 0, done.stderr
