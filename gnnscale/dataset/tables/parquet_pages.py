@@ -34,6 +34,8 @@ _HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 9, 16 << 20
 _HEADER_DEPTH, _FOOTER_DEPTH = 4, 16
 #: Bytes at the end of a file: the length of the footer, and what every file ends with.
 _TAIL_BYTES, _MAGIC = 8, b"PAR1"
+#: Of a footer: that of a million chunks of columns is shorter.
+_MAX_FOOTER_BYTES = 128 << 20
 #: What decoders keep for a value whose length is stored as a difference.
 _LENGTH_BYTES = 8
 #: Of one batch of texts with shared prefixes, of which each may be as long as a page.
@@ -161,13 +163,18 @@ def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkPlace]]:
         source: named in errors.
 
     Raises:
-        GraphError: the footer is damaged, or there is none.
+        GraphError: the footer is damaged or too long, or there is none.
     """
     size = stream.seek(0, 2)
     stream.seek(max(size - _TAIL_BYTES, 0))
     length, magic = int.from_bytes(stream.read(4), "little"), stream.read(4)
     if magic != _MAGIC:
         raise GraphError(f"{source}: no Parquet file, or cut off: it does not end with PAR1")
+    if length > _MAX_FOOTER_BYTES:
+        raise GraphError(
+            f"{source}: its footer has {length} bytes, allowed are {_MAX_FOOTER_BYTES}; "
+            "write fewer row groups"
+        )
     stream.seek(max(size - _TAIL_BYTES - length, 0))
     try:
         footer, _ = _struct(stream.read(length), 0, _FOOTER_DEPTH, _FOOTER)

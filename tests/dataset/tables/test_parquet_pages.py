@@ -133,3 +133,9 @@ def test_damaged_footers(footer: bytes) -> None:
 def test_no_parquet_file(content: bytes) -> None:
     with pytest.raises(GraphError, match=r"^f: no Parquet file, or cut off"):
         read_footer(io.BytesIO(content), "f")
+
+
+def test_a_footer_that_is_too_long() -> None:
+    data = b"PAR1" + (1 << 31).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(GraphError, match=r"^f: its footer has 2147483648 bytes, allowed are"):
+        read_footer(io.BytesIO(data), "f")
