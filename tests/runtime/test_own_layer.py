@@ -38,15 +38,13 @@ def model(functions: type[ScatterGatherUpdate]) -> Custom:
     return Custom(functions=functions, hidden=8, dropout=0.5)
 
 
-@pytest.mark.parametrize(
-    "functions",
-    [
-        own_layers.MaxPooling,
-        own_layers.Attention,
-        pytest.param(own_layers.PairSum, marks=pytest.mark.long),
-        pytest.param(own_layers.PlainMean, marks=pytest.mark.long),
-    ],
-)
+FUNCTIONS = [
+    *own_layers.ALL[:1],
+    *(pytest.param(each, marks=pytest.mark.long) for each in own_layers.ALL[1:]),
+]
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
 def test_every_plan_learns_what_one_process_does(
     launched: Any, tmp_path: Path, functions: type[ScatterGatherUpdate]
 ) -> None:

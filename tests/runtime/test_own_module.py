@@ -42,16 +42,15 @@ def skip_without(name: str) -> None:
             pytest.importorskip(library)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        own_modules.PyGBipartite,
-        own_modules.DGLBlocks,
-        own_modules.OwnBlocks,
-        pytest.param(own_modules.PyGLayers, marks=pytest.mark.long),
-        pytest.param(own_modules.PyGOneGraph, marks=pytest.mark.long),
-    ],
-)
+MODULES = [
+    pytest.param(each, marks=pytest.mark.long)
+    if each in (own_modules.PyGLayers, own_modules.PyGOneGraph)
+    else each
+    for each in own_modules.ALL
+]
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_a_module_learns_what_the_built_in_model_does(
     launched: Any, tmp_path: Path, module: type
 ) -> None:
