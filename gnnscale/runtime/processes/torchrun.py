@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two pulses of a process, and between two looks at them; a network carries them.
 _EVERY_PEER_S = 2.0
-#: Seconds in which the others hear of a process that ends for having stalled itself.
-_HEARD_S = 10.0
+#: Seconds in which a process leaves whatever waits for the others, once its connections are closed.
+_LEAVE_S = 10.0
 
 
 class _Nobody(Observer):
@@ -110,6 +110,8 @@ def watching_peers(
             else:
                 watch.look(board.pulses, now - last)
             last, answers = now, board.answers
+        if OWN.verdict is not None and not over.wait(_LEAVE_S):
+            _end_process(OWN.verdict)
 
     with beating(board.publish, _EVERY_PEER_S), board.read():
         thread = threading.Thread(target=follow, name="watch", daemon=True)
@@ -118,7 +120,16 @@ def watching_peers(
             yield
         finally:
             over.set()
-            thread.join(_HEARD_S)
+            thread.join(_LEAVE_S)
+
+
+def _end_process(verdict: str) -> None:
+    """End this process, which is stuck: in its own work, or in a send that gloo never gives up.
+
+    gloo loses a send whose connection closes while it is handed over (gloo 0.5, in torch 2.13).
+    """
+    log.error(verdict)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Board:
@@ -189,10 +200,6 @@ class _PeerWatch:
         if self._watch.is_over(stall):
             OWN.verdict = ended_by(stall, pulses, self._names, limit_s=self._limit_s)
             hang_up()
-            if stall.ranks == (self._rank,):
-                # What this process is stuck in hears of nothing.
-                time.sleep(_HEARD_S)
-                os.kill(os.getpid(), signal.SIGKILL)
         elif self._watch.is_due(stall) and self._speaks(stall):
             log.warning(waiting_line(stall, pulses, self._names))
 
