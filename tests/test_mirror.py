@@ -126,9 +126,6 @@ WHOLE = {
     "runtime/test_own_module.py": "modules of a user's own, by worker processes",
     "runtime/test_own_layer.py": "layers from outside the package",
     "runtime/test_own_parts.py": "stores, exchanges and seed orders from outside the package",
-    "test_bench_perf_model.py": "scripts/bench_perf_model.py",
-    "test_benchmarking.py": "scripts/benchmarking.py",
-    "test_compare_accuracy.py": "scripts/compare_accuracy.py",
     "test_configs.py": "gnnscale/configs",
     "test_docs.py": "README.md and docs",
     "test_draw_caches.py": "scripts/draw_caches.py",
@@ -147,11 +144,11 @@ MODULES = sorted(
     for path in PACKAGE.rglob("*.py")
     if path.name not in ("__init__.py", "__main__.py")
 )
-#: Tests of scripts/fuzz and scripts/faults mirror those packages.
+#: Tests of scripts/bench, scripts/fuzz and scripts/faults mirror those packages.
 TEST_FILES = sorted(
     path.relative_to(TESTS).as_posix()
     for path in TESTS.rglob("test_*.py")
-    if path.relative_to(TESTS).parts[0] not in ("fuzz", "faults")
+    if path.relative_to(TESTS).parts[0] not in ("bench", "fuzz", "faults")
 )
 
 

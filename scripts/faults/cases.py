@@ -1,26 +1,56 @@
-"""The faults: what is done to a run of a plan."""
+"""The faults: what is done to a run of a plan, and what is to come of it."""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from faults.outcome import LIMIT_S, Outcome, check_end
-from faults.plan import Plan
+from faults.plan import ACCELERATOR, Plan
 from faults.processes import Process
 from faults.training import Training
 
+#: Options of a plan's devices, and their names.
+PLANS = {
+    "hybrid_emulated": (f"device_plan.devices=[cpu,{ACCELERATOR}]", ("cpu:0", "emulated:1")),
+    "cpu_x2": ("device_plan.devices=[cpu,cpu]", ("cpu:0", "cpu:1")),
+}
+
+#: The split is kept, so that weights can be compared.
+OPTIONS = (
+    *("dataset.num_vertices=20000", "dataset.num_edges=200000", "model.hidden=32"),
+    *("sampler.fanouts=[10,5]", "batch_size=256", "device_plan.split=[156,100]", "num_threads=2"),
+    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=24"),
+)
+
 #: Stages in which a worker is killed: those that every device has, and those of the first one.
 EVERYWHERE = ("sample", "load", "transfer", "propagate", "sync")
+
 STAGES = (*EVERYWHERE, "validate", "checkpoint")
-#: Seconds after which a run gives a stopped worker up.
-STALL_LIMIT_S = 10.0
+
+#: Seconds in which a run has to end, and after which a run gives a stopped worker up.
+LIMIT_S, STALL_LIMIT_S = 5.0, 10.0
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What a fault led to; ``wrong`` names every check that failed."""
+
+    plan: str
+    fault: str
+    directory: Path
+    doing: str = ""
+    seconds: float = 0.0
+    cause: str = ""
+    difference: float | None = None
+    wrong: list[str] = field(default_factory=list)
 
 
 def faults(plan: Plan, kills: int, chance: random.Random) -> Iterator[Callable[[], Outcome]]:
@@ -157,3 +187,40 @@ def take_memory(process: Process) -> None:
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize()
     resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, limit))
+
+
+def check_end(
+    run: Training, outcome: Outcome, *, cause: str, status: int, limit_s: float = LIMIT_S
+) -> None:
+    """Wait for the end of a run that a fault has met, and look at what is left."""
+    outcome.seconds = run.wait_until_gone()
+    outcome.cause = run.last_line()
+    errors = run.errors.read_text()
+    wrong = [f"left behind: {each}" for each in run.left_behind()]
+    if outcome.seconds > limit_s:
+        wrong.append(f"ended after {outcome.seconds:.1f} s")
+    if run.process.poll() != status:
+        wrong.append(f"exit status {run.process.poll()}, not {status}")
+    if not re.search(cause, outcome.cause):
+        wrong.append(f"its last line is {outcome.cause!r}")
+    if "Traceback" in errors:
+        wrong.append("a traceback on stderr")
+    outcome.wrong += wrong
+    run.end()
+
+
+def check_resumed(plan: Plan, outcome: Outcome) -> Outcome:
+    """Resume a run, and compare its weights with those of the one that nobody disturbed."""
+    plan.finish(outcome.directory)
+    outcome.difference = difference(plan.whole, outcome.directory)
+    if outcome.difference != 0:
+        outcome.wrong.append(f"weights differ by {outcome.difference:.1e}")
+    return outcome
+
+
+def difference(left: Path, right: Path) -> float:
+    """Return the largest absolute difference between the last weights of two runs."""
+    from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+
+    weights = [load_checkpoint(run / LAST)["model"] for run in (left, right)]
+    return max(float((weights[0][key] - other).abs().max()) for key, other in weights[1].items())

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
+import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import faults
+from faults.cases import OPTIONS, PLANS, Outcome, check_resumed
 from faults.cases import faults as faults_of
-from faults.outcome import Outcome, check_resumed
-from faults.plan import PLANS, Plan, set_up
-from faults.table import table
+from faults.plan import Plan
 
 BEGAN = time.monotonic()
 
@@ -33,7 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="gnnscale-faults-") as temporary:
         for position, name in enumerate(PLANS):
-            plan = set_up(Path(temporary) / name, name)
+            devices, names = PLANS[name]
+            plan = Plan(Path(temporary), name, (*OPTIONS, devices), names)
+            plan.measure()
             kills = (options.kills + position) // len(PLANS)
             outcomes += disturb_and_resume(plan, faults_of(plan, kills, chance))
     print(table(outcomes))
@@ -59,3 +63,32 @@ def tell(plan: Plan, outcome: Outcome, what: str) -> None:
     wrong = "; ".join(outcome.wrong) or "as it should"
     now = time.monotonic() - BEGAN
     print(f"{now:4.0f} s  {plan.name}: {what}: {wrong}", file=sys.stderr, flush=True)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return the results, a row for each fault of each plan."""
+    lines = [
+        "| device plan | fault | runs | ended after, median and longest | what it tells "
+        "| largest difference of resumed weights | passed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    groups = dict.fromkeys((outcome.plan, outcome.fault) for outcome in outcomes)
+    for plan, fault in groups:
+        group = [each for each in outcomes if (each.plan, each.fault) == (plan, fault)]
+        lines.append(row(plan, fault, group))
+    met = Counter(each.doing for each in outcomes if each.doing)
+    at = ", ".join(f"{stage} ({count})" for stage, count in met.most_common())
+    return "\n".join([*lines, "", f"Killed workers were at: {at}"])
+
+
+def row(plan: str, fault: str, group: Sequence[Outcome]) -> str:
+    seconds = [each.seconds for each in group]
+    differences = [each.difference for each in group if each.difference is not None]
+    cause = re.sub(r"process \d+", "process N", group[0].cause)
+    cause = re.split(r"; | \((?!process N)", cause)[0].strip()
+    return (
+        f"| {plan} | {fault} | {len(group)} "
+        f"| {statistics.median(seconds):.2f} s, {max(seconds):.2f} s | {cause} "
+        f"| {max(differences, default=float('nan')):g} "
+        f"| {sum(not each.wrong for each in group)} of {len(group)} |"
+    )

@@ -12,16 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.plan import ACCELERATOR, prepare_home
-from faults.training import Training, start
-from faults.watched import Watched
+from faults.plan import ACCELERATOR, Plan
 
 #: A few long epochs: what is lost without a checkpoint inside them is seconds.
 GRAPH = ("dataset.num_vertices=20000", "dataset.num_edges=200000", "dataset.train_fraction=0.7")
+
 RUN = (
     *("sampler.fanouts=[10,5]", "model.hidden=32", "model.dropout=0.5", "model.norm=batch"),
     *("batch_size=64", "num_threads=2", "epochs=3", "runtime.deterministic=true"),
 )
+
 PLANS = {
     "cpu": (("device_plan=cpu",), ("cpu:0",)),
     "cpu_x2": (("device_plan=cpu_x2",), ("cpu:0", "cpu:1")),
@@ -52,41 +52,19 @@ class Killed:
     wrong: list[str] = field(default_factory=list)
 
 
-class Runs:
-    """Runs of one plan, below a folder of their own."""
-
-    def __init__(self, folder: Path, name: str, every_s: float) -> None:
-        self.folder, self.name = folder / name, name
-        for each in ("home", "watched"):
-            (self.folder / each).mkdir(parents=True)
-        prepare_home(self.folder / "home")
-        devices, self.devices = PLANS[name]
-        options = dict(each.split("=", 1) for each in (*GRAPH, *RUN, *devices))
-        self._options = [f"{key}={value}" for key, value in options.items()]
-        self._options.append(f"runtime.checkpoint_every_s={every_s}")
-        home = {"GNNSCALE_HOME": str(self.folder / "home")}
-        self.watched = Watched(self.folder / "watched", os.environ | home)
-        self.whole = self.folder / "whole"
-        begin = time.monotonic()
-        self.finish(self.whole, *self._options)
-        self.seconds = time.monotonic() - begin
-
-    def start(self, directory: Path) -> Training:
-        """Begin a run, or go on with it."""
-        options = ["resume"] if (directory / "config.yaml").exists() else self._options
-        return start(directory, *options, devices=self.devices, watched=self.watched)
-
-    def finish(self, directory: Path, *options: str) -> None:
-        run = start(directory, *options, devices=self.devices, watched=self.watched)
-        run.wait_until_gone()
-        run.end()
-        if run.process.returncode:
-            raise RuntimeError(run.errors.read_text())
+def plan_of(folder: Path, name: str, every_s: float) -> Plan:
+    """Return a plan whose runs have checkpoints inside epochs, with its undisturbed run."""
+    devices, names = PLANS[name]
+    options = dict(each.split("=", 1) for each in (*GRAPH, *RUN, *devices))
+    options["runtime.checkpoint_every_s"] = str(every_s)
+    plan = Plan(folder, name, tuple(f"{key}={value}" for key, value in options.items()), names)
+    plan.finish(plan.whole)
+    return plan
 
 
-def kill(runs: Runs, directory: Path, chance: random.Random, found: Killed) -> bool:
-    """Kill a run at a random moment; False where it was done before."""
-    run = runs.start(directory)
+def kill(plan: Plan, directory: Path, chance: random.Random, found: Killed) -> bool:
+    """Kill a run at a random moment; False if it was done before."""
+    run = plan.start(directory)
     try:
         run.wait_for(run.has_all_workers)
         worker = chance.choice(run.workers())
@@ -100,7 +78,7 @@ def kill(runs: Runs, directory: Path, chance: random.Random, found: Killed) -> b
     if at_write:
         writer = run.workers()[:1]
         if writer:
-            runs.watched.kill_in(writer[0].pid, "checkpoint")
+            plan.watched.kill_in(writer[0].pid, "checkpoint")
             _wait(lambda: not writer[0].alive or run.process.poll() is not None, 5.0)
             found.writing += not writer[0].alive
     elif chance.random() < 0.5:
@@ -138,20 +116,20 @@ def measure_loss(directory: Path, found: Killed) -> None:
     found.inside.append(saved is not None and saved["sums"] is not None)
 
 
-def compare(runs: Runs, directory: Path, found: Killed) -> None:
+def compare(plan: Plan, directory: Path, found: Killed) -> None:
     """Hold a run that was killed and resumed against the one that was not."""
     import torch
 
     from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
 
     for file in (LAST, BEST):
-        left, right = (load_checkpoint(each / file)["model"] for each in (runs.whole, directory))
+        left, right = (load_checkpoint(each / file)["model"] for each in (plan.whole, directory))
         different = [key for key in left if not torch.equal(left[key], right[key])]
         if different or left.keys() != right.keys():
             found.wrong.append(f"{file.name} differs: {different[:3]}")
     epochs = [
         [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()]
-        for each in (runs.whole, directory)
+        for each in (plan.whole, directory)
     ]
     for name in ("epoch", "train_loss", "valid_metric", "num_edges", "num_vertices", "lr"):
         if [each[name] for each in epochs[0]] != [each[name] for each in epochs[1]]:

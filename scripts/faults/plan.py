@@ -1,4 +1,4 @@
-"""A device plan under test: its runs, and the one that nobody disturbs."""
+"""Runs of a device plan under test, and the one that nobody disturbs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -17,89 +16,68 @@ ACCELERATOR = (
     "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
     "link_bandwidth:1e9,launch_s:4e-3}"
 )
-#: Devices of a plan, and their names.
-PLANS = {
-    "hybrid_emulated": (f"device_plan.devices=[cpu,{ACCELERATOR}]", ("cpu:0", "emulated:1")),
-    "cpu_x2": ("device_plan.devices=[cpu,cpu]", ("cpu:0", "cpu:1")),
-}
-#: The split is kept, so that weights can be compared.
-OPTIONS = (
-    *("dataset.num_vertices=20000", "dataset.num_edges=200000", "model.hidden=32"),
-    *("sampler.fanouts=[10,5]", "batch_size=256", "device_plan.split=[156,100]", "num_threads=2"),
-    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=24"),
-)
 
 
-@dataclass(kw_only=True)
 class Plan:
-    """A plan under test: its options, and its undisturbed run.
+    """Runs of one device plan, below a folder of their own.
 
     Attributes:
+        options: of ``gnnscale train``.
+        devices: names of the plan's devices.
+        whole: directory of the undisturbed run.
         starting: seconds from that run's first worker to its first step.
         training: seconds from there to its end.
     """
 
-    name: str
-    options: tuple[str, ...]
-    devices: tuple[str, ...]
-    folder: Path
-    watched: Watched
-    whole: Path = Path()
-    starting: float = 0.0
-    training: float = 0.0
+    starting = training = 0.0
 
-    def start(self, name: str, *options: str) -> Training:
-        return self._start(self.folder / name, *self.options, *options)
+    def __init__(
+        self, folder: Path, name: str, options: tuple[str, ...], devices: tuple[str, ...]
+    ) -> None:
+        """Make the folders."""
+        self.name, self.options, self.devices = name, options, devices
+        self.folder = folder / name
+        self.whole = self.folder / "whole"
+        home, watched = self.folder / "home", self.folder / "watched"
+        for each in (home, watched):
+            each.mkdir(parents=True)
+        prepare_home(home)
+        self.watched = Watched(watched, os.environ | {"GNNSCALE_HOME": str(home)})
 
-    def finish(self, directory: Path, *options: str) -> None:
+    def start(self, place: str | Path, *options: str) -> Training:
+        """Begin a run in a directory, or go on with the one that is there."""
+        directory = self.folder / place
+        begun = (directory / "config.yaml").exists()
+        chosen = ("resume",) if begun else (*self.options, *options)
+        return start(directory, *chosen, devices=self.devices, watched=self.watched)
+
+    def finish(self, place: str | Path) -> None:
         """Let a run come to its end."""
-        run = self._start(directory, *options)
-        run.wait_until_gone()
-        run.end()
-        if run.process.returncode:
-            raise RuntimeError(f"{directory}: did not finish: {run.errors.read_text()}")
+        self._end(self.start(place))
 
     def measure(self) -> None:
-        """Do the undisturbed run."""
-        self.whole = self.folder / "whole"
-        run = self.start("whole")
+        """Make the graph, and do the undisturbed run."""
+        prepared = [option for option in self.options if option.startswith("dataset.")]
+        subprocess.run(
+            [sys.executable, "-m", "gnnscale", "prepare", *prepared],
+            env=self.watched.environment,
+            cwd=self.folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        run = self.start(self.whole)
         run.wait_for(run.workers)
         began = time.monotonic()
         run.wait_for((self.whole / "metrics.jsonl").exists)
         self.starting = time.monotonic() - began
-        self.training = run.wait_until_gone()
+        self.training = self._end(run)
+
+    def _end(self, run: Training) -> float:
+        seconds = run.wait_until_gone()
         run.end()
         if run.process.returncode:
-            raise RuntimeError(f"{self.name}: {run.errors.read_text()}")
-
-    def _start(self, directory: Path, *options: str) -> Training:
-        return start(directory, *options, devices=self.devices, watched=self.watched)
-
-
-def set_up(folder: Path, name: str) -> Plan:
-    """Prepare folders and the graph of one of ``PLANS``, and do the undisturbed run."""
-    home, watched = folder / "home", folder / "watched"
-    for each in (home, watched):
-        each.mkdir(parents=True)
-    prepare_home(home)
-    devices, names = PLANS[name]
-    plan = Plan(
-        name=name,
-        options=(*OPTIONS, devices),
-        devices=names,
-        folder=folder,
-        watched=Watched(watched, os.environ | {"GNNSCALE_HOME": str(home)}),
-    )
-    prepared = [option for option in OPTIONS if option.startswith("dataset.")]
-    subprocess.run(
-        [sys.executable, "-m", "gnnscale", "prepare", *prepared],
-        env=plan.watched.environment,
-        cwd=folder,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    plan.measure()
-    return plan
+            raise RuntimeError(f"{run.directory}: did not finish: {run.errors.read_text()}")
+        return seconds
 
 
 def prepare_home(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""A campaign: many cases in child processes, of which any may crash, hang or eat memory."""
+"""Many cases in child processes, of which any may crash, hang or eat memory; or one alone."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import os
 import select
 import shutil
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from .case import Outcome, Target
-from .child import Progress, fork_child
-from .crash import end_of_child
-
-__all__ = ["Campaign", "Group"]
+from .case import OK, REFUSED, Input, Outcome, Target, digest, from_json, to_json
+from .child import Progress, end_of_child, fork_child
+from .targets import target_named
 
 #: Cases that are kept of findings that look alike.
 _EXAMPLES = 5
+
 _POLL_S = 0.05
+
 #: Seconds in which a child that hangs may write where.
 _LAST_WORDS_S = 1.0
+
+#: Runs that shrinking one file may take.
+_MAX_RUNS = 300
 
 
 @dataclass(kw_only=True)
@@ -132,7 +138,7 @@ class Campaign:
         )
 
     def _attend(self, slot: _Slot) -> None:
-        """Read what a child has to say; end it if it hangs; go on behind a case that killed it."""
+        """Read what a child has to say; end it if it hangs; go on after a case that killed it."""
         ended, status = os.waitpid(slot.pid, os.WNOHANG)
         slot.text += _read_all(slot.pipe)
         now = time.monotonic()
@@ -216,3 +222,85 @@ def _end(pid: int, number: int) -> None:
         os.killpg(pid, number)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)  # it may not have its group yet
+
+
+# --- one case: alone, kept, made smaller ------------------------------------------------------
+
+
+def run_alone(target: Target, made: Any, *, limits: bool = True) -> Outcome:
+    """Run a case in a child process and return how it ended."""
+    names = ("name", "limit_s", "uses_files", "run")
+    fixed: Any = SimpleNamespace(**{name: getattr(target, name) for name in names}, batch=1)
+    fixed.make = lambda key, number: made
+    with tempfile.TemporaryDirectory(prefix="gnnscale-fuzz-") as folder:
+        campaign = Campaign(fixed, seed=0, out=Path(folder), limits=limits)
+        campaign.run(1)
+    for (verdict, detail), group in campaign.groups.items():
+        return Outcome(verdict, detail, group.message)
+    return Outcome(OK if campaign.verdicts[OK] else REFUSED)
+
+
+def run_kept(text: str) -> Outcome:
+    """Run the case that ``to_json`` wrote, and return how it ended."""
+    name, case = from_json(text)
+    return run_alone(_prepared(name), case)
+
+
+@cache
+def _prepared(name: str) -> Target:
+    target = target_named(name)
+    target.prepare()
+    return target
+
+
+def keep_smallest(target: Target, key: str, number: int, outcome: Outcome, folder: Path) -> Path:
+    """Write the smallest case found that ends as case ``number`` does, and return its file."""
+
+    def same(case: Input) -> bool:
+        found = run_alone(target, case)
+        return (found.verdict, found.detail) == (outcome.verdict, outcome.detail)
+
+    case = shrink(target, key, number, same)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{target.name}-{digest(case)}.json"
+    file.write_text(to_json(target.name, case))
+    return file
+
+
+def shrink(target: Target, key: str, number: int, same: Callable[[Input], bool]) -> Input:
+    """Return a smaller case for which ``same`` holds as well."""
+    case: Input = target.make(key, number)
+    places = {int(edit.partition(":")[0]) for edit in case.edits}
+    for place in sorted(places):
+        fewer: Input = target.make(key, number, frozenset(places - {place}))
+        if same(fewer):
+            places, case = places - {place}, fewer
+    untouched: Input = target.make(key, number, frozenset())
+    for name in list(case.files):
+        if case.files[name] != untouched.files.get(name):
+            case = _with_fewer_bytes(case, name, same)
+    return case
+
+
+def _with_fewer_bytes(case: Input, name: str, same: Callable[[Input], bool]) -> Input:
+    def filled(content: bytes) -> Input:
+        return replace(case, files={**case.files, name: content})
+
+    return filled(shrink_bytes(case.files[name], lambda content: same(filled(content))))
+
+
+def shrink_bytes(data: bytes, same: Callable[[bytes], bool], max_runs: int = _MAX_RUNS) -> bytes:
+    """Leave out pieces of ``data``, half of it at first, for as long as ``same`` holds."""
+    runs = 0
+    size = len(data) // 2
+    while size and runs < max_runs:
+        begin = 0
+        while begin < len(data) and runs < max_runs:
+            fewer = data[:begin] + data[begin + size :]
+            runs += 1
+            if same(fewer):
+                data = fewer
+            else:
+                begin += size
+        size //= 2
+    return data

@@ -1,22 +1,27 @@
-"""What the parts of the fuzzer hand to each other: cases, outcomes, targets."""
+"""What the parts of the fuzzer hand to each other: cases, targets, outcomes, and their verdicts."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import os
 import random
-from collections.abc import Mapping
+import traceback
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from .odd import ASIDE, put_odd
-
-__all__ = ["OK", "REFUSED", "Input", "Outcome", "Target", "case_rng", "from_json", "to_json"]
-
 #: The two good ends; every other verdict is a finding.
 OK, REFUSED = "ok", "refused"
+
+#: Folder of what links lead to, beside the folder that is handed in.
+ASIDE = "aside"
+#: One case in so many has something odd in the place of one of its files.
+_SELDOM = 16
+_MAX_LINE = 2600
 
 
 class Outcome(NamedTuple):
@@ -102,17 +107,14 @@ def case_rng(key: str, number: int, part: object = "") -> random.Random:
     return random.Random(f"{key}/{number}/{part}")
 
 
+# --- cases as text ----------------------------------------------------------------------------
+
+
 def to_json(target: str, case: Input) -> str:
     """Return a case as text to keep."""
     files = {name: _encoded(content) for name, content in case.files.items()}
-    value = {
-        "target": target,
-        "kind": case.kind,
-        "options": dict(case.options),
-        "edits": list(case.edits),
-        "files": files,
-        **({"odd": dict(case.odd)} if case.odd else {}),
-    }
+    value = {"target": target, "kind": case.kind, "options": dict(case.options), "files": files}
+    value |= {"edits": list(case.edits)} | ({"odd": dict(case.odd)} if case.odd else {})
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
@@ -120,14 +122,8 @@ def from_json(text: str) -> tuple[str, Input]:
     """Return the target's name and the case that ``to_json`` wrote."""
     value = json.loads(text)
     files = {name: _decoded(content) for name, content in value["files"].items()}
-    case = Input(
-        kind=value["kind"],
-        options=value["options"],
-        files=files,
-        edits=tuple(value["edits"]),
-        odd=value.get("odd", {}),
-    )
-    return value["target"], case
+    case = {"kind": value["kind"], "options": value["options"], "odd": value.get("odd", {})}
+    return value["target"], Input(**case, files=files, edits=tuple(value["edits"]))
 
 
 def digest(case: Input) -> str:
@@ -136,12 +132,144 @@ def digest(case: Input) -> str:
 
 
 def _encoded(content: bytes) -> str | dict[str, str]:
-    try:
-        text = content.decode("ascii")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
-    return text
+    return content.decode() if content.isascii() else {"base64": base64.b64encode(content).decode()}
 
 
 def _decoded(content: str | dict[str, str]) -> bytes:
     return content.encode() if isinstance(content, str) else base64.b64decode(content["base64"])
+
+
+# --- what lies in the place of a file: a pipe, a device, a link, a folder ---------------------
+
+
+def odd_places(names: Collection[str], rng: random.Random) -> dict[str, str]:
+    """Return the file of a case that is something else, and one of ``ODD``; mostly none."""
+    if not names or rng.randrange(_SELDOM):
+        return {}
+    return {rng.choice(sorted(names)): rng.choice(sorted(ODD))}
+
+
+def put_odd(path: Path, kind: str, content: bytes, aside: Path) -> None:
+    """Put one of ``ODD`` where a file belongs; a link leads to a file in the folder ``aside``."""
+    if kind == "link":
+        aside.mkdir(parents=True, exist_ok=True)
+        (aside / path.name).write_bytes(content)
+        path.symlink_to(aside / path.name)
+    else:
+        ODD[kind](path)
+
+
+def regular_files(folder: Path) -> dict[str, bytes | None]:
+    """Return the content of all files below ``folder``; None of what is no regular file.
+
+    Nothing is followed, nor waited for.
+    """
+    found: dict[str, bytes | None] = {}
+    for place, folders, files in os.walk(folder):
+        for name in (*files, *(each for each in folders if Path(place, each).is_symlink())):
+            path = Path(place, name)
+            regular = path.is_file() and not path.is_symlink()
+            found[str(path.relative_to(folder))] = path.read_bytes() if regular else None
+    return found
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+    (path / "file").write_bytes(b"x")
+
+
+#: What lies there, by name.
+ODD: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "endless device": lambda path: path.symlink_to("/dev/zero"),
+    "empty device": lambda path: path.symlink_to("/dev/null"),
+    "link": lambda path: None,  # put_odd makes it
+    "link to nowhere": lambda path: path.symlink_to("nowhere"),
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "folder": _folder,
+}
+
+# --- verdicts: a clear refusal is the right exception, one line, naming what is wrong ---------
+
+
+class WrongResultError(Exception):
+    """The program went on and came to something that cannot be right. Raised by the fuzzer."""
+
+
+def guarded(
+    body: Callable[[], None], refusals: tuple[type[Exception], ...], names: Sequence[str]
+) -> Outcome:
+    """Run ``body`` and judge how it ends: well, or with one of ``refusals`` that has a name."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            body()
+        except refusals as error:
+            outcome = _refusal(error, names)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            outcome = failure(error)
+        else:
+            outcome = Outcome(OK)
+    if caught and not outcome.is_finding:
+        first = caught[0]
+        place = f"{Path(first.filename).name}:{first.lineno}"
+        return Outcome("warning", f"{first.category.__name__} at {place}", str(first.message))
+    return outcome
+
+
+def failure(error: BaseException) -> Outcome:
+    """Return the finding that an exception is which should not have come this far."""
+    text = "".join(traceback.format_exception(error, limit=-12))[-3000:]
+    if isinstance(error, WrongResultError):
+        return Outcome("wrong result", str(error)[:200], text)
+    verdict = "memory" if isinstance(error, MemoryError) else "traceback"
+    return Outcome(verdict, f"{type(error).__name__} at {_place(error)}", text)
+
+
+def line_fault(text: str) -> str:
+    """Return what is wrong with a message as one line for a terminal, nothing if it is fine."""
+    if len(text.splitlines()) != 1:
+        return "several lines" if text.strip() else "empty message"
+    if not text.isprintable():
+        return "control characters"
+    return "long line" if len(text) > _MAX_LINE else ""
+
+
+def strange_files(folder: Path, expected: Collection[str]) -> Outcome | None:
+    """Return the finding that a path below ``folder`` is which is not expected, or None."""
+    for place, folders, files in os.walk(folder):
+        inside = Path(os.path.relpath(place, folder))
+        folders[:] = [name for name in folders if str(inside / name) not in expected]
+        paths = [str(inside / name) for name in files]
+        # A folder is judged by its content, and where it is empty by its being there.
+        paths += [f"{inside / name}/" for name in folders if not any(Path(place, name).iterdir())]
+        for path in paths:
+            if Path(path).name.startswith("executed"):
+                return Outcome("executed", "code in the input ran", path)
+            if path.rstrip("/") not in expected:
+                return Outcome("left files", Path(path).suffix or Path(path).name[:20], path)
+    return None
+
+
+def _refusal(error: Exception, names: Sequence[str]) -> Outcome:
+    text = str(error)
+    fault = line_fault(text)
+    if not fault and not any(name in text for name in names):
+        fault = "names nothing"
+    if not fault and "File too large" in text:
+        fault = "disk"
+    if fault:
+        return Outcome(fault, f"{type(error).__name__} at {_place(error)}", repr(text[:500]))
+    return Outcome(REFUSED)
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line of gnnscale that an exception passed, and what it called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if "/gnnscale/" in f.filename and "/fuzz/" not in f.filename]
+    if not frames:
+        return "nowhere"
+    frame = (ours or frames)[-1]
+    return f"{frame.filename.rpartition('/gnnscale/')[2]}:{frame.lineno} {frame.name}"

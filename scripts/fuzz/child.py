@@ -1,4 +1,4 @@
-"""A child process: runs some cases within limits, and says which one it is at."""
+"""A child process: runs some cases within limits; and why it ended, by its last words."""
 
 from __future__ import annotations
 
@@ -6,24 +6,36 @@ import faulthandler
 import json
 import mmap
 import os
+import re
 import resource
 import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from .case import OK, REFUSED, Outcome, Target
 
-__all__ = ["DATA_BYTES", "Progress", "fork_child"]
-
 #: A case may take 2 GB of memory; the limit of the process is above, so that taking more shows.
 PEAK_BYTES = 2_000_000_000
+
 DATA_BYTES = 3_000_000_000
+
 #: Text of a few MB that unpacks within its limits makes hundreds of MB of edges.
 FILE_BYTES = 1 << 30
+
 CPU_S = 3600
+
+_SANITIZER = re.compile(r"^.*(?:ERROR: AddressSanitizer: |runtime error: )(.*)$", re.MULTILINE)
+
+_NATIVE_FRAME = re.compile(r"^\s+#\d+ \S+ in (.*(?:gnnscale|pybind11).*)$", re.MULTILINE)
+
+_PYTHON_FRAME = re.compile(
+    r'^  File ".*?((?:gnnscale|scipy|numpy|torch|pyarrow)/.*)$', re.MULTILINE
+)
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+|(?:pc|bp|sp|T\d+) \S+|-?\d{4,}")
 
 
 class Progress:
@@ -56,15 +68,9 @@ class Progress:
 def fork_child(
     target: Target, key: str, numbers: range, folder: Path, progress: Progress, limits: bool
 ) -> tuple[int, int]:
-    """Start a child that runs the cases ``numbers``.
+    """Start a child that runs the cases ``numbers`` of a prepared target, in its own folder.
 
-    Args:
-        target: is prepared already.
-        key: of the campaign.
-        numbers: cases.
-        folder: exists and belongs to the child alone.
-        progress: tells the parent where the child is.
-        limits: whether to limit memory; a sanitizer needs too much address space for that.
+    Without ``limits`` of memory a sanitizer has the address space that it needs.
 
     Returns:
         The process id, and a descriptor from which findings can be read, a JSON line each.
@@ -84,7 +90,7 @@ def fork_child(
 def _run(
     target: Target,
     key: str,
-    numbers: Sequence[int],
+    numbers: range,
     folder: Path,
     progress: Progress,
     limits: bool,
@@ -161,3 +167,34 @@ def _limit(memory: bool) -> None:
 
 def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def end_of_child(status: int, output: Path, hanging: bool) -> Outcome | None:
+    """Return the finding that a child's end is, by its status and output; None if it ended well."""
+    if status == 0:
+        return None
+    words = _last_words(output)
+    if hanging:
+        return Outcome("timeout", _place(words), words[-2000:])
+    report = _SANITIZER.search(words)
+    if report:
+        frame = _NATIVE_FRAME.search(words, report.end())
+        where = _ADDRESS.sub("N", frame[1]) if frame else _place(words)
+        detail = f"{_ADDRESS.sub('N', report[1])} in {where}"[:300]
+        return Outcome("sanitizer", detail, words[report.start() :][:3000])
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return Outcome(f"signal {name}", _place(words), words[-2000:])
+    return Outcome(f"exit {os.WEXITSTATUS(status)}", _place(words), words[-2000:])
+
+
+def _last_words(output: Path) -> str:
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - 200_000))
+        return file.read().decode(errors="replace")
+
+
+def _place(words: str) -> str:
+    """Return the innermost line of Python that faulthandler or a traceback names."""
+    found = _PYTHON_FRAME.findall(words)
+    return found[0] if found else ""

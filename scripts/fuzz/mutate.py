@@ -8,8 +8,6 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["BYTES", "INTEGERS", "NUMBERS", "TEXT", "Edit", "edit_number"]
-
 Edit: TypeAlias = Callable[[bytes, random.Random], bytes]
 
 #: Whole numbers at which something may go wrong.
@@ -18,52 +16,24 @@ INTEGERS = (
     *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 5, 2**53, 2**62, 2**63 - 1),
     *(-(2**31), -(2**63), -2, -128),
 )
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
 #: Numbers as text, some of which are none.
 NUMBERS = (
     *map(str, INTEGERS),
-    *("2147483648000", "9" * 20, "9" * 30, "-" + "9" * 30, "1" + "0" * 30, "9" * 400),
-    *("", " ", "nan", "-nan", "inf", "-inf", "Infinity", "1e300", "1e-300", "1e400", "-0", "+1"),
-    *(
-        "0x10",
-        "1_000",
-        "1.5",
-        ".",
-        "-",
-        "1,2",
-        "true",
-        "null",
-        "abc",
-        "\u0663",
-        "1\x00",
-        "'1'",
-        "01",
-    ),
+    *("2147483648000", "9" * 20, "9" * 30, "-" + "9" * 30, "1" + "0" * 30, "9" * 400, "", " "),
+    *words("nan -nan inf -inf Infinity 1e300 1e-300 1e400 -0 +1 0x10 1_000 1.5 . - 1,2 true null"),
+    *("abc", "\u0663", "1\x00", "'1'", "01"),
 )
 _TOKENS = (
-    *(
-        b"\x00",
-        b"\xff\xfe",
-        b"\xef\xbb\xbf",
-        b"\r",
-        b"\r\n",
-        b"\n\n",
-        b"\t",
-        b",",
-        b'"',
-        b"'",
-        b"#",
-    ),
-    *(
-        b"\x1b[31m",
-        b"\x1b]0;x\x07",
-        b"\xc3\x28",
-        b"\xed\xa0\x80",
-        b"\xe2\x80\xae",
-        b"{",
-        b"[",
-        b"%n%s",
-    ),
-    *(b"../", b"//", b";", b":", b"  ", b"\x7f", b"\xf0\x9f\x92\xa9", b",,,,", b"NaN", b"None"),
+    *(b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n\n", b"\t", b"  ", b"\x7f"),
+    *(b"\x1b[31m", b"\x1b]0;x\x07", b"\xc3\x28", b"\xed\xa0\x80", b"\xe2\x80\xae"),
+    *b", \" ' # { [ %n%s ../ // ; : ,,,, NaN None \xf0\x9f\x92\xa9".split(),
 )
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 

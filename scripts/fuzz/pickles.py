@@ -9,8 +9,6 @@ import struct
 
 from .mutate import BYTES, INTEGERS, Edit
 
-__all__ = ["COMMAND", "HOSTILE", "PICKLE"]
-
 #: What hostile input asks to be done: it would leave a file that is looked for.
 COMMAND = "touch executed"
 _SHELL = COMMAND.encode()
@@ -19,14 +17,9 @@ _SHELL = COMMAND.encode()
 def _callables() -> dict[str, bytes]:
     """Return opcodes that push functions; all of them need a name that nobody should admit."""
     names = {
-        "system": ("os", "system"),
-        "posix": ("posix", "system"),
-        "eval": ("builtins", "eval"),
-        "exec": ("__builtin__", "exec"),
-        "popen": ("subprocess", "Popen"),
-        "runpy": ("runpy", "_run_code"),
-        "torch": ("torch", "load"),
-        "numpy": ("numpy", "load"),
+        **{"system": ("os", "system"), "posix": ("posix", "system"), "eval": ("builtins", "eval")},
+        **{"exec": ("__builtin__", "exec"), "popen": ("subprocess", "Popen")},
+        **{"runpy": ("runpy", "_run_code"), "torch": ("torch", "load"), "numpy": ("numpy", "load")},
         "attribute": ("collections", "defaultdict.__init__.__globals__"),
         "module": ("numpy", "os.system"),
     }

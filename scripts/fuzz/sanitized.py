@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["active", "build", "enter"]
-
 _ROOT = Path(__file__).parents[2]
 #: The tree of the native tests with the same sanitizers, which has most of it compiled.
 _BUILD = _ROOT / "build" / "native-test" / "address"

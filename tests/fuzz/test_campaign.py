@@ -13,11 +13,8 @@ from typing import Any
 
 import pytest
 from fuzz import child
-from fuzz.campaign import Campaign
-from fuzz.case import Input, Outcome, from_json, to_json
-from fuzz.minimise import shrink, shrink_bytes
-from fuzz.single import run_alone
-from fuzz.verdict import guarded, strange_files
+from fuzz.campaign import Campaign, run_alone, shrink, shrink_bytes
+from fuzz.case import Input, Outcome, from_json, guarded, strange_files, to_json
 
 NAMES = ["file.txt"]
 

@@ -6,8 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
+from fuzz.campaign import run_kept
 from fuzz.case import OK, REFUSED
-from fuzz.single import run_kept
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz.archives import zip_fields
+from fuzz.formats import edit_file, edits_for, member, npy_element, npy_header, zip_fields
 from fuzz.mutate import BYTES, TEXT, Edit
 from fuzz.pickles import HOSTILE, PICKLE
-from fuzz.structured import edit_file, edits_for, member, npy_element, npy_header
 
 
 def npy(array: object) -> bytes:

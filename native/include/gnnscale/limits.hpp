@@ -5,7 +5,7 @@
 
 namespace gnnscale {
 
-// Off only in the build that measures what the checks cost (scripts/bench_checks.py).
+// Off only in the build that measures what the checks cost (scripts/bench checks).
 #ifdef GNNSCALE_MEASURE_UNCHECKED
 inline constexpr bool kChecked = false;
 #else

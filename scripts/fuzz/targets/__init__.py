@@ -6,8 +6,6 @@ from importlib import import_module
 
 from ..case import Target
 
-__all__ = ["TARGETS", "target_named"]
-
 #: Module and class of each target.
 _CLASSES = {
     "readers": ("readers", "Readers"),

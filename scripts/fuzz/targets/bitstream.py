@@ -12,13 +12,10 @@ from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.fpga.csim.seal import seal
 from gnnscale.backend.fpga.drivers import load_csim
 
-from ..case import Input, case_rng
+from ..case import Input, WrongResultError, case_rng
+from ..formats import json_value
 from ..mutate import BYTES, INTEGERS
-from ..structured import json_value
-from ..verdict import WrongResultError
-from .artefact import Artefact, Valid
-
-__all__ = ["Bitstreams"]
+from .folders import Artefact, Valid
 
 _FILE = "kernel.xclbin"
 _DESIGN = re.compile(rb'\{"format":[^\x00]*')
@@ -33,13 +30,11 @@ class Bitstreams(Artefact):
     refusals = (BoardError,)
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Take the library of the design that ships; where none is installed, it is compiled."""
         return [Valid({_FILE: library(Design()).read_bytes()})]
 
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Damage the headers, what the library says of itself, or anything."""
         rng = case_rng(key, number, "kind")
         if rng.random() < 0.05:
             return {}, []
@@ -50,7 +45,6 @@ class Bitstreams(Artefact):
         return {_FILE: edit(files[_FILE], rng)}, []
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Open two compute units."""
         board = Board(load_csim(), index=0, bitstream=str(path / _FILE), compute_units=2, slots=1)
         if board.compute_units != 2:
             raise WrongResultError("other compute units than were asked for")

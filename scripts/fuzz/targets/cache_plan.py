@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
 from pathlib import Path
 
@@ -19,22 +18,20 @@ from gnnscale.cache import (
     LookAheadCache,
     NoCache,
     StaticCache,
-    StoredPlan,
     make_plan,
     read_plan,
 )
 from gnnscale.cache.storage.identity import identify
 from gnnscale.cache.storage.store import write_plan
+from gnnscale.cache.store.static import slots_of
 from gnnscale.graph import Graph
 from gnnscale.plan.device_plan import apportion
+from gnnscale.report import cache_plan
+from gnnscale.runtime.caching.open import cache_effects
 from gnnscale.sampler import NeighborSampling, Shuffled
 
-from ..case import Input
-from ..verdict import WrongResultError
-from .artefact import Valid
-from .stored import Stored, files_of, small_graph
-
-__all__ = ["CachePlans"]
+from ..case import Input, WrongResultError
+from .folders import Stored, Valid, check_shown, files_of, small_graph
 
 _NUM_VERTICES, _NUM_EDGES, _NUM_DEVICES, _BUDGET = 60, 300, 3, 200
 _FANOUTS, _BATCH_SIZE = [3, 2], 12
@@ -59,10 +56,6 @@ class CachePlans(Stored):
         self._graph = small_graph(_NUM_VERTICES, _NUM_EDGES)
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Plan with each of the configurations."""
-        import gnnscale.report.cache_plan
-        import gnnscale.runtime.caching.open  # noqa: F401
-
         found, task = [], _task(self._graph)
         for number, config in enumerate(_CONFIGS):
             plan, path = config.plan(task), folder / str(number)
@@ -73,7 +66,6 @@ class CachePlans(Stored):
         return found
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Read, draw and use; what is read has to be what was written, or at least possible."""
         config, plan = valid.made_for
         if made.kind == "named":
             place = type(config)(**{**vars(config), "store": str(path)})
@@ -82,21 +74,18 @@ class CachePlans(Stored):
         _use(found.plan, self._graph)
         if not made.options["agreeing"] and not _same(found.plan, plan):
             raise WrongResultError("other caches than were written")
-        _show(found)
+        check_shown(
+            lambda: cache_plan.draw(found, graph="fuzzed"),
+            lambda console: cache_plan.print_plan(found, graph="fuzzed", console=console),
+        )
 
 
 def _task(graph: Graph) -> CacheTask:
     """Return what is planned for: three devices that sample, of which two share their caches."""
+    common = {"budget_bytes": _BUDGET, "samples": True, "loads": True, "request_bytes": 64}
     devices = tuple(
-        CacheDevice(
-            position=position,
-            name=f"emulated:{position}",
-            budget_bytes=_BUDGET,
-            samples=True,
-            loads=True,
-            request_bytes=64,
-        )
-        for position in range(_NUM_DEVICES)
+        CacheDevice(position=each, name=f"emulated:{each}", **common)
+        for each in range(_NUM_DEVICES)
     )
     order = Shuffled().order(
         graph.train_idx, batch_size=_BATCH_SIZE, num_devices=_NUM_DEVICES, seed=0
@@ -131,9 +120,6 @@ def _use(plan: CachePlan, graph: Graph) -> None:
     Raises:
         WrongResultError: no device can have such a cache.
     """
-    from gnnscale.cache.store.static import slots_of
-    from gnnscale.runtime.caching.open import cache_effects
-
     num_devices = 1 + max((each.device for each in plan.devices), default=0)
     if num_devices > _NUM_DEVICES:
         return  # check_given_plan refuses it
@@ -155,14 +141,3 @@ def _same(found: CachePlan, written: CachePlan) -> bool:
         and np.array_equal(one.topology, other.topology)
         for one, other in zip(found.devices, written.devices, strict=True)
     )
-
-
-def _show(found: StoredPlan) -> None:
-    from rich.console import Console
-
-    from gnnscale.report.cache_plan import draw, print_plan
-
-    stream = io.StringIO()
-    print_plan(found, graph="fuzzed", console=Console(file=stream))
-    if "\x1b" in stream.getvalue() or "\x1b" in draw(found, graph="fuzzed"):
-        raise WrongResultError("control characters are shown")

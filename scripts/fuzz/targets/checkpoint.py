@@ -15,15 +15,11 @@ from gnnscale.runtime.opening import _kept_management, _resume
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.runtime.telemetry.records import EpochRecord
 
-from ..case import Input, case_rng
-from ..structured import packed_value
-from ..verdict import WrongResultError
-from .artefact import Artefact, Valid
+from ..case import Input, WrongResultError, case_rng
+from ..formats import packed_value
 from .commands import PROGRESS
-from .stored import files_of
+from .folders import Artefact, Valid, files_of, home_of
 from .tiny_run import EPOCHS, TinyRun
-
-__all__ = ["Checkpoints"]
 
 _LAST = "checkpoints/last.safetensors"
 
@@ -40,28 +36,20 @@ class Checkpoints(Artefact):
     writes = True
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Write runs that stopped behind an epoch, inside one, and under resource management."""
         plain = TinyRun.of()
         norms = TinyRun.of(model__norm="batch")
         shared = TinyRun.of(device_plan="cpu_x2", runtime__drm=True)
-        found = []
-        for number, (run, options) in enumerate(
-            ((plain, {}), (norms, {"inside": True}), (shared, {"manages": True}))
-        ):
+        found, runs = [], ((plain, {}), (norms, {"inside": True}), (shared, {"manages": True}))
+        for number, (run, options) in enumerate(runs):
             directory = folder / str(number)
             run.write(directory, **options)
             found.append(Valid(files_of(directory), run))
-        self._home = {
-            name: content
-            for name, content in files_of(folder).items()
-            if name.startswith("graphs/")
-        }
+        self._home = home_of(folder)
         return found
 
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Damage the last checkpoint or the epochs; half of the time, values in the checkpoint."""
         rng = case_rng(key, number, "kind")
         own = {name: files[name] for name in (_LAST, "metrics.jsonl")}
         if rng.random() < 0.5:
@@ -71,7 +59,6 @@ class Checkpoints(Artefact):
         return {**rest, **changed}, edits
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Go on from the checkpoint, for a step; or to the end, as a command."""
         if made.kind == "command":
             _command(path)
             return

@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..case import OK, REFUSED, Input, Outcome, case_rng
+from ..case import OK, REFUSED, Input, Outcome, case_rng, failure, line_fault
+from ..formats import edit_file
 from ..pickles import HOSTILE
-from ..structured import edit_file
-from ..verdict import failure, line_fault
 from .hostile import hostile_yaml
 from .words import TINY, command_line
-
-__all__ = ["PROGRESS", "Commands"]
 
 #: One case in so many is a process of its own, as a user would start it.
 _PROCESS = 60
@@ -42,7 +39,6 @@ class Commands:
         self._home: dict[str, bytes] = {}
 
     def prepare(self) -> None:
-        """Do the run whose directory is damaged later, and import what commands import."""
         import hydra.main  # noqa: F401
 
         import gnnscale.cli
@@ -69,7 +65,6 @@ class Commands:
             self._home = _content(Path(folder, "home"))
 
     def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Make an odd line; or a plain one over a damaged or hostile run directory or file."""
         rng = case_rng(key, number)
         kind = "process" if rng.randrange(_PROCESS) == 0 else "fork"
         if rng.random() < 0.65:
@@ -80,7 +75,6 @@ class Commands:
         return Input(kind=kind, options={"argv": arguments, "valid": False}, files=files)
 
     def run(self, made: Input, folder: Path) -> Outcome:
-        """Run the command and judge its status, what it printed, and what it left."""
         for name in ("cwd/dir", "home", "tmp"):
             (folder / name).mkdir(parents=True)
         files = {**_FILES, **self._run, **made.files}

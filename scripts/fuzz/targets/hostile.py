@@ -4,179 +4,109 @@ from __future__ import annotations
 
 import random
 
-from ..mutate import NUMBERS, TEXT
+from ..mutate import NUMBERS, TEXT, words
 from ..pickles import COMMAND
 
-__all__ = ["YAML", "hostile_yaml"]
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(text.strip().splitlines())
+
 
 _CALL = f"{{_target_: os.system, command: {COMMAND}}}"
 _COPY = "{_target_: shutil.copy, src: my.yaml, dst: executed}"
 _TAGS = (
     f"!!python/object/apply:os.system ['{COMMAND}']",
     f"!!python/object/new:os.system ['{COMMAND}']",
-    "!!python/object/apply:subprocess.call {args: [touch, executed]}",
-    *(
-        "!!python/name:os.system",
-        "!!python/module:os",
-        "!!python/object:os.Pipe {}",
-        "!!python/tuple [1]",
+    *_lines("""
+!!python/object/apply:subprocess.call {args: [touch, executed]}
+!!python/object:os.Pipe {}
+!!python/tuple [1]
+!<tag:yaml.org,2002:python/name:os.system> ''
+!unknown x
+!!binary aGVsbG8=
+!!set {a, b}
+!!int x
+!!float 1e999
+{_target_: gnnscale.cli.main}
+{_target_: torch.load, f: x}
+[[1], [2, [3]]]
+{a: {b: {c: 1}}}
+"""),
+    *words(
+        "!!python/name:os.system !!python/module:os 2001-01-01 .nan .inf 0o17 1:30 ~ << *nowhere"
     ),
-    *(
-        "!<tag:yaml.org,2002:python/name:os.system> ''",
-        "!unknown x",
-        "!!binary aGVsbG8=",
-        "!!set {a, b}",
+    *words(
+        "${oc.env:PATH} ${oc.decode:'[1]'} ${seed ${seed} ${hydra:run.dir} ${now:%Y} ${nowhere}"
     ),
-    *(
-        "2001-01-01",
-        ".nan",
-        ".inf",
-        "0o17",
-        "1:30",
-        "~",
-        "!!int x",
-        "!!float 1e999",
-        "<<",
-        "*nowhere",
-    ),
-    *("${oc.env:PATH}", "${oc.decode:'[1]'}", "${seed", "${seed}", "${hydra:run.dir}", "${now:%Y}"),
-    *(
-        "${oc.create:{a:1}}",
-        "${usable_cores:}",
-        "${nowhere}",
-        "${x:${x:${x:1}}}",
-        "${oc.select:hydra,1}",
-    ),
-    *(
-        _CALL,
-        _COPY,
-        "{_target_: gnnscale.cli.main}",
-        "{_target_: torch.load, f: x}",
-        "'\\e[31m'",
-        '"\\0"',
-    ),
-    *("[[1], [2, [3]]]", "{a: {b: {c: 1}}}", "'" + "x" * 70_000 + "'", "[" * 2000 + "]" * 2000),
+    *words("${oc.create:{a:1}} ${usable_cores:} ${x:${x:${x:1}}} ${oc.select:hydra,1}"),
+    *(_CALL, _COPY, "'\\e[31m'", '"\\0"', "'" + "x" * 70_000 + "'", "[" * 2000 + "]" * 2000),
 )
 _HYDRA = (
-    *(
-        f"callbacks: {{x: {_CALL}}}",
-        f"callbacks: {{x: {_COPY}}}",
-        f"launcher: {_CALL}",
-        f"sweeper: {_COPY}",
-    ),
-    *(
-        "run: {dir: ../../esc}",
-        "sweep: {dir: ../../esc}",
-        "searchpath: [file://dir]",
-        "output_subdir: ../x",
-    ),
-    *(
-        "job: {chdir: true}",
-        "job: {env_set: {PATH: x}}",
-        "mode: MULTIRUN",
-        "verbose: true",
-        "help: 3",
-    ),
+    *(f"callbacks: {{x: {_CALL}}}", f"callbacks: {{x: {_COPY}}}"),
+    *(f"launcher: {_CALL}", f"sweeper: {_COPY}"),
     f"job_logging: {{version: 1, handlers: {{x: {{(): os.system, command: {COMMAND}}}}}}}",
-    "job_logging: {version: 1, handlers: {x: {class: logging.FileHandler, filename: executed}}}",
     f"hydra_logging: {{version: 1, formatters: {{x: {{(): os.system, command: {COMMAND}}}}}}}",
+    *_lines("""
+job_logging: {version: 1, handlers: {x: {class: logging.FileHandler, filename: executed}}}
+run: {dir: ../../esc}
+sweep: {dir: ../../esc}
+searchpath: [file://dir]
+output_subdir: ../x
+job: {chdir: true}
+job: {env_set: {PATH: x}}
+mode: MULTIRUN
+verbose: true
+help: 3
+"""),
 )
 _WHOLE = (
     *(
-        "",
-        "- a\n- b\n",
-        "7\n",
-        "just words\n",
-        "null\n",
-        "{}\n",
-        "---\na: 1\n---\nb: 2\n",
-        "a: 1\na: 2\n",
+        f"{line}\n"
+        for line in (
+            "",
+            *_lines("""
+7
+just words
+null
+{}
+&a [*a]
+a: &a {b: *a}
+1: 2
+true: x
+defaults: 3
+defaults: [a: b: c]
+'a.b': 1
+"""),
+        )
     ),
+    *("- a\n- b\n", "---\na: 1\n---\nb: 2\n", "a: 1\na: 2\n", "? [a, b]\n: c\n", "a:\n\tb: 1\n"),
+    *("\ufeffseed: 1\n", "seed: 1\x00\n", "# @package hydra\nrun: {dir: executed}\n"),
+    *("# @package hydra.callbacks\nx: " + _COPY, "\x1b[31m: 1\n", ""),
     *(
-        "&a [*a]\n",
-        "a: &a {b: *a}\n",
-        "? [a, b]\n: c\n",
-        "1: 2\n",
-        "true: x\n",
-        "a:\n\tb: 1\n",
-        "\ufeffseed: 1\n",
-    ),
-    *(
-        "seed: 1\x00\n",
-        "# @package hydra\nrun: {dir: executed}\n",
-        "# @package hydra.callbacks\nx: " + _COPY,
-    ),
-    *(
-        "defaults:\n  - override /hydra/launcher: nothing\n",
-        "defaults: 3\n",
-        "defaults: [a: b: c]\n",
-    ),
-    *(
-        "defaults:\n  - /hydra/job_logging: none\n",
-        "defaults:\n  - ../../../etc/passwd\n",
-        "\x1b[31m: 1\n",
-    ),
-    *(
-        "defaults:\n  - my\n",
-        "defaults:\n  - file_my\n",
-        "defaults:\n  - optional nowhere: x\n",
-        "'a.b': 1\n",
+        f"defaults:\n  - {each}\n"
+        for each in _lines("""
+override /hydra/launcher: nothing
+/hydra/job_logging: none
+../../../etc/passwd
+my
+file_my
+optional nowhere: x
+""")
     ),
     "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
     + "".join(
         f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n"
         for a, b in zip("abcdefg", "bcdefgh", strict=True)
     ),
-    *(f"hydra:\n  {line}\n" for line in _HYDRA),
-    *(f"{line.replace(': ', ': ', 1)}\n" for line in _HYDRA),
-    *(f"# @package hydra\n{line}\n" for line in _HYDRA),
+    *(f"{head}{line}\n" for line in _HYDRA for head in ("hydra:\n  ", "", "# @package hydra\n")),
 )
-_KEYS = (
-    "seed",
-    "epochs",
-    "model",
-    "dataset",
-    "sampler",
-    "runtime",
-    "optimizer",
-    "resume",
-    "run",
-    "platform",
-)
-_FIELDS = (
-    "hidden",
-    "name",
-    "raw",
-    "store",
-    "fanouts",
-    "lr",
-    "_target_",
-    "_args_",
-    "devices",
-    "_partial_",
-)
+_KEYS = words("seed epochs model dataset sampler runtime optimizer resume run platform")
+_FIELDS = words("hidden name raw store fanouts lr _target_ _args_ devices _partial_")
 _TARGETS = (
-    *(
-        "os.system",
-        "shutil.copy",
-        "gnnscale.model.GCN",
-        "gnnscale.cli.main",
-        "gnnscale.ops.empty",
-        "os",
-        "",
-    ),
-    *(
-        "gnnscale.graph.Graph",
-        "gnnscale.dataset.base.Dataset",
-        "gnnscale..x",
-        "gnnscale.ops.np.load",
-        "3",
-    ),
-    *(
-        "gnnscale.config.importlib.import_module",
-        "gnnscale.__main__.main",
-        "gnnscale.dataset.Planetoid",
-    ),
+    *words("os.system shutil.copy gnnscale.model.GCN gnnscale.cli.main gnnscale.ops.empty os 3"),
+    *words("gnnscale.graph.Graph gnnscale.dataset.base.Dataset gnnscale..x gnnscale.ops.np.load"),
+    *words("gnnscale.config.importlib.import_module gnnscale.__main__.main"),
+    *("gnnscale.dataset.Planetoid", ""),
 )
 
 
@@ -200,7 +130,3 @@ def hostile_yaml(rng: random.Random, template: bytes) -> bytes:
             lines[at] = f"{lines[at].partition(':')[0]}: {rng.choice(values)}"
         return ("\n".join(lines) + "\n").encode()
     return rng.choice(TEXT)(template, rng)
-
-
-#: Everything that is a whole file, for those who want all of it.
-YAML = _WHOLE

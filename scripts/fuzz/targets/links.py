@@ -16,13 +16,9 @@ from gnnscale.task.links.split import PARTS, identify_split, make_split, open_sp
 from gnnscale.task.links.task import LinkTask
 from gnnscale.task.options import LinkPrediction
 
-from ..case import Input
-from ..verdict import WrongResultError
-from .artefact import Valid
-from .stored import Stored, files_of, small_graph
+from ..case import Input, WrongResultError
+from .folders import Stored, Valid, files_of, small_graph
 from .training import sample_all
-
-__all__ = ["LinkSplits"]
 
 _NUM_VERTICES, _NUM_EDGES, _BATCH = 60, 300, 16
 _OPTIONS = LinkPrediction(valid_fraction=0.2, test_fraction=0.2)
@@ -36,7 +32,6 @@ class LinkSplits(Stored):
     kinds = ("dot", "mlp")
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Divide a graph, one with weights, and one whose edges all have their reverse."""
         plain = small_graph(_NUM_VERTICES, _NUM_EDGES)
         weights = np.linspace(0, 3, _NUM_EDGES, dtype=np.float32)
         graphs = (plain, replace(plain, edge_weights=weights), _both_ways(plain))
@@ -48,7 +43,6 @@ class LinkSplits(Stored):
         return found
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Open, look at every edge, and train."""
         split = open_split(path, valid.made_for)
         for part in PARTS:
             edges = getattr(split, part)

@@ -11,11 +11,8 @@ import numpy as np
 
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
 
-from ..case import Input, case_rng
-from ..verdict import WrongResultError
-from .artefact import Artefact, Valid
-
-__all__ = ["NvlinkMatrices"]
+from ..case import Input, WrongResultError, case_rng
+from .folders import Artefact, Valid
 
 _FILE = "links.csv"
 
@@ -27,7 +24,6 @@ class NvlinkMatrices(Artefact):
     names = ("partitioner.nvlink",)
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Take the matrices that ship, and one without links."""
         import networkx  # noqa: F401
 
         shipped = resources.files("gnnscale.partition") / "machines"
@@ -37,14 +33,12 @@ class NvlinkMatrices(Artefact):
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Damage the text, or make up a matrix."""
         rng = case_rng(key, number, "made up")
         if rng.random() < 0.5:
             return super().spoiled(files, key, number, keep)
         return {_FILE: _made_up(rng)}, []
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Read, and divide: every GPU is in one clique, and linked to all others there."""
         links = links_of(str(path / _FILE))
         if links.ndim != 2 or (links != links.T).any() or links.min() < 0:
             raise WrongResultError("no matrix of links was read")

@@ -13,14 +13,10 @@ import torch
 
 from gnnscale.graph import Graph
 
-from ..case import OK, REFUSED, Outcome, case_rng
-from ..verdict import failure, line_fault
-from .calls import CALLS, MAKERS
-from .draw import Draw
+from ..case import OK, REFUSED, Outcome, case_rng, failure, line_fault
+from .calls import CALLS, MAKERS, valid_call
 from .reference import REFERENCES, wrong
 from .spoil import ANY, BAD, SAME, Spoilt, spoil
-
-__all__ = ["Call", "Ops"]
 
 _REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
 #: Parts of a graph count as its names.
@@ -63,17 +59,14 @@ class Ops:
             self.name = f"ops-{only}"
 
     def prepare(self) -> None:
-        """Call everything once, so that all is loaded."""
         torch.set_num_threads(1)
         for number in range(len(self.functions)):
-            rng = case_rng("", number)
-            MAKERS[self.functions[number]](Draw(rng))
+            valid_call(self.functions[number], case_rng("", number))
 
     def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Call:
-        """Draw a valid call, and spoil up to three arguments; one in eight stays valid."""
         rng = case_rng(key, number)
         function = self.functions[number % len(self.functions)]
-        args = MAKERS[function](Draw(rng))
+        args = valid_call(function, rng)
         names = rng.sample(sorted(args), min(len(args), rng.choice((0, 1, 1, 1, 1, 1, 2, 3))))
         spoilt = {}
         with warnings.catch_warnings():
@@ -86,7 +79,6 @@ class Ops:
         return Call(function, args, spoilt)
 
     def run(self, made: Call, folder: Path) -> Outcome:
-        """Call, and judge the answer or the exception."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outcome = _judged(made)

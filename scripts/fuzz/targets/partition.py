@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,13 +24,10 @@ from gnnscale.partition.figures.edges import cut_matrix
 from gnnscale.partition.figures.examine import Predicted
 from gnnscale.partition.storage.identity import identify
 from gnnscale.partition.storage.store import write_partition
+from gnnscale.report import partition
 
-from ..case import Input
-from ..verdict import WrongResultError
-from .artefact import Valid
-from .stored import Stored, files_of, small_graph
-
-__all__ = ["Partitions"]
+from ..case import Input, WrongResultError
+from .folders import Stored, Valid, check_shown, files_of, small_graph
 
 _NUM_VERTICES, _NUM_EDGES, _NUM_PARTS, _NUM_HOPS = 60, 300, 3, 2
 _OWNERS = "owners.npy"
@@ -52,9 +48,6 @@ class Partitions(Stored):
         self._graph = small_graph(_NUM_VERTICES, _NUM_EDGES)
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Make partitions; one says which vertices it reaches."""
-        import gnnscale.report.partition  # noqa: F401
-
         found = []
         for number, config in enumerate((*_CONFIGS, Hash())):
             made = read_partition(_made(config, self._graph), self._graph)
@@ -68,7 +61,6 @@ class Partitions(Stored):
         return [*found, Valid(owners, (Given(owners=_OWNERS), found[0].made_for[1]))]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Read and draw; what is read has to be what was written, or at least possible."""
         config, parts = valid.made_for
         if isinstance(config, Given):
             path = _made(Given(owners=str(path / config.owners)), self._graph)
@@ -79,7 +71,10 @@ class Partitions(Stored):
         told_apart = not (made.options["agreeing"] or isinstance(config, Given))
         if told_apart and not _same(found.parts, parts):
             raise WrongResultError("other parts than were written")
-        _show(found)
+        check_shown(
+            lambda: partition.draw(found, graph="fuzzed"),
+            lambda console: partition.print_partition(found, graph="fuzzed", console=console),
+        )
 
 
 def _made(config: PartitionerConfig, graph: Graph) -> Path:
@@ -135,14 +130,3 @@ def _same(found: Parts, written: Parts) -> bool:
         (one is None) == (other is None) and (one is None or np.array_equal(one, other))
         for one, other in pairs
     )
-
-
-def _show(found: Partition) -> None:
-    from rich.console import Console
-
-    from gnnscale.report.partition import draw, print_partition
-
-    stream = io.StringIO()
-    print_partition(found, graph="fuzzed", console=Console(file=stream))
-    if "\x1b" in stream.getvalue() or "\x1b" in draw(found, graph="fuzzed"):
-        raise WrongResultError("control characters are shown")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -17,15 +16,12 @@ import yaml
 from gnnscale.model import GCN
 from gnnscale.plan.platform import Identity, ThisMachine
 from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
+from gnnscale.report import simulate as report
 from gnnscale.sampler import NeighborSampling
 
-from ..case import Input, case_rng
-from ..verdict import WrongResultError
-from .artefact import Artefact, Valid
+from ..case import Input, WrongResultError, case_rng
+from .folders import Artefact, Valid, check_shown, odd_values
 from .hostile import hostile_yaml
-from .stored import odd_values
-
-__all__ = ["Platforms"]
 
 _FILE = "platform.yaml"
 _SHIPPED = ("epyc7763_a5000_x4", "epyc7763_u250_x4")
@@ -42,9 +38,6 @@ class Platforms(Artefact):
     leaves = frozenset({"home"})
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Take the machines that ship, and one without accelerators that has this one's name."""
-        import gnnscale.report.simulate  # noqa: F401
-
         found = []
         for name in _SHIPPED:
             file = resources.files("gnnscale.configs") / "platform" / f"{name}.yaml"
@@ -58,7 +51,6 @@ class Platforms(Artefact):
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Put in other values, code, or anything into the text."""
         rng = case_rng(key, number, "kind")
         kind = rng.random()
         if kind < 0.5:
@@ -69,7 +61,6 @@ class Platforms(Artefact):
         return super().spoiled(files, key, number, keep)
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Read, simulate, and show."""
         if made.kind == "kept":
             os.environ["GNNSCALE_HOME"] = str(path)
         machine = ThisMachine(file=None if made.kind == "kept" else path / _FILE)
@@ -93,15 +84,10 @@ class Platforms(Artefact):
 
 
 def _show(scaling: Scaling) -> None:
-    from rich.console import Console
-
-    from gnnscale.report.simulate import describe, draw, print_scaling
-
-    stream = io.StringIO()
-    print_scaling(scaling, Console(file=stream))
-    if "\x1b" in stream.getvalue() or "\x1b" in draw(scaling):
-        raise WrongResultError("control characters are shown")
-    json.dumps(describe(scaling))
+    check_shown(
+        lambda: report.draw(scaling), lambda console: report.print_scaling(scaling, console)
+    )
+    json.dumps(report.describe(scaling))
     for result in scaling.results:
         figures: Any = (result.epoch_s, result.mteps, result.predicted.step_s)
         if not all(each >= 0 for each in figures) or math.isinf(result.epoch_s):

@@ -15,12 +15,8 @@ from gnnscale.runtime.preaggregation.make import preaggregate
 from gnnscale.runtime.preaggregation.store import open_rows
 from gnnscale.sampler import NeighborSampler
 
-from ..case import Input
-from ..verdict import WrongResultError
-from .artefact import Valid
-from .stored import Stored, files_of, small_graph
-
-__all__ = ["Preaggregated"]
+from ..case import Input, WrongResultError
+from .folders import Stored, Valid, files_of, small_graph
 
 _MODELS: tuple[ModelConfig, ...] = (
     GIN(hidden=4, num_layers=2),
@@ -37,7 +33,6 @@ class Preaggregated(Stored):
     entries = "rows"
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Aggregate the features of a graph for several models."""
         graph = small_graph(60, 300)
         features = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
         graph = replace(graph, features=features)
@@ -47,7 +42,6 @@ class Preaggregated(Stored):
         ]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Open, and train a step on the rows."""
         config, graph = valid.made_for
         opened = open_rows(path, graph)
         if opened.rows.shape[0] != graph.num_vertices or opened.rows.dtype != np.float32:

@@ -12,14 +12,19 @@ from gnnscale.config import ConfigError
 from gnnscale.dataset import verify_store
 from gnnscale.graph import GraphError
 
-from ..case import Input, Outcome, case_rng
-from ..odd import ASIDE, odd_places
-from ..verdict import WrongResultError, guarded, strange_files
-from .damage import damaged
+from ..case import (
+    ASIDE,
+    Input,
+    Outcome,
+    WrongResultError,
+    case_rng,
+    guarded,
+    odd_places,
+    strange_files,
+)
+from ..formats import damaged
 from .samples import SAMPLES, Sample, real_samples
 from .training import MODELS, check_graph, train_step
-
-__all__ = ["Readers", "reader_options"]
 
 #: One case in so many damages a real file, which takes longer.
 _REAL = 100
@@ -46,11 +51,9 @@ class Readers:
         self._real: dict[str, Sample] = {}
 
     def prepare(self) -> None:
-        """Train once, so that everything is imported, and look for real files."""
         self._real = real_samples()
 
     def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Damage one to three of a sample's files, seldom its options."""
         rng = case_rng(key, number)
         layout = self.kinds[number % len(self.kinds)]
         sample = rng.choice(SAMPLES[layout])
@@ -62,7 +65,6 @@ class Readers:
         return Input(kind=layout, options=options, files=files, edits=tuple(edits), odd=odd)
 
     def run(self, made: Input, folder: Path) -> Outcome:
-        """Prepare, open, check, and train a step."""
         raw = folder / "raw"
         raw.mkdir()
         made.write(raw)

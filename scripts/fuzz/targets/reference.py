@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["REFERENCES", "wrong"]
-
 
 def _matrix(rows: Any) -> Any:
     if isinstance(rows, torch.Tensor):

@@ -23,16 +23,11 @@ from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.settings import EvaluateConfig
 from gnnscale.stages import SPAN
 
-from ..case import Input, case_rng
-from ..structured import packed_value
-from ..verdict import WrongResultError
-from .artefact import Artefact, Valid
-from .damage import damaged
+from ..case import Input, WrongResultError, case_rng
+from ..formats import damaged, packed_value
+from .folders import Artefact, Valid, files_of, home_of, odd_values
 from .hostile import hostile_yaml
-from .stored import files_of, odd_values
 from .tiny_run import TinyRun
-
-__all__ = ["RunDirectories"]
 
 _CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
 _JOB = {
@@ -60,7 +55,6 @@ class RunDirectories(Artefact):
         self.kinds = tuple(_USES)  # type: ignore[misc]
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Write runs of several models, one of them on edges."""
         import pyarrow.parquet  # noqa: F401
 
         runs = (TinyRun.of(), TinyRun.of(model="gat", model__norm="layer"))
@@ -69,17 +63,12 @@ class RunDirectories(Artefact):
             run.write(folder / str(number))
             np.save(folder / str(number) / _VERTICES, np.arange(0, run.graph.num_vertices, 7))
             found.append(Valid({**files_of(folder / str(number)), **_JOB}, run))
-        self._home = {
-            name: content
-            for name, content in files_of(folder).items()
-            if name.startswith("graphs/")
-        }
+        self._home = home_of(folder)
         return found
 
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Put code or other values into the options or the weights; or damage any file."""
         rng = case_rng(key, number, "kind")
         kind = rng.random()
         if kind < 0.25:
@@ -92,7 +81,6 @@ class RunDirectories(Artefact):
         return damaged(files, key, number, rng.choice((1, 1, 2, 3)), keep)
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Do what a command does with the directory."""
         torch.set_num_threads(1)
         _USES[made.kind](path, valid.made_for)
 

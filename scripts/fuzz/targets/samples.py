@@ -19,8 +19,6 @@ import scipy.sparse
 import torch
 from pyarrow import parquet
 
-__all__ = ["SAMPLES", "SPLIT", "Sample", "real_samples"]
-
 
 class Sample(NamedTuple):
     """A valid input: the layout's class, its options, and its files."""

@@ -12,8 +12,6 @@ import torch
 
 from gnnscale.graph import Graph
 
-__all__ = ["ANY", "BAD", "SAME", "Spoilt", "spoil"]
-
 #: May the call go on? ``SAME``: with the answer for these values; ``ANY``: with any answer.
 BAD, SAME, ANY = "bad", "same", "any"
 

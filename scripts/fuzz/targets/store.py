@@ -14,14 +14,10 @@ from gnnscale.export.ids import RowIds
 from gnnscale.graph import Graph, GraphError
 from gnnscale.partition import PaGraph, write_part
 
-from ..case import Input
-from ..verdict import WrongResultError
-from .artefact import Valid
+from ..case import Input, WrongResultError
+from .folders import Stored, Valid
 from .samples import SAMPLES, Sample
-from .stored import Stored
 from .training import MODELS, sample_all, train_step
-
-__all__ = ["Stores"]
 
 #: A layout's sample, by number, and what is to be otherwise in the store; with ``part``, it is
 #: that of a part of the graph.
@@ -50,14 +46,12 @@ class Stores(Stored):
     names = ("model=gcn",)
 
     def valid(self, folder: Path) -> list[Valid]:
-        """Prepare stores of several layouts."""
         return [
             Valid(_prepared(SAMPLES[layout][which], layout, options, folder / str(number)))
             for number, (layout, which, options) in enumerate(_STORES)
         ]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        """Open, sample and train, then verify; or verify alone."""
         if made.kind != "verify":
             graph = Graph.open(path)
             sample_all(graph)

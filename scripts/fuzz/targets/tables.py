@@ -11,13 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from ..case import Input, case_rng
-from ..odd import odd_places
-from .damage import damaged
+from ..case import Input, case_rng, odd_places
+from ..formats import damaged
 from .readers import Readers, reader_options
 from .samples import SPLIT
-
-__all__ = ["TableFiles"]
 
 _NUM_VERTICES, _NUM_EDGES = 12, 40
 #: Bytes that are no UTF-8, and text that a terminal or a page would follow.
@@ -42,7 +39,6 @@ class TableFiles(Readers):
         self.name = "tables"
 
     def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Make up two tables, and damage their files."""
         rng = case_rng(key, number)
         files, edits = damaged(_files(rng), key, number, rng.choice((0, 0, 1, 1, 2)), keep)
         options = {"name": "tiny", **_options(rng), **reader_options(rng)}

@@ -38,8 +38,6 @@ from gnnscale.stages import STAGES, Access, StageTimes, Traffic
 from .training import train_on
 from .words import TINY
 
-__all__ = ["EPOCHS", "TinyRun"]
-
 #: Epochs that are trained; the run has one more, so that it can go on.
 EPOCHS = 2
 _TIMES = StageTimes(sample=0.5, load=0.25)

@@ -13,9 +13,7 @@ from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
 from gnnscale.model.loss import seed_loss
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
-from ..verdict import WrongResultError
-
-__all__ = ["MODELS", "check_graph", "sample_all", "train_on", "train_step"]
+from ..case import WrongResultError
 
 MODELS: dict[str, type[ModelConfig]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT, "gin": GIN}
 SPLITS = ("train", "valid", "test")

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import random
 
-from ..mutate import NUMBERS
+from ..mutate import NUMBERS, words
 
-__all__ = ["TINY", "command_line"]
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-TINY = _words("""
+TINY = words("""
     dataset.num_vertices=600 dataset.num_edges=3000 dataset.num_classes=4 dataset.num_features=8
     model.hidden=8 sampler.fanouts=[5,3] batch_size=64 epochs=1 num_threads=1
 """)
@@ -38,13 +31,13 @@ _COMMANDS = (
     "doctor",
 )
 #: Options of which large values are allowed and take long; they get wrong values alone.
-_LONG = _words("""
+_LONG = words("""
     epochs dataset.num_vertices dataset.num_edges dataset.num_features dataset.num_classes
     model.hidden model.num_layers
 """)
 _LONG_VALUES = ("-1", "0", "nan", "9" * 25, "x", "1.5", "", "[1]", "1e30", "null")
 _OPTIONS = (
-    *_words("""
+    *words("""
     seed batch_size num_threads resume config dataset model sampler force experiment run inference
     dataset.name dataset.seed dataset.train_fraction dataset.valid_fraction dataset.raw
     dataset.split dataset.split_seed dataset.exponent dataset.within dataset.signal
@@ -69,12 +62,12 @@ _OPTIONS = (
 #: Options whose value is a path that is written to.
 _PATHS = ("output", "hydra.run.dir", "hydra.sweep.dir", "dataset.store", "partitioner.store", "out")
 _PATH_VALUES = (
-    *_words("/proc/x /dev/full /dev/null/x /dev/null fifo file.txt file.txt/x null dir [1] {a:1}"),
-    *_words("'' ${nowhere} sub/dir ???"),
+    *words("/proc/x /dev/full /dev/null/x /dev/null fifo file.txt file.txt/x null dir [1] {a:1}"),
+    *words("'' ${nowhere} sub/dir ???"),
     *("", "x" * 300, "a/" * 3000, "a\nb", "a\x1b[31mb"),
 )
 _VALUES = (
-    *_words("""
+    *words("""
     null [] {} [1,2 {a:1 [[1],[2]] {a:1} [null] [nan] '' " ' \\ = ${nowhere} ${oc.env:HOME} ${seed}
     ${hydra:run.dir} ${now:%Y} ${ ${x:${y}} ??? %s /proc/x /dev/full /dev/null fifo dir file.txt
     ../../esc nowhere/x ~ * . true false no abc 1e400 0x10 1_000 choice(1,2) range(1,3) glob(*)
@@ -86,13 +79,13 @@ _VALUES = (
     *("a b", "\x1b[31mred\x1b[0m", "a\nb", "a\r\nTraceback", "\t", "\u2603", "\udc80", "\u202e"),
     *("\x07", "{_target_:os.system,command:'touch executed'}", "x" * 100_000),
 )
-_FLAGS = _words("""
+_FLAGS = words("""
     -m --multirun --cfg --cfg=job -c --help -h --hydra-help --version --resolve --run --info -i
     --info=all --config-path --config-name -cn --config-dir -cd --package -p --shell-completion -sc
     --calibrate --fast --epochs=3 -- - -x --experimental-rerun ---
     --experimental-rerun=run/config.pickle --cfg=x \u2014seed=1
 """)
-_WITH_VALUE = _words("--cfg --config-name --config-path --config-dir --info --package")
+_WITH_VALUE = words("--cfg --config-name --config-path --config-dir --info --package")
 _FLAG_VALUES = ("job", "all", "hydra", "dir", "my", "train", "x", "", "run", "a=b")
 _NO_COMMANDS = ("", "trian", "\x1b[31m", "x" * 100_000, "-", "seed=1", "a\nb", "None")
 

@@ -1,0 +1,1 @@
+"""Benchmarks: ``python scripts/bench CASE``; a case is a module of ``cases``."""

@@ -1,0 +1,338 @@
+"""Test metrics of this project and of DGL, with the same data, split and hyper-parameters.
+
+Hyper-parameters are those of the experiments in ``gnnscale/configs/experiment``. Both sides report
+the test metric under the weights of the best validation epoch, over all neighbours. Exit status 1
+says that a difference is larger than allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnscale.hardware import let_idle_threads_sleep, usable_cores
+
+let_idle_threads_sleep()  # which only works before torch is imported
+
+# ruff: noqa: E402
+import torch
+from torch.nn import functional
+
+from bench.peers import DglSage, dgl_graph, features, labels
+from bench.runner import composed, data_folder, show, take, tell
+from gnnscale.config import ConfigError
+from gnnscale.metrics import score
+from gnnscale.model import GraphSAGE
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.runtime.train import train
+from gnnscale.sampler import NeighborSampling
+from gnnscale.sampler.seed_order import labelled_vertices
+
+#: Is told the epoch, from 1, and the validation metric.
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A graph to compare on.
+
+    Attributes:
+        experiment: of ``gnnscale/configs/experiment``.
+        raw: where a folder of raw files (``--data``) has it.
+        seeds: runs of each system.
+        systems: keys of ``SYSTEMS``.
+        published: mean test metric in the literature, in points.
+    """
+
+    experiment: str
+    raw: str
+    seeds: int
+    systems: tuple[str, ...]
+    published: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How far a system is from a reference, in points.
+
+    Attributes:
+        points: system minus reference.
+        standard_error: of ``points``.
+        lowest: limit.
+        highest: limit, None where there is none.
+    """
+
+    row: str
+    system: str
+    reference: str
+    points: float
+    standard_error: float
+    lowest: float
+    highest: float | None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the difference is inside its limits."""
+        return self.points >= self.lowest and (self.highest is None or self.points <= self.highest)
+
+    @property
+    def limits(self) -> str:
+        """The limits in words."""
+        if self.highest is None:
+            return f"at least {self.lowest:+}"
+        return f"{self.lowest:+} to {self.highest:+}"
+
+
+ROWS = {
+    # Kipf and Welling, table 2.
+    "cora": Row(
+        experiment="cora_gcn",
+        raw="planetoid",
+        seeds=5,
+        systems=("gnnscale", "gnnscale-bf16"),
+        published=81.5,
+    ),
+    "musae": Row(
+        experiment="musae_sage",
+        raw="musae_git/git_web_ml.zip",
+        seeds=3,
+        systems=("gnnscale", "gnnscale-bf16", "dgl"),
+    ),
+    "tolokers": Row(
+        experiment="tolokers_sage",
+        raw="heterophilous",
+        seeds=5,
+        systems=("gnnscale", "gnnscale-bf16", "dgl"),
+    ),
+}
+
+#: System, reference, and the lowest and highest difference allowed, in points.
+LIMITS: tuple[tuple[str, str, float, float | None], ...] = (
+    ("gnnscale", "published", -1.0, None),
+    ("gnnscale", "dgl", -0.5, 0.5),
+    ("gnnscale-bf16", "gnnscale", -0.5, 0.5),
+)
+
+
+class Observer:
+    """Hands the validation metric on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.started = self.stepped = self.traced = lambda _: None
+        self.trained = lambda: None
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Hand on the metric, if the epoch was validated."""
+        if record.valid_metric is not None:
+            self._progress(record.epoch, record.valid_metric)
+
+
+def train_gnnscale(config: TrainConfig, progress: Progress) -> float:
+    """Train as ``gnnscale train`` does and return the test metric."""
+    with tempfile.TemporaryDirectory(prefix="gnnscale-accuracy-") as directory:
+        result = train(config, Path(directory), Observer(progress), options={})
+    assert result.test_metric is not None
+    return result.test_metric
+
+
+def check_dgl_does_the_same(config: TrainConfig) -> None:
+    """Refuse options that ``train_dgl`` does not follow.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    followed = {
+        "model": isinstance(config.model, GraphSAGE) and config.model.norm == "none",
+        "sampler": isinstance(config.sampler, NeighborSampling) and not config.sampler.replace,
+        "optimizer.schedule": config.optimizer.schedule == "constant",
+        "runtime.eval_every": config.runtime.eval_every == 1,
+        "runtime.patience": config.runtime.patience is None,
+        "runtime.clip_norm": config.runtime.clip_norm is None,
+        "runtime.inference": config.runtime.inference == "exact",
+    }
+    for option, same in followed.items():
+        if not same:
+            raise ConfigError(f"{option}: has a value that the training in DGL does not follow")
+
+
+class Best:
+    """The weights of the best epoch."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model, self._best, self._weights = model, -1.0, model.state_dict()
+
+    def note(self, metric: float) -> None:
+        """Keep the weights if the metric is the best so far."""
+        if metric > self._best:
+            self._best, self._weights = metric, copy.deepcopy(self._model.state_dict())
+
+    def load(self) -> None:
+        """Give the model those weights."""
+        self._model.load_state_dict(self._weights)
+
+
+def train_dgl(config: TrainConfig, progress: Progress) -> float:
+    """Train GraphSAGE in DGL with the same hyper-parameters and return the test metric."""
+    import dgl
+
+    check_dgl_does_the_same(config)
+    torch.manual_seed(config.seed)
+    dgl.seed(config.seed)
+    torch.set_num_threads(config.num_threads)
+    graph = config.dataset.open()
+    topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
+    train_idx, valid_idx, test_idx = (
+        torch.from_numpy(labelled_vertices(graph, split)).long()
+        for split in ("train", "valid", "test")
+    )
+    hidden = [config.model.hidden] * (config.model.num_layers - 1)
+    model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)
+    optimizer = config.optimizer.build(model)
+    # DGL counts fan-outs from the inputs, this project from the seeds.
+    sampler = dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1])
+
+    @torch.no_grad()
+    def measure(vertices: torch.Tensor) -> float:
+        model.eval()
+        logits = model([topology] * config.model.num_layers, x)
+        return score(graph.metric, logits[vertices].numpy(), y[vertices].numpy())
+
+    best = Best(model)
+    for epoch in range(1, config.epochs + 1):
+        model.train()
+        for seeds in train_idx[torch.randperm(len(train_idx))].split(config.batch_size):
+            inputs, outputs, blocks = sampler.sample_blocks(topology, seeds)
+            loss = functional.cross_entropy(model(blocks, x[inputs]), y[outputs])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        valid = measure(valid_idx)
+        best.note(valid)
+        progress(epoch, valid)
+    best.load()
+    return measure(test_idx)
+
+
+#: How each system trains, and its overrides of the experiment.
+SYSTEMS: dict[str, tuple[Callable[[TrainConfig, Progress], float], list[str]]] = {
+    "gnnscale": (train_gnnscale, []),
+    "gnnscale-bf16": (train_gnnscale, ["runtime.compute_dtype=bfloat16"]),
+    "dgl": (train_dgl, []),
+}
+
+
+def experiment(name: str, overrides: Sequence[str]) -> TrainConfig:
+    """Return the options of a shipped experiment."""
+    config, _ = composed(f"experiment={name}", *overrides)
+    return config
+
+
+def reporter(label: str, epochs: int) -> Progress:
+    """Return a progress function that prints a line every few seconds."""
+    last = time.monotonic()
+
+    def progress(epoch: int, valid: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > 5:
+            last = time.monotonic()
+            tell(f"{label}: epoch {epoch}/{epochs}, valid {valid:.4f}")
+
+    return progress
+
+
+def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
+    """Return a system's test metrics, in points, one for each seed."""
+    points = []
+    train_system, own = SYSTEMS[system]
+    for seed in range(row.seeds):
+        config = experiment(
+            row.experiment, [*overrides, *own, f"seed={seed}", "runtime.checkpoint=false"]
+        )
+        label = f"{row.experiment} {system} seed {seed}"
+        start = time.monotonic()
+        points.append(100 * train_system(config, reporter(label, config.epochs)))
+        seconds = time.monotonic() - start
+        tell(f"{label}: test {points[-1]:.2f}, {seconds:.0f} s")
+    return points
+
+
+def differences(name: str, figures: dict[str, list[float]]) -> list[Difference]:
+    """Compare the systems of a row, whose figures are test metrics in points."""
+    return [
+        Difference(
+            row=name,
+            system=system,
+            reference=reference,
+            points=statistics.fmean(figures[system]) - statistics.fmean(figures[reference]),
+            standard_error=sum(_squared_error(figures[each]) for each in (system, reference))
+            ** 0.5,
+            lowest=lowest,
+            highest=highest,
+        )
+        for system, reference, lowest, highest in LIMITS
+        if system in figures and reference in figures
+    ]
+
+
+def _squared_error(points: Sequence[float]) -> float:
+    return statistics.variance(points) / len(points) if len(points) > 1 else 0.0
+
+
+def print_tables(
+    metrics: dict[str, str], results: dict[str, dict[str, list[float]]], found: list[Difference]
+) -> None:
+    """Show the figures, then what was compared."""
+    rows = []
+    for name, figures in results.items():
+        for system, points in figures.items():
+            spread = f"{statistics.stdev(points):.2f}" if len(points) > 1 else "-"
+            mean = f"{statistics.fmean(points):.2f}"
+            rows.append([f"{name}, {metrics[name]}", system, mean, spread, str(len(points))])
+    show("Test metric, points", ["graph", "system", "mean", "std", "seeds"], rows)
+    columns = ["graph", "system", "reference", "difference", "error", "allowed", "is it"]
+    rows = [
+        [
+            *(each.row, each.system, each.reference),
+            *(f"{each.points:+.2f}", f"{each.standard_error:.2f}"),
+            *(each.limits, "yes" if each.allowed else "NO"),
+        ]
+        for each in found
+    ]
+    show("Differences, points", columns, rows)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    take(parser, threads=usable_cores(), data=data_folder())
+
+
+def run(options: argparse.Namespace) -> Any:
+    results: dict[str, dict[str, list[float]]] = {}
+    metrics: dict[str, str] = {}
+    found: list[Difference] = []
+    for name in options.rows:
+        row = ROWS[name]
+        raw = (options.data / row.raw).resolve()
+        overrides = [f"num_threads={options.threads}", f"dataset.raw='{raw}'"]
+        figures = {system: points_of(row, system, overrides) for system in row.systems}
+        if row.published is not None:
+            figures["published"] = [row.published]
+        metrics[name] = experiment(row.experiment, overrides).dataset.open().metric
+        results[name] = figures
+        found += differences(name, figures)
+    print_tables(metrics, results, found)
+    return {
+        "test_metric_points": results,
+        "metrics": metrics,
+        "differences": [{**asdict(each), "allowed": each.allowed} for each in found],
+        "missed": [f"{e.row}: {e.system} - {e.reference}" for e in found if not e.allowed],
+    }

@@ -1,0 +1,161 @@
+"""Link prediction of this project and of DGL: MRR with the same edges, candidates and options.
+
+GraphSAGE with the dot product of rows, mean binary cross-entropy of edges and negatives. Both sides
+train the same edges, and leave the edges of a mini-batch and their reverses out of its messages.
+Both report the test MRR under the weights of the best validation epoch, over all neighbours, with
+the same candidates. Exit status 1 says that the means differ by more than a point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from bench.cases.accuracy import Best, train_gnnscale
+from bench.peers import DglSage, csc, features
+from bench.runner import composed, data_folder, show, take, tell
+from gnnscale.model.links import DotProduct
+from gnnscale.runtime.evaluation.evaluate import open_run_task
+from gnnscale.runtime.evaluation.links import LinkExaminer
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.task.links.task import LinkTask
+
+#: Options of each row, and where a folder of raw files has its graph.
+ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cora": (
+        "planetoid",
+        (
+            *("dataset=planetoid", "dataset.name=cora", "model.hidden=64", "batch_size=512"),
+            *("sampler.fanouts=[15,10]", "epochs=40", "optimizer.lr=0.003"),
+        ),
+    ),
+    "slashdot": (
+        "snap",
+        (
+            *("dataset=snap", "dataset.name=soc-Slashdot0902", "model.hidden=64"),
+            *("batch_size=8192", "sampler.fanouts=[10,5]", "epochs=6", "optimizer.lr=0.01"),
+        ),
+    ),
+}
+
+#: Points by which the means may differ.
+ALLOWED = 1.0
+
+
+class Rows:
+    """Stands in the place of a predictor, with rows that another system has computed."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._rows = rows
+
+    def logits(self, vertices: Any) -> Any:
+        return self._rows[torch.from_numpy(vertices.astype(np.int64))].numpy()
+
+
+class Compared(torch.nn.Module):
+    """What an examiner asks of a model, for rows that are there."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.decoder = DotProduct()
+        self.widths = (width,)
+
+
+def train_dgl(config: TrainConfig) -> float:
+    """Train in DGL, by its own way of edge prediction, and return the test MRR."""
+    import dgl
+
+    torch.manual_seed(config.seed)
+    dgl.seed(config.seed)
+    torch.set_num_threads(config.num_threads)
+    task = open_run_task(config)
+    assert isinstance(task, LinkTask)
+    indptr, src = csc(task.graph)
+    dst = torch.arange(task.graph.num_vertices).repeat_interleave(indptr.diff())
+    # Of both ends, so that DGL finds an edge by them.
+    topology = dgl.graph((src, dst), num_nodes=task.graph.num_vertices)
+    x = features(task.graph).float()
+    ends = torch.from_numpy(np.array(task.split.train)).long()
+    edges = topology.edge_ids(ends[:, 0], ends[:, 1])
+    exclude: dict[str, Any] = {"exclude": "self"}
+    if task.split.undirected:
+        exclude = {"exclude": "reverse_id", "reverse_eids": topology.edge_ids(dst, src)}
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        # DGL counts fan-outs from the inputs, this project from the seeds.
+        dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1]),
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(task.config.num_negatives),
+        **exclude,
+    )
+    loader = dgl.dataloading.DataLoader(
+        topology, edges, sampler, batch_size=config.batch_size, shuffle=True, num_workers=0
+    )
+    hidden = config.model.hidden
+    widths = [task.graph.num_features, *[hidden] * config.model.num_layers]
+    model = DglSage(widths, config.model.dropout)
+    optimizer = config.optimizer.build(model)
+
+    @torch.no_grad()
+    def measure(split: str) -> float:
+        model.eval()
+        rows = model([topology] * config.model.num_layers, x)
+        examiner = LinkExaminer(task, Compared(hidden), Rows(rows))  # type: ignore[arg-type]
+        (found,) = examiner.measure([split])
+        mrr = found["mrr"]
+        assert mrr is not None
+        return mrr
+
+    best = Best(model)
+    for _ in range(config.epochs):
+        model.train()
+        for inputs, positive, negative, blocks in loader:
+            h = model(blocks, x[inputs])
+            scores = [
+                (h[src] * h[dst]).sum(-1) for src, dst in (positive.edges(), negative.edges())
+            ]
+            targets = [torch.ones_like(scores[0]), torch.zeros_like(scores[1])]
+            loss = functional.binary_cross_entropy_with_logits(
+                torch.cat(scores), torch.cat(targets)
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        best.note(measure("valid"))
+    best.load()
+    return measure("test")
+
+
+SYSTEMS = {"gnnscale": lambda config: train_gnnscale(config, lambda *_: None), "dgl": train_dgl}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("overrides", nargs="*", help="options, as in epochs=10")
+    take(parser, seeds=5, data=data_folder())
+
+
+def run(options: argparse.Namespace) -> Any:
+    figures: dict[str, Any] = {}
+    for row in options.rows:
+        folder, chosen = ROWS[row]
+        chosen = (*chosen, f"dataset.raw={options.data.absolute() / folder}", "task=links")
+        points: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+        for seed in range(options.seeds):
+            for name, train in SYSTEMS.items():
+                config, _ = composed(*chosen, f"seed={seed}", *options.overrides)
+                points[name].append(100 * train(config))
+                tell(f"{row}, {name}, seed {seed}: {points[name][-1]:.2f}")
+        means = {name: statistics.mean(each) for name, each in points.items()}
+        figures[row] = {**means, "difference": means["gnnscale"] - means["dgl"], "points": points}
+    rows = [
+        [row, *(f"{each[name]:.2f}" for name in SYSTEMS), f"{each['difference']:+.2f}"]
+        for row, each in figures.items()
+    ]
+    show("test MRR in points, means over seeds", ["graph", *SYSTEMS, "difference"], rows)
+    return figures | {
+        "missed": [f"{row} differs" for row, f in figures.items() if abs(f["difference"]) > ALLOWED]
+    }

@@ -1,0 +1,51 @@
+"""What caches reach, and what planning them takes; no run is trained.
+
+    python scripts/bench caches hits         hit rates of every policy on three machines
+    python scripts/bench caches figures      Legion's figures 2, 3 and 9
+    python scripts/bench caches model        Legion's cost model against counts
+    python scripts/bench caches foretold     hits and transactions of plans against counts
+    python scripts/bench caches planning     seconds and memory for 100 M vertices
+    python scripts/bench caches presampling  an epoch of it against an epoch of sampling
+    python scripts/bench caches lookup       reading rows through a cache and without one
+    python scripts/bench caches traffic      what crosses the links in an epoch
+
+Mini-batches are drawn again as the run would draw them. Graphs are R-MAT products, or those that
+``--store`` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from bench.cases.caches.figures import figures
+from bench.cases.caches.hits import hits
+from bench.cases.caches.model import foretold, model
+from bench.cases.caches.planning import planning
+from bench.cases.caches.runs import MACHINES
+from bench.cases.caches.speed import lookup, presampling
+from bench.cases.caches.traffic import traffic
+from bench.runner import take
+
+WORK = {
+    each.__name__: each
+    for each in (hits, figures, model, foretold, planning, presampling, lookup, traffic)
+}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("what", choices=WORK)
+    add("--store", nargs="*", type=Path, default=[], help="graph stores")
+    add("--machines", nargs="*", choices=MACHINES, default=list(MACHINES))
+    add("--devices", type=int, default=8, help="GPUs")
+    add("--epochs", type=int, help="epochs of a run")
+    add("--ratios", nargs="*", type=float, help="rows of a cache, of all rows")
+    add("--vertices", type=int, default=100_000_000, help="of planning")
+    add("--clique", type=int, default=2, help="devices of planning")
+    take(parser, threads=2, rounds=5)
+
+
+def run(options: argparse.Namespace) -> Any:
+    return WORK[options.what](options)

@@ -1,0 +1,191 @@
+"""What caches are measured on: runs of several devices over parts of a graph, never trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from bench.runner import FANOUTS, SEEDS, open_graph
+from gnnscale.cache import (
+    CacheDevice,
+    CachePlan,
+    CachePlannerConfig,
+    CacheTask,
+    CacheTraffic,
+    Draws,
+)
+from gnnscale.cache.placement import predict_traffic
+from gnnscale.graph import Graph
+from gnnscale.partition import (
+    Hierarchical,
+    MtKaHyPar,
+    PaGraph,
+    PartitionerConfig,
+    make_partition,
+    read_partition,
+)
+from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
+from gnnscale.plan.device_plan import apportion
+from gnnscale.sampler import NeighborSampling, ShuffledOrder, TwoStageOrder
+
+#: Steps that an epoch should have at least, so that it says more than one batch does.
+MIN_STEPS = 10
+#: Of the machines that are compared. Fewer devices have mini-batches of the same size.
+MAX_DEVICES = 8
+#: CLS of Legion's eq. 8.
+REQUEST_BYTES = 64
+#: What is drawn or counted once for a run, whatever its caches.
+_SHARED = ("presampled", "foretold", "counted_run", "out_degrees", "first_batches")
+
+
+def graphs(stores: list[Path]) -> list[Graph]:
+    """Open ``stores``; without any R-MAT products, made on first use."""
+    return [open_graph(store) for store in stores] if stores else [open_graph(None)]
+
+
+def seeds_per_device(graph: Graph) -> int:
+    """Return 1,024 seeds, halved until an epoch of 8 devices has ``MIN_STEPS`` steps."""
+    seeds = SEEDS
+    while seeds > 1 and len(graph.train_idx) < MIN_STEPS * seeds * MAX_DEVICES:
+        seeds //= 2
+    return seeds
+
+
+def partitioner_of(name: str, machine: str) -> PartitionerConfig:
+    """Return the partitioner that a policy's publication uses."""
+    if name == "hierarchical":
+        return Hierarchical(nvlink=machine)
+    return {"pagraph": PaGraph, "mtkahypar": MtKaHyPar}[name]()
+
+
+def cliques_of(machine: str, num_devices: int) -> tuple[tuple[int, ...], ...]:
+    """Return the cliques of the first GPUs of a machine."""
+    return disjoint_cliques(links_of(machine)[:num_devices, :num_devices])
+
+
+def run_of(
+    graph: Graph,
+    partition: str | None,
+    *,
+    machine: str = MACHINES[0],
+    num_devices: int,
+    num_epochs: int = 1,
+    num_threads: int,
+) -> CacheTask:
+    """Return a run whose devices have no caches yet.
+
+    Args:
+        graph: the graph.
+        partition: ``pagraph``, ``mtkahypar``, ``hierarchical``, or None for a global shuffle.
+        machine: whose links a hierarchical partition follows.
+        num_devices: GPUs.
+        num_epochs: epochs of the run.
+        num_threads: threads to use.
+    """
+    batch = seeds_per_device(graph) * num_devices
+    parts = None
+    order: Any = ShuffledOrder(graph.train_idx, batch_size=batch, seed=0)
+    if partition is not None and num_devices > 1:
+        path = make_partition(
+            partitioner_of(partition, machine),
+            graph,
+            num_parts=num_devices,
+            num_hops=len(FANOUTS),
+            num_threads=num_threads,
+        )
+        parts = read_partition(path, graph).parts
+        sizes = apportion([1] * num_devices, batch)
+        order = TwoStageOrder(parts.train_vertices(graph.train_idx), batch_sizes=sizes, seed=0)
+    draws = Draws(
+        graph,
+        NeighborSampling(fanouts=FANOUTS),
+        order,
+        split=partial(apportion, [1] * num_devices),
+        seed=0,
+        num_threads=num_threads,
+    )
+    devices = tuple(
+        CacheDevice(
+            position=position,
+            name=f"gpu{position}",
+            budget_bytes=0,
+            samples=True,
+            loads=True,
+            request_bytes=REQUEST_BYTES,
+        )
+        for position in range(num_devices)
+    )
+    return CacheTask(
+        graph=graph,
+        devices=devices,
+        num_devices=num_devices,
+        cliques=tuple((device.position,) for device in devices),
+        parts=parts,
+        draws=draws,
+        num_epochs=num_epochs,
+        batch_size=batch,
+        fanouts=tuple(FANOUTS),
+        aggregated_row_bytes=None,
+        seed=0,
+        num_threads=num_threads,
+    )
+
+
+def with_caches(
+    run: CacheTask, ratio: float, cliques: tuple[tuple[int, ...], ...] | None = None
+) -> CacheTask:
+    """Return ``run`` with caches of ``ratio`` of all rows on each device.
+
+    What was drawn of ``run`` is kept: caches change no batch.
+    """
+    budget = int(ratio * run.graph.num_vertices) * run.row_bytes
+    found = replace(
+        run,
+        devices=tuple(replace(device, budget_bytes=budget) for device in run.devices),
+        cliques=run.cliques if cliques is None else cliques,
+    )
+    vars(found).update({name: vars(run)[name] for name in _SHARED if name in vars(run)})
+    return found
+
+
+def draw(run: CacheTask) -> CacheTask:
+    """Draw the epochs of ``run``, and the one that planning looks at, once for all its caches."""
+    _ = run.out_degrees, run.counted_run, run.presampled, run.foretold
+    return run
+
+
+def policy(name: str, **options: Any) -> CachePlannerConfig:
+    """Return the policy that ``cache_planner=name`` names."""
+    file = resources.files("gnnscale.configs") / "cache_planner" / f"{name}.yaml"
+    built: CachePlannerConfig = instantiate(OmegaConf.create(file.read_text()), **options)
+    return built
+
+
+def plan(task: CacheTask, name: str, **options: Any) -> tuple[CachePlan, tuple[CacheTraffic, ...]]:
+    """Return the plan of a policy, and what its devices read in the run."""
+    made = policy(name, **options).plan(task)
+    return made, counted_traffic(task, made)
+
+
+def counted_traffic(task: CacheTask, made: CachePlan) -> tuple[CacheTraffic, ...]:
+    """Return what the devices of a plan that stays read in the run's own batches."""
+    return predict_traffic(task, made.devices, made.cliques, task.counted_run)
+
+
+def total_rows(traffic: tuple[CacheTraffic, ...]) -> tuple[int, int]:
+    """Return the rows that all devices read in caches, and at the host."""
+    missed = sum(each.rows[-1] for each in traffic)
+    return sum(sum(each.rows) for each in traffic) - missed, missed
+
+
+def hit_rates(traffic: tuple[CacheTraffic, ...]) -> dict[str, float]:
+    """Return the hit rate of rows over all devices, and the least and most of a device."""
+    hits, missed = total_rows(traffic)
+    each = [device.feature_hit_rate or 0.0 for device in traffic]
+    return {"hit_rate": hits / max(hits + missed, 1), "min": min(each), "max": max(each)}

@@ -1,0 +1,153 @@
+"""Seconds of pre-sampling against sampling, and of reading rows through a cache against none."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.cases.caches.runs import CacheTask, graphs, run_of
+from bench.runner import FANOUTS, show
+from gnnscale.cache.hotness.presampled import presample
+from gnnscale.cache.store.static import CachedFeatures, slots_of
+from gnnscale.feature import HostFeatures
+from gnnscale.sampler import NeighborSampler
+
+#: The most that pre-sampling may take, as a part of sampling.
+MAX_PRESAMPLING = 1.0
+#: The most that a cache may add, as a part of half a gather without one.
+MAX_OVERHEAD = 0.2
+_BATCHES = 5
+#: Rows of a batch at most.
+_ROWS = 129_000
+
+
+def interleaved(
+    works: dict[str, Callable[[], Any]], rounds: int
+) -> Iterator[tuple[str, float, float]]:
+    """Yield what each of ``works`` took in each round: its name, seconds, and seconds of CPUs."""
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            began, cpu = time.perf_counter(), time.process_time()
+            work()
+            if number:  # the first round warms up
+                yield name, time.perf_counter() - began, time.process_time() - cpu
+
+
+def medians(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
+    """Return the median seconds of each of ``works``, and those of CPUs."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    for name, seconds, cpu in interleaved(works, rounds):
+        times[name].append((seconds, cpu))
+    return {
+        name: {
+            "seconds": statistics.median(seconds for seconds, _ in each),
+            "cpu": statistics.median(cpu for _, cpu in each),
+        }
+        for name, each in times.items()
+    }
+
+
+def presampling(options: argparse.Namespace) -> dict[str, Any]:
+    """Pre-sample an epoch of one device, and sample the same epoch step by step."""
+    found, rows, missed = [], [], []
+    for graph in graphs(options.store):
+        for num_threads in (1, 2):
+            run = run_of(graph, None, num_devices=1, num_threads=num_threads)
+            sampler = NeighborSampler(graph, fanouts=FANOUTS, seed=0, num_threads=num_threads)
+            works = {
+                "sampling": partial(sample, run, sampler),
+                "pre-sampling": partial(presample, run.draws, [1], devices=(0,)),
+            }
+            took = medians(works, options.rounds)
+            ratios = {
+                key: took["pre-sampling"][key] / took["sampling"][key] for key in ("seconds", "cpu")
+            }
+            steps = run.draws.steps_per_epoch
+            label = {"graph": graph.name, "threads": num_threads, "steps": steps}
+            found.append({**label, **took, "ratios": ratios})
+            rows.append(
+                [
+                    *(graph.name, str(num_threads), str(steps)),
+                    *(f"{took[name]['seconds']:.2f}" for name in works),
+                    f"{ratios['seconds']:.3f}",
+                    *(f"{took[name]['cpu']:.2f}" for name in works),
+                    f"{ratios['cpu']:.3f}",
+                ]
+            )
+            if ratios["seconds"] > MAX_PRESAMPLING:
+                missed.append(f"{graph.name}, {num_threads} threads: {ratios['seconds']:.3f}")
+    columns = ["threads", "steps", "sampling s", "pre-sampling s", "ratio"]
+    cpu = ["sampling CPU s", "pre-sampling CPU s", "ratio"]
+    show(f"an epoch, medians of {options.rounds} rounds", ["graph", *columns, *cpu], rows)
+    return {"figures": found, "missed": missed}
+
+
+def sample(run: CacheTask, sampler: NeighborSampler) -> None:
+    for number, step in enumerate(run.draws._order.epoch(1), run.draws.steps_per_epoch):
+        sampler.sample(step.seeds, number)
+
+
+def lookup(options: argparse.Namespace) -> dict[str, Any]:
+    """Read the same batches with half of their rows in a cache, and without one."""
+    found, rows, missed = [], [], []
+    for graph in graphs(options.store):
+        run = run_of(graph, None, num_devices=1, num_threads=2)
+        batches = [draw.batch.input_vertices[:_ROWS] for draw in first(run, _BATCHES)]
+        host = HostFeatures.of(graph)
+        cached, rate = half_cached(host, batches)
+        for num_threads in (1, 2):
+            works = {
+                "host": partial(gather, host, batches, num_threads),
+                "cached": partial(gather, cached, batches, num_threads),
+            }
+            took = medians(works, options.rounds)
+            over = {
+                key: (took["cached"][key] - took["host"][key]) / (took["host"][key] / 2)
+                for key in ("seconds", "cpu")
+            }
+            size = statistics.mean(map(len, batches))
+            label = {"graph": graph.name, "threads": num_threads, "rows": size, "hit_rate": rate}
+            found.append({**label, **took, "overhead": over})
+            rows.append(
+                [
+                    *(graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"),
+                    *(f"{1000 * took[name]['seconds'] / _BATCHES:.2f}" for name in works),
+                    *(f"{over[key]:+.1%}" for key in ("seconds", "cpu")),
+                ]
+            )
+            if over["seconds"] > MAX_OVERHEAD:
+                missed.append(f"{graph.name}, {num_threads} threads: {over['seconds']:.1%}")
+    columns = ["threads", "rows", "hits", "host ms", "cached ms", "of half a gather", "by CPU"]
+    show(f"a gather, medians of {options.rounds} rounds", ["graph", *columns], rows)
+    return {"figures": found, "missed": missed}
+
+
+def first(run: CacheTask, num_batches: int) -> Iterator[Any]:
+    for number, draw in enumerate(run.draws.epoch(0)):
+        if number == num_batches:
+            return
+        yield draw
+
+
+def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures, float]:
+    """Return a store that has the vertices of most batches, as many as make half of all rows."""
+    counts = np.bincount(np.concatenate(batches), minlength=host.num_rows)
+    order = np.argsort(-counts, kind="stable")
+    kept = order[: np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)]
+    stored, _ = host.stored
+    store = CachedFeatures(
+        *(host, [np.ascontiguousarray(stored[kept])], slots_of(host.num_rows, [kept])), own=0
+    )
+    return store, counts[kept].sum() / counts.sum()
+
+
+def gather(store: Any, batches: list[Any], num_threads: int) -> None:
+    for batch in batches:
+        store.gather(batch, dtype=torch.float32, num_threads=num_threads)

@@ -1,0 +1,162 @@
+"""Cycles of the simulated FPGA kernels beside HitGNN's equations 5 to 9.
+
+For each published graph a random one is made, with the published widths and mean degree. A
+mini-batch of it, fan-outs 25 and 10, goes through one compute unit of each design: a quarter of the
+published 1,024 seeds, as one of a U250's four dies gets it. Nothing here was measured on hardware.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bench.runner import FANOUTS, take
+from gnnscale.backend.fpga.board import Board
+from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.drivers import load_csim
+from gnnscale.backend.fpga.layout import ChipLimits, pack_batch
+from gnnscale.backend.fpga.lowering import lower
+from gnnscale.backend.fpga.weights import WeightLayout
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.model import GCN, GNN, GraphSAGE
+from gnnscale.plan.perf.hitgnn import ComputeUnit, LayerSize, gnn_seconds
+from gnnscale.sampler import MiniBatch, NeighborSampler
+
+DESIGNS = ((1, 256), (2, 512), (4, 1024), (8, 2048))
+
+BANDWIDTH = 19.25e9  # bytes per second of one DDR channel of a U250
+
+#: Mean degree, f^0, f^1, f^2: HitGNN's Table IV, HyScale-GNN's Table III.
+GRAPHS = {
+    "Reddit": (100, 602, 128, 41),
+    "Yelp": (20, 300, 128, 100),
+    "Amazon": (168, 200, 128, 107),
+    "ogbn-products": (25, 100, 128, 47),
+    "ogbn-papers100M": (15, 128, 256, 172),
+    "MAG240M (homo)": (11, 756, 256, 153),
+}
+
+
+class Point(NamedTuple):
+    """A design, a graph and a model."""
+
+    graph: str
+    model: str
+    n: int
+    m: int
+    equations: float
+    csim: int
+
+    @property
+    def error(self) -> float:
+        return self.csim / self.equations - 1
+
+
+def random_graph(name: str, num_vertices: int) -> Graph:
+    """Make a graph whose edges have skewed ends, in both directions."""
+    degree, width, _, classes = GRAPHS[name]
+    generator = np.random.default_rng(0)
+    ends = (generator.random((2, num_vertices * degree // 2)) ** 2 * num_vertices).astype(np.int64)
+    return from_arrays(
+        (np.concatenate([ends[0], ends[1]]), np.concatenate([ends[1], ends[0]])),
+        generator.standard_normal((num_vertices, width), np.float32),
+        generator.integers(0, classes, num_vertices),
+        train_idx=np.arange(num_vertices),
+        num_classes=classes,
+        name=name,
+    )
+
+
+def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerSize]:
+    """Return the sizes that the equations take; every row has an edge to itself."""
+    return [
+        LayerSize(
+            sources=block.num_src,
+            rows=block.num_dst,
+            edges=block.num_edges + block.num_dst,
+            width_in=width_in,
+            width_out=width_out,
+            slots=slots,
+        )
+        for block, width_in, width_out in zip(
+            batch.blocks, model.widths, model.widths[1:], strict=False
+        )
+    ]
+
+
+def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> int:
+    """Return the cycles of one step of training on one compute unit."""
+    products = lower(model, aggregated=False)
+    weights = WeightLayout(products)
+    inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
+    packed = pack_batch(
+        *(graph, model, products, weights, ChipLimits(n=design.n), batch, inputs),
+        range(batch.num_seeds),
+        max_row_bytes=sys.maxsize,
+        num_threads=1,
+    )
+    board = Board(load_csim(), index=0, bitstream=str(library(design)), compute_units=1, slots=1)
+    board.send_weights(weights.pack())
+    board.allocate(0, "gradients", weights.num_bytes)
+    board.allocate(0, "scratch", max(packed.scratch_bytes, 64))
+    board.allocate(0, "result", 64)
+    board.send(0, 0, packed.batch, packed.edges, packed.features)
+    scale = int(np.float32(1 / batch.num_seeds).view(np.int32))
+    board.start(0, 0, (packed.num_groups, 1, 0, 0, 0, 0, scale))
+    board.wait(0, 600)
+    cycles = board.counters(0)["cycles"]
+    board.close()
+    return cycles
+
+
+def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
+    """Simulate all points."""
+    for name, (_, _, hidden, _) in GRAPHS.items():
+        graph = random_graph(name, num_vertices)
+        seeds = np.random.default_rng(1).choice(num_vertices, num_seeds, replace=False)
+        batch = NeighborSampler(graph, fanouts=FANOUTS, seed=1).sample(seeds, 0)
+        for kind, slots in ((GCN, 1), (GraphSAGE, 2)):
+            config = kind(hidden=hidden, dropout=0)
+            torch.manual_seed(0)
+            model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
+            for n, m in DESIGNS:
+                design = Design(n=n, m=m, compute_units=1)
+                unit = ComputeUnit(n=n, m=m, clock_hz=design.clock_hz, bandwidth=BANDWIDTH)
+                seconds = gnn_seconds(unit, sizes_of(batch, model, slots))
+                yield Point(
+                    graph=name,
+                    model=config.name,
+                    n=n,
+                    m=m,
+                    equations=seconds * design.clock_hz,
+                    csim=simulate(design, graph, model, batch),
+                )
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vertices", type=int, default=65536)
+    take(parser, seeds=256)
+
+
+def run(options: argparse.Namespace) -> Any:
+    print(f"{'graph':16s} {'model':10s} {'n':>2s} {'m':>5s} {'eq. 5-9':>12s} {'csim':>12s}  error")
+    found: list[Point] = []
+    for each in points(options.seeds, options.vertices):
+        found.append(each)
+        print(
+            f"{each.graph:16s} {each.model:10s} {each.n:2d} {each.m:5d} "
+            f"{each.equations:12,.0f} {each.csim:12,d}  {each.error:+.1%}",
+            flush=True,
+        )
+    mean = statistics.fmean(abs(each.error) for each in found)
+    print(f"mean error over {len(found)} points: {mean:.1%}")
+    rows = [each._asdict() | {"error": each.error} for each in found]
+    return {"points": rows, "mean_error": mean}

@@ -1,0 +1,218 @@
+"""P3 against data parallelism: losses, seconds and bytes of a step.
+
+    python scripts/bench p3 losses     the same losses, whichever way the first layer is trained
+    python scripts/bench p3 bytes      bytes that P3 moves: by the kernel's count, ours, computed
+
+``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps.
+``bytes`` lets processes trade mini-batches as a run does, and reads how many bytes the loopback
+device has sent meanwhile: nothing else on the machine may use it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.runner import FANOUTS, apart, open_graph, seeds_of, show
+
+MODELS = ("sage", "gcn")
+
+HIDDEN = 256
+
+DROPOUT = 0.5
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=("losses", "bytes"))
+    parser.add_argument("--steps", type=int, default=25)
+
+
+def steps_of(options: list[str], num_steps: int) -> list[dict[str, Any]]:
+    """Return the first steps of a run, which is then interrupted."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gnnscale", "train", *options, f"hydra.run.dir={folder}"]
+        file, errors = Path(folder) / "steps.jsonl", Path(folder) / "errors.txt"
+        with errors.open("w") as said:
+            run = subprocess.Popen(command, stdout=said, stderr=said, cwd=folder)
+            try:
+                while run.poll() is None and len(lines(file)) < num_steps:
+                    time.sleep(0.2)
+            finally:
+                run.send_signal(signal.SIGINT)
+                run.wait()
+        found = [json.loads(line) for line in lines(file)[:num_steps]]
+        if len(found) < num_steps:
+            raise SystemExit(f"{' '.join(command)}\n{errors.read_text()}")
+    return found
+
+
+def lines(file: Path) -> list[str]:
+    """Return the complete lines of a file that may not be there yet."""
+    text = file.read_text() if file.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def losses(options: argparse.Namespace) -> dict[str, Any]:
+    """Losses of the same steps, trained both ways."""
+    found: dict[str, Any] = {}
+    fanouts = f"sampler.fanouts={FANOUTS}".replace(" ", "")
+    common = [
+        *("dataset=rmat_products", "batch_size=1024", fanouts, "runtime.checkpoint=false"),
+        *(f"model.hidden={HIDDEN}", f"model.dropout={DROPOUT}"),
+    ]
+    for model in MODELS:
+        for devices in (2, 4):
+            plan = [*common, f"model={model}", f"device_plan=cpu_x{devices}"]
+            runs = {
+                way: steps_of([*plan, *chosen], options.steps)
+                for way, chosen in {"data_parallel": [], "p3": ["partitioner=p3"]}.items()
+            }
+            pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
+            found[f"{model}, {devices} devices"] = {
+                "max_difference": max(abs(b / a - 1) for a, b in pairs),
+                **{f"{way}_step_s": step_seconds(steps) for way, steps in runs.items()},
+            }
+    rows = [
+        [
+            *(name, f"{each['max_difference']:.1e}"),
+            *(f"{1000 * each[f'{way}_step_s']:.0f} ms" for way in ("data_parallel", "p3")),
+        ]
+        for name, each in found.items()
+    ]
+    title = f"{options.steps} steps, dropout {DROPOUT}, R-MAT products"
+    columns = ["model", "max relative difference of losses", "data-parallel step", "P3 step"]
+    show(title, columns, rows)
+    return found
+
+
+def step_seconds(steps: list[dict[str, Any]]) -> float:
+    """Median seconds between the ends of two steps."""
+    return statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(steps))
+
+
+def sent_bytes() -> int:
+    """Bytes that the loopback device has sent since the machine started."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == "lo":
+            return int(counts.split()[8])
+    raise SystemExit("/proc/net/dev has no loopback device")
+
+
+def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -> None:
+    """Train mini-batches as one of ``size`` devices; rank 0 prints what was moved."""
+    import torch
+
+    from gnnscale.backend.loading import FeatureLoader
+    from gnnscale.model import GCN, GraphSAGE
+    from gnnscale.model.loss import seed_loss
+    from gnnscale.plan.perf.equations import BatchSize
+    from gnnscale.runtime.sync.group import join
+    from gnnscale.runtime.sync.p3.split_run import SplitRun
+    from gnnscale.sampler import NeighborSampler
+    from gnnscale.stages import Traffic
+
+    torch.set_num_threads(1)
+    graph = open_graph(None)
+    kind = {"sage": GraphSAGE, "gcn": GCN}[model_name]
+    with join(rank, size, Path(meeting), backend="gloo") as group:
+        torch.manual_seed(0)
+        whole = kind(hidden=HIDDEN, dropout=DROPOUT).build(
+            num_features=graph.num_features, num_classes=graph.num_classes
+        )
+        bounds = [graph.num_features * part // size for part in range(size + 1)]
+        split = SplitRun(whole, list(pairwise(bounds)), group)
+        loader = FeatureLoader(graph, split.model, num_threads=1, store=split.store(graph))
+        exchange = split.exchange(loader)
+        sampler = NeighborSampler(graph, fanouts=FANOUTS)
+        total, sizes = Traffic(), []
+        group.barrier()
+        before = sent_bytes()
+        for step in range(num_steps):
+            seeds = seeds_of(graph, step)
+            cuts = [len(seeds) * part // size for part in range(size + 1)]
+            batch = sampler.sample(seeds[cuts[rank] : cuts[rank + 1]], step)
+            inputs = exchange.trade(batch, loader.load(batch))
+            seed_loss(graph, split.model(batch, inputs), batch.seeds).backward()
+            split.model.zero_grad()
+            total += inputs.traffic
+            sizes.append(BatchSize.of(batch))
+        group.barrier()
+        moved = sent_bytes() - before
+        mine = {
+            "counted": total.rows.peer_bytes + total.lists.peer_bytes,
+            "sizes": [[list(each.vertices), list(each.edges)] for each in sizes],
+        }
+        every = [json.loads(each) for each in group.gather(json.dumps(mine).encode())]
+        figures: dict[str, float] = {}
+        if group.is_rank0:
+            counted = sum(each["counted"] for each in every) / num_steps
+            figures = {"kernel": moved / num_steps, "counted": counted}
+            figures |= computed_bytes(whole, [each["sizes"] for each in every])
+    print(json.dumps(figures), flush=True)
+    # A thread of gloo may still let go of a tensor, for which it needs an interpreter.
+    os._exit(0)
+
+
+def computed_bytes(whole: Any, sizes: list[list[list[list[int]]]]) -> dict[str, float]:
+    """Return the computed bytes of a step, the mean over steps.
+
+    Args:
+        whole: the model.
+        sizes: of each device and step, vertices and edges of the mini-batch.
+    """
+    from gnnscale.plan.perf.equations import BatchSize
+    from gnnscale.plan.perf.step_bytes import step_bytes
+
+    computed = [
+        step_bytes(
+            [BatchSize(vertices=tuple(v), edges=tuple(e)) for v, e in of_devices],
+            widths=whole.widths,
+            feature_bytes=4,
+            num_first_weights=whole.layer(0).linear.weight.numel(),
+        )
+        for of_devices in zip(*sizes, strict=True)
+    ]
+    return {
+        "computed": statistics.fmean(each.p3 for each in computed),
+        "data_parallel": statistics.fmean(each.data_parallel for each in computed),
+    }
+
+
+def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
+    """Bytes of a step, by the kernel's count, by ours, and computed."""
+    found: dict[str, Any] = {}
+    for model in MODELS:
+        for devices in (2, 4):
+            with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
+                common = (devices, f"{folder}/meeting", model, options.steps)
+                ranks = [pool.submit(apart, trade, rank, *common) for rank in range(devices)]
+                found[f"{model}, {devices} devices"] = ranks[0].result()
+    rows = [
+        [
+            name,
+            *(f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")),
+            f"{each['kernel'] / each['computed']:.4f}",
+            f"{each['data_parallel'] / 1e6:.2f}",
+        ]
+        for name, each in found.items()
+    ]
+    title = "MB that a step moves between devices, R-MAT products, 1,024 seeds"
+    columns = ["model", "kernel", "counted", "computed", "kernel / computed", "data-parallel"]
+    show(title, columns, rows)
+    return found
+
+
+def run(options: argparse.Namespace) -> Any:
+    return losses(options) if options.what == "losses" else moved_bytes(options)

@@ -1,0 +1,156 @@
+"""The peers' own ways of doing what is measured here, on this project's graphs.
+
+Every function imports its library itself, so that a benchmark measures what is installed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+warnings.filterwarnings("ignore")
+
+
+def dgl_graph(graph: Any, dtype: torch.dtype = torch.int64) -> Any:
+    """Return the topology as a DGL graph in memory, by default with DGL's default id type."""
+    import dgl
+
+    indptr, indices = (
+        torch.from_numpy(np.array(a)).to(dtype) for a in (graph.indptr, graph.indices)
+    )
+    made = dgl.graph(
+        ("csc", (indptr, indices, torch.tensor([], dtype=dtype))),
+        num_nodes=graph.num_vertices,
+        idtype=dtype,
+    )
+    return made.formats("csc")
+
+
+def pyg_data(graph: Any) -> Any:
+    """Return the graph as a PyG ``Data`` whose ``edge_index`` is sorted by destination."""
+    from torch_geometric.data import Data
+
+    rowptr, col = csc(graph)
+    vertices = torch.arange(graph.num_vertices)
+    edge_index = torch.stack([col, vertices.repeat_interleave(rowptr.diff())])
+    return Data(x=features(graph), y=labels(graph), edge_index=edge_index)
+
+
+def sampling_library() -> str:
+    """Return which library PyG samples with: pyg-lib where it is installed, else torch-sparse.
+
+    Raises:
+        ImportError: neither is installed.
+    """
+    from torch_geometric import typing
+
+    if typing.WITH_PYG_LIB:
+        return "pyg-lib"
+    if typing.WITH_TORCH_SPARSE:
+        return "torch-sparse"
+    raise ImportError("PyG samples with pyg-lib or torch-sparse, and neither is installed")
+
+
+def sample_with(library: str) -> None:
+    """Have PyG sample with ``library``.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    from torch_geometric import typing
+
+    if library == "torch-sparse":
+        typing.WITH_PYG_LIB = False
+    if sampling_library() != library:
+        raise ImportError(f"{library} is not installed")
+
+
+def pyg_loader(graph: Any, **options: Any) -> Any:
+    """Return PyG's NeighborLoader over the graph.
+
+    Raises:
+        ImportError: PyG is not here, or neither of the packages that it samples with.
+    """
+    from torch_geometric.loader import NeighborLoader
+
+    sampling_library()
+    return NeighborLoader(pyg_data(graph), is_sorted=True, **options)
+
+
+def csc(graph: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``indptr`` and ``indices`` in memory, as int64."""
+    return (
+        torch.from_numpy(np.array(graph.indptr)).long(),
+        torch.from_numpy(np.array(graph.indices)).long(),
+    )
+
+
+def features(graph: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(graph.features))
+
+
+def labels(graph: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(graph.labels))
+
+
+class DglSage(torch.nn.Module):
+    """Layers of DGL's SAGEConv, ReLU and dropout between them, as in DGL's own examples."""
+
+    def __init__(self, widths: Sequence[int], dropout: float = 0.0) -> None:
+        from dgl.nn import SAGEConv
+
+        super().__init__()
+        self.layers = torch.nn.ModuleList(SAGEConv(*pair, "mean") for pair in pairwise(widths))
+        self.dropout = torch.nn.Dropout(dropout) if dropout else torch.nn.Identity()
+
+    def forward(self, blocks: Any, x: torch.Tensor) -> torch.Tensor:
+        """Return the rows of the last block's destinations."""
+        for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            x = layer(block, self.dropout(x.relu()) if index else x)
+        return x
+
+
+class DglExample(DglSage):
+    """Two layers, with the arguments that modules of DGL's examples have."""
+
+    def __init__(self, in_feats: int, n_hidden: int, n_classes: int) -> None:
+        super().__init__([in_feats, n_hidden, n_classes])
+
+
+def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Module:
+    """Two layers of PyG's SAGEConv, trimmed layer by layer where the loader says how.
+
+    PyG's loader says so with pyg-lib, not with torch-sparse.
+    """
+    from torch_geometric.nn import SAGEConv
+    from torch_geometric.utils import trim_to_layer
+
+    class SAGE(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = torch.nn.ModuleList(
+                [SAGEConv(num_features, hidden), SAGEConv(hidden, num_classes)]
+            )
+
+        def forward(self, batch: Any) -> torch.Tensor:
+            x, edge_index = batch.x, batch.edge_index
+            for layer, conv in enumerate(self.convs):
+                if "num_sampled_nodes" in batch:
+                    x, edge_index, _ = trim_to_layer(
+                        layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index
+                    )
+                x = conv(x, edge_index)
+                x = x.relu() if layer == 0 else x
+            return x[: batch.batch_size]
+
+    return SAGE()
+
+
+def pyg_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    """Return the loss of a mini-batch of PyG's loader."""
+    return torch.nn.functional.cross_entropy(model(batch), batch.y[: batch.batch_size])

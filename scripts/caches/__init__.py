@@ -1,1 +1,0 @@
-"""Measurements of caches: hit rates, look-ahead, the cost model, and what planning takes."""

@@ -1,0 +1,90 @@
+"""Benchmarks leave out a peer that is not installed, and say so in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import peers, runner
+
+WORKER = """
+import sys
+from types import SimpleNamespace
+from bench.runner import serve
+def worker(system, options):
+    if system == "absent":
+        import a_library_that_nobody_has
+    return lambda number: {"s": 2.0 + number}
+serve(worker, SimpleNamespace(worker=sys.argv[2], threads=1))
+"""
+
+
+def test_a_system_that_is_not_installed_is_left_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(runner.SCRIPT.parent))
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    command = [sys.executable, str(script)]
+    found = runner.interleave(["here", "absent"], rounds=3, threads=1, command=command)
+    # The round that comes first does not count.
+    assert found == {"here": {"s": 4.0}}
+    assert capfd.readouterr().err.splitlines() == [
+        "absent: No module named 'a_library_that_nobody_has'",
+        "absent is left out: it did not start",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("has", "used"),
+    [
+        ({"pyg-lib", "torch-sparse"}, {"pyg-lib", "torch-sparse"}),
+        ({"pyg-lib"}, {"pyg-lib"}),
+        ({"torch-sparse"}, {"torch-sparse"}),
+        (set(), set()),
+    ],
+)
+def test_pyg_samples_with_either_library(
+    has: set[str], used: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch_geometric")
+    from torch_geometric import typing
+
+    for library in ("pyg-lib", "torch-sparse"):
+        monkeypatch.setattr(typing, "WITH_PYG_LIB", "pyg-lib" in has)
+        monkeypatch.setattr(typing, "WITH_TORCH_SPARSE", "torch-sparse" in has)
+        if library in used:
+            peers.sample_with(library)
+            assert peers.sampling_library() == library
+        else:
+            with pytest.raises(ImportError):
+                peers.sample_with(library)
+
+
+@pytest.mark.parametrize("case", runner.CASES)
+def test_every_case_has_options(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        runner.main([case, "--help"])
+    assert end.value.code == 0
+    assert f"python scripts/bench {case}" in capsys.readouterr().out
+
+
+def test_a_function_runs_in_a_process_of_its_own() -> None:
+    from bench.cases.runtime import step_seconds
+
+    steps: list[dict[str, Any]] = [{"seconds": each} for each in (1.0, 3.0, 0.5)]
+    assert runner.apart(step_seconds, steps) == [1.0, 2.0, 0.5]
+
+
+def test_what_is_missed_makes_the_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bench.cases import fpga_cycles
+
+    monkeypatch.setattr(fpga_cycles, "run", lambda options: {"a": 1, "missed": ["too slow"]})
+    assert runner.main(["fpga_cycles", "--json", str(tmp_path / "a.json")]) == 1
+    assert json.loads((tmp_path / "a.json").read_text())["a"] == 1
+    assert capsys.readouterr().err == "missed: too slow\n"
