@@ -84,9 +84,9 @@ def figures_of(sweep: Path) -> dict[str, Any]:
     _check(jobs)
     summaries = [json.loads((sweep / str(j["job"]) / "summary.json").read_text()) for j in jobs]
     options = load_yaml(sweep / "multirun.yaml")["hydra"]["overrides"]["task"]
-    told = " ".join(options).replace("experiment=", "config=")
+    words = " ".join(options).replace("experiment=", "config=")
     return {
-        "command": f"gnnscale train -m {told}",
+        "command": f"gnnscale train -m {words}",
         "date": date.fromtimestamp((sweep / "results.json").stat().st_mtime).isoformat(),
         "kind": _same(job["figures"] for job in jobs),
         "graph": _same(each["dataset"] for each in summaries),
@@ -245,9 +245,9 @@ def legend(left: float, top: float) -> list[str]:
 def draw(figures: Mapping[str, Any]) -> str:
     """Return the picture of the figures, as SVG."""
     width, height = 2 * PANEL_WIDTH, TOP + 2 * PANEL_HEIGHT
-    told = f"{figures['kind']}: hits and bytes are counted, times follow from the devices' metadata"
+    kind = f"{figures['kind']}: hits and bytes are counted, times follow from the devices' metadata"
     title = f"Caches of four GPUs in cliques of two, {figures['graph']}"
-    parts = [text(16, 26, title, css="head"), text(16, 46, told, css="soft")]
+    parts = [text(16, 26, title, css="head"), text(16, 46, kind, css="soft")]
     for i, panel in enumerate(panels(figures["rows"])):
         across, down = i % 2 * PANEL_WIDTH, TOP + i // 2 * PANEL_HEIGHT
         body = draw_panel(panel, figures["rows"])

@@ -70,7 +70,7 @@ _SELECTED = {
     "algorithm": "`algorithm=NAME` selects one for `gnnscale train`.",
     "logger": "`logger=NAME` selects one, `logger=[NAME,NAME]` several.",
 }
-#: Groups whose choices are of one class, which tells nothing about them.
+#: Groups whose choices are of one class, which says nothing about them.
 _ALIKE = {"device_plan"}
 _CONSTANT = re.compile(r"``([A-Z][A-Z_]+)``")
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
@@ -78,7 +78,7 @@ _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a class: its name behind the group's, type, default and meaning."""
+    """An option of a class: its name after the group's, type, default and meaning."""
 
     name: str
     kind: str
@@ -280,7 +280,7 @@ def _class(target: str) -> type[Any]:
 
 
 def _options_table(group: str, classes: Mapping[str, type[Any]]) -> str:
-    """One row for each option; classes that have it are named where not all do."""
+    """One row for each option; classes that have it are named if not all do."""
     owners: dict[tuple[str, str], list[type[Any]]] = {}
     found: dict[tuple[str, str], list[Option]] = {}
     different = list(dict.fromkeys(classes.values()))

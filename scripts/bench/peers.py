@@ -42,7 +42,7 @@ def pyg_data(graph: Any) -> Any:
 
 
 def sampling_library() -> str:
-    """Return which library PyG samples with: pyg-lib where it is installed, else torch-sparse.
+    """Return which library PyG samples with: pyg-lib if it is installed, else torch-sparse.
 
     Raises:
         ImportError: neither is installed.
@@ -123,7 +123,7 @@ class DglExample(DglSage):
 
 
 def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Module:
-    """Two layers of PyG's SAGEConv, trimmed layer by layer where the loader says how.
+    """Two layers of PyG's SAGEConv, trimmed layer by layer if the loader says how.
 
     PyG's loader says so with pyg-lib, not with torch-sparse.
     """

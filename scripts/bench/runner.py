@@ -269,7 +269,7 @@ def interleave(
 ) -> dict[str, Figures]:
     """Run ``rounds`` rounds of every system in turn, after one that does not count.
 
-    With ``avx2`` they use no instructions beyond AVX2, as far as they can be told.
+    With ``avx2`` they use no instructions beyond AVX2, as far as they can be kept from them.
 
     Returns:
         The median of each figure of each system; a system that cannot be imported is left out.

@@ -83,7 +83,7 @@ def kill(plan: Plan, chance: random.Random, number: int) -> Outcome:
 
 
 def try_to_kill(plan: Plan, chance: random.Random, name: str, *, starts: bool) -> Outcome | None:
-    """As ``kill``; None where the run was over before."""
+    """As ``kill``; None if the run was over before."""
     run = plan.start(name)
     rank = chance.randrange(len(plan.devices))
     run.wait_for(run.has_all_workers)
@@ -196,7 +196,7 @@ def check_end(
     outcome.seconds = run.wait_until_gone()
     outcome.cause = run.last_line()
     errors = run.errors.read_text()
-    wrong = [f"left behind: {each}" for each in run.left_behind()]
+    wrong = [f"left: {each}" for each in run.left_behind()]
     if outcome.seconds > limit_s:
         wrong.append(f"ended after {outcome.seconds:.1f} s")
     if run.process.poll() != status:

@@ -23,7 +23,7 @@ BEGAN = time.monotonic()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a Markdown table; the exit status is 1 where a check failed."""
+    """Print a Markdown table; the exit status is 1 if a check failed."""
     description, _, rest = (faults.__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         prog="python scripts/faults", description=description, epilog=rest
@@ -68,7 +68,7 @@ def tell(plan: Plan, outcome: Outcome, what: str) -> None:
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the results, a row for each fault of each plan."""
     lines = [
-        "| device plan | fault | runs | ended after, median and longest | what it tells "
+        "| device plan | fault | runs | ended after, median and longest | its last line "
         "| largest difference of resumed weights | passed |",
         "|---|---|---|---|---|---|---|",
     ]

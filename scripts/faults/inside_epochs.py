@@ -90,13 +90,13 @@ def kill(plan: Plan, directory: Path, chance: random.Random, found: Killed) -> b
     left = [each for each in run.left_behind() if "checkpoints" not in each]
     killed = run.process.returncode != 0
     if killed:
-        found.wrong += [f"left behind: {each}" for each in left]
+        found.wrong += [f"left: {each}" for each in left]
     run.end()
     return killed
 
 
 def measure_loss(directory: Path, found: Killed) -> None:
-    """Tell how much was trained behind the checkpoint, by the lines of steps."""
+    """Note how much was trained after the checkpoint, by the lines of steps."""
     from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
     saved = load_checkpoint(directory / LAST) if (directory / LAST).exists() else None
@@ -135,12 +135,12 @@ def compare(plan: Plan, directory: Path, found: Killed) -> None:
         if [each[name] for each in epochs[0]] != [each[name] for each in epochs[1]]:
             found.wrong.append(f"{name} of epochs differs")
     for name in ("traffic", "batch_share"):
-        told = [[[d[name] for d in each["devices"]] for each in run] for run in epochs]
-        if told[0] != told[1]:
+        figures = [[[d[name] for d in each["devices"]] for each in run] for run in epochs]
+        if figures[0] != figures[1]:
             found.wrong.append(f"{name} of devices differs")
     hidden = list(directory.glob("checkpoints/.*"))
     if hidden:
-        found.wrong.append(f"left behind: {hidden}")
+        found.wrong.append(f"left: {hidden}")
 
 
 def _last_line(directory: Path) -> int:

@@ -19,14 +19,14 @@ _LIBC = ctypes.CDLL(None)
 def end_with_parent() -> None:
     """Let this process be killed as soon as the one that started it ends, however that does.
 
-    For ``preexec_fn`` of a command that would go on for hours where whoever started it is killed.
+    For ``preexec_fn`` of a command that would go on for hours if whoever started it is killed.
     """
     _LIBC.prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, told apart from a later one with the same number."""
+    """A process, distinct from a later one with the same number."""
 
     pid: int
     start: int
@@ -38,7 +38,7 @@ class Process:
 
 
 def look_at(pid: int) -> tuple[Process, int, str] | None:
-    """Return a process, its parent and its state; None where it is gone."""
+    """Return a process, its parent and its state; None if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):

@@ -124,14 +124,9 @@ def start(
     watched: Watched,
     program: Sequence[str] = ("-m", "gnnscale"),
 ) -> Training:
-    """Start a run in ``directory``, or resume the one that is there; it ends with this process.
+    """Start a run in ``directory``, or ``resume`` the one that is there; it ends with this process.
 
-    Args:
-        directory: the run directory.
-        options: of ``gnnscale train``; ``resume`` goes on with the run in ``directory``.
-        devices: names of the plan's devices.
-        watched: where its processes tell of themselves.
-        program: what Python runs; another one may know of more kinds of devices.
+    Another ``program`` for Python may know more kinds of devices.
     """
     what = f"resume={directory}" if "resume" in options else f"hydra.run.dir={directory}"
     rest = [option for option in options if option != "resume"]
@@ -149,12 +144,5 @@ def start(
             start_new_session=True,
             preexec_fn=end_with_parent,
         )
-    return Training(
-        process=process,
-        directory=directory,
-        errors=errors,
-        devices=devices,
-        watched=watched,
-        temporary=temporary,
-        shared_memory=before,
-    )
+    of_run = {"process": process, "directory": directory, "errors": errors, "devices": devices}
+    return Training(**of_run, watched=watched, temporary=temporary, shared_memory=before)

@@ -36,15 +36,15 @@ class Watched:
             return None
 
     def doing(self, pid: int) -> str:
-        """Have a worker tell which stages its threads are in."""
-        ask, told = (self._folder / f"{pid}.{what}" for what in ("ask", "tell"))
+        """Have a worker report which stages its threads are in."""
+        ask, answer = (self._folder / f"{pid}.{what}" for what in ("ask", "tell"))
         ask.touch()
         deadline = time.monotonic() + ANSWER_S
         while ask.exists() and time.monotonic() < deadline:
             time.sleep(0.0005)
         if ask.exists():
             return "start"
-        return " + ".join(told.read_text().splitlines()) or "no stage"
+        return " + ".join(answer.read_text().splitlines()) or "no stage"
 
     def kill_in(self, pid: int, stage: str) -> None:
         """Have a worker killed as soon as one of its threads is in ``stage``."""

@@ -27,7 +27,7 @@ _EXAMPLES = 5
 
 _POLL_S = 0.05
 
-#: Seconds in which a child that hangs may write where.
+#: Seconds in which a child that hangs may write its place.
 _LAST_WORDS_S = 1.0
 
 #: Runs that shrinking one file may take.
@@ -85,8 +85,8 @@ class Campaign:
         self._file = out / "results.jsonl"
         self._read()
 
-    def run(self, num_cases: int, tell: Callable[[Campaign], None] = lambda _: None) -> None:
-        """Run the cases below ``num_cases`` that have not been run, and ``tell`` now and then."""
+    def run(self, num_cases: int, report: Callable[[Campaign], None] = lambda _: None) -> None:
+        """Run the cases below ``num_cases`` that have not been run, and ``report`` now and then."""
         batches = self._batches(num_cases)
         slots = [self._slot(index) for index in range(self._jobs)]
         try:
@@ -100,7 +100,7 @@ class Campaign:
                 select.select([slot.pipe for slot in running], [], [], _POLL_S)
                 for slot in running:
                     self._attend(slot)
-                tell(self)
+                report(self)
         finally:
             for slot in slots:
                 if slot.pid:
@@ -204,7 +204,7 @@ def _read_all(pipe: int) -> bytes:
 
 
 def _kill(pid: int) -> int:
-    """End a child that hangs, after it had time to write where, and return its status."""
+    """End a child that hangs, after it had time to write its place, and return its status."""
     os.kill(pid, signal.SIGABRT)  # alone, so that its traceback is the only one
     deadline = time.monotonic() + _LAST_WORDS_S
     while time.monotonic() < deadline:

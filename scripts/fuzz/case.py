@@ -52,7 +52,7 @@ class Input:
         options: plain values that JSON can hold.
         files: content by path below the case's folder.
         edits: what was changed in a valid input, for the reader of a finding.
-        odd: what lies in the place of some of the files, by path: of ``odd.ODD``.
+        odd: what lies in the place of some of the files, by path: of ``ODD``.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Target(Protocol):
         """Return case ``number``, a pure function of ``key`` and ``number``.
 
         Args:
-            key: tells campaigns apart; random numbers come from it.
+            key: of the campaign; random numbers come from it.
             number: of the case.
             keep: places of the edits to make, None for all.
         """
@@ -243,7 +243,7 @@ def strange_files(folder: Path, expected: Collection[str]) -> Outcome | None:
         inside = Path(os.path.relpath(place, folder))
         folders[:] = [name for name in folders if str(inside / name) not in expected]
         paths = [str(inside / name) for name in files]
-        # A folder is judged by its content, and where it is empty by its being there.
+        # A folder is judged by its content, and if it is empty by its being there.
         paths += [f"{inside / name}/" for name in folders if not any(Path(place, name).iterdir())]
         for path in paths:
             if Path(path).name.startswith("executed"):

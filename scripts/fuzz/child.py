@@ -108,7 +108,7 @@ def _run(
                 os.write(pipe, line.encode() + b"\n")
             progress.count(outcome.verdict)
             if outcome.verdict == "memory":
-                break  # its peak would be blamed on the next case; the parent goes on behind it
+                break  # its peak would be blamed on the next case; the parent goes on after it
         status = 0
     except BaseException:  # of the fuzzer itself; the parent shows the output
         traceback.print_exc()

@@ -34,7 +34,7 @@ _TELL_S = 30.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a campaign, or one case; return 1 where there were findings."""
+    """Run a campaign, or one case; return 1 if there were findings."""
     options = _parse(arguments)
     if options.target in CAMPAIGNS:
         return _several(options)

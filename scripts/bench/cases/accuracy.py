@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gnnscale.hardware import let_idle_threads_sleep, usable_cores
 
@@ -36,16 +36,14 @@ from gnnscale.runtime.train import train
 from gnnscale.sampler import NeighborSampling
 from gnnscale.sampler.seed_order import labelled_vertices
 
-#: Is told the epoch, from 1, and the validation metric.
+#: Takes the epoch, from 1, and the validation metric.
 Progress = Callable[[int, float], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A graph to compare on.
+class Row(NamedTuple):
+    """A graph to compare on, by an experiment of ``gnnscale/configs/experiment``.
 
     Attributes:
-        experiment: of ``gnnscale/configs/experiment``.
         raw: where a folder of raw files (``--data``) has it.
         seeds: runs of each system.
         systems: keys of ``SYSTEMS``.
@@ -59,16 +57,9 @@ class Row:
     published: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
-    """How far a system is from a reference, in points.
-
-    Attributes:
-        points: system minus reference.
-        standard_error: of ``points``.
-        lowest: limit.
-        highest: limit, None where there is none.
-    """
+    """How far a system is from a reference, in points, and the limits; no highest is None."""
 
     row: str
     system: str
@@ -86,34 +77,17 @@ class Difference:
     @property
     def limits(self) -> str:
         """The limits in words."""
-        if self.highest is None:
-            return f"at least {self.lowest:+}"
-        return f"{self.lowest:+} to {self.highest:+}"
+        high = self.highest
+        return f"at least {self.lowest:+}" if high is None else f"{self.lowest:+} to {high:+}"
 
 
+OURS = ("gnnscale", "gnnscale-bf16")
 ROWS = {
     # Kipf and Welling, table 2.
-    "cora": Row(
-        experiment="cora_gcn",
-        raw="planetoid",
-        seeds=5,
-        systems=("gnnscale", "gnnscale-bf16"),
-        published=81.5,
-    ),
-    "musae": Row(
-        experiment="musae_sage",
-        raw="musae_git/git_web_ml.zip",
-        seeds=3,
-        systems=("gnnscale", "gnnscale-bf16", "dgl"),
-    ),
-    "tolokers": Row(
-        experiment="tolokers_sage",
-        raw="heterophilous",
-        seeds=5,
-        systems=("gnnscale", "gnnscale-bf16", "dgl"),
-    ),
+    "cora": Row("cora_gcn", "planetoid", 5, OURS, published=81.5),
+    "musae": Row("musae_sage", "musae_git/git_web_ml.zip", 3, (*OURS, "dgl")),
+    "tolokers": Row("tolokers_sage", "heterophilous", 5, (*OURS, "dgl")),
 }
-
 #: System, reference, and the lowest and highest difference allowed, in points.
 LIMITS: tuple[tuple[str, str, float, float | None], ...] = (
     ("gnnscale", "published", -1.0, None),
@@ -267,20 +241,14 @@ def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
 
 def differences(name: str, figures: dict[str, list[float]]) -> list[Difference]:
     """Compare the systems of a row, whose figures are test metrics in points."""
-    return [
-        Difference(
-            row=name,
-            system=system,
-            reference=reference,
-            points=statistics.fmean(figures[system]) - statistics.fmean(figures[reference]),
-            standard_error=sum(_squared_error(figures[each]) for each in (system, reference))
-            ** 0.5,
-            lowest=lowest,
-            highest=highest,
-        )
-        for system, reference, lowest, highest in LIMITS
-        if system in figures and reference in figures
-    ]
+    found = []
+    for system, reference, lowest, highest in LIMITS:
+        if system in figures and reference in figures:
+            mine, theirs = figures[system], figures[reference]
+            points = statistics.fmean(mine) - statistics.fmean(theirs)
+            error = (_squared_error(mine) + _squared_error(theirs)) ** 0.5
+            found.append(Difference(name, system, reference, points, error, lowest, highest))
+    return found
 
 
 def _squared_error(points: Sequence[float]) -> float:

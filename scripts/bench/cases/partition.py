@@ -70,7 +70,10 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     partitioner = partitioner_named(name)
     arguments = {"num_parts": num_parts, "num_hops": 2, "num_threads": num_threads}
     forecast = partitioner.forecast(graph, **arguments)
-    said = {"told": forecast.memory_bytes + resident(os.getpid()), "told_s": forecast.seconds}
+    said = {
+        "forecast": forecast.memory_bytes + resident(os.getpid()),
+        "forecast_s": forecast.seconds,
+    }
     print(json.dumps(said), flush=True)
     start = time.perf_counter()
     parts = partitioner.assign(graph, **arguments)
@@ -135,12 +138,12 @@ def measured(partitioner: str, store: Path, parts: int, threads: int) -> dict[st
 
 
 def row(label: list[str], figures: dict[str, Any]) -> list[str]:
-    megabytes = [f"{figures[key] / 1e6:,.0f}" for key in ("memory", "told")]
+    megabytes = [f"{figures[key] / 1e6:,.0f}" for key in ("memory", "forecast")]
     return [
         *label,
         *(f"{figures['cut']:,.0f}", f"{figures['fraction']:.2%}"),
         *(f"{figures[key]:.3f}" for key in ("vertices", "edges", "train")),
-        *(f"{figures['seconds']:.1f}", f"{figures['told_s']:.1f}", *megabytes),
+        *(f"{figures['seconds']:.1f}", f"{figures['forecast_s']:.1f}", *megabytes),
         f"{figures['memory'] / figures['topology']:.1f}",
     ]
 

@@ -42,23 +42,15 @@ from bench.runner import data_folder, gnnscale, show, take, tell, train
 GRAPHS = {
     "planted 100k": ["dataset=planted_partition"],
     "R-MAT 300k": [
-        "dataset=rmat",
-        "dataset.num_vertices=300000",
-        "dataset.num_edges=3000000",
-        "dataset.num_features=128",
-        "dataset.train_fraction=0.1",
-        "dataset.valid_fraction=0.01",
+        *("dataset=rmat", "dataset.num_vertices=300000", "dataset.num_edges=3000000"),
+        *("dataset.num_features=128", "dataset.train_fraction=0.1", "dataset.valid_fraction=0.01"),
     ],
     "R-MAT 50k": [
-        "dataset=rmat",
-        "dataset.num_vertices=50000",
-        "dataset.num_edges=1000000",
-        "dataset.num_features=300",
-        "dataset.train_fraction=0.6",
-        "dataset.valid_fraction=0.05",
+        *("dataset=rmat", "dataset.num_vertices=50000", "dataset.num_edges=1000000"),
+        *("dataset.num_features=300", "dataset.train_fraction=0.6", "dataset.valid_fraction=0.05"),
     ],
 }
-
+_CNR = ["dataset=csr", "dataset.name=cnr-2000_csr", "dataset.raw={data}/webgraph"]
 #: Real graphs, by their folders in ``--data``, and their training vertices. Those of the last two
 #: have features that are generated.
 REAL = {
@@ -66,17 +58,8 @@ REAL = {
     "MUSAE GitHub": (["dataset=musae", "dataset.raw={data}/musae_git/git_web_ml.zip"], 22_620),
     "tolokers": (["dataset=heterophilous", "dataset.raw={data}/heterophilous"], 5879),
     "soc-Slashdot": (["dataset=snap", "dataset.raw={data}/snap"], 49_300),
-    "cnr-2000": (
-        [
-            "dataset=csr",
-            "dataset.name=cnr-2000_csr",
-            "dataset.raw={data}/webgraph",
-            "dataset.num_features=128",
-        ],
-        195_334,
-    ),
+    "cnr-2000": ([*_CNR, "dataset.num_features=128"], 195_334),
 }
-
 #: So many that a run is worth a rehearsal.
 _STEPS = 400
 
@@ -182,7 +165,7 @@ def estimated(case: Case, data: Path) -> float | None:
 
 
 def point(case: str, run: int, predicted: dict[str, Any], rates: str) -> dict[str, Any]:
-    """Return one run's figures: errors have their signs, and are None where there is no figure.
+    """Return one run's figures: errors have their signs, and are None if there is no figure.
 
     Args:
         case: the configuration's name.
@@ -263,7 +246,7 @@ def _scores(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def rates_in_force() -> str:
-    """Return what tells this machine's rates from others; empty without a calibration."""
+    """Return a name of this machine's rates; empty without a calibration."""
     from gnnscale.plan.platform import platform_file
 
     try:
@@ -273,7 +256,7 @@ def rates_in_force() -> str:
 
 
 def rates_of(run: int, kept: Sequence[dict[str, Any]]) -> str:
-    """Return what tells the rates of a round; measure the machine where the round is a new one.
+    """Return the name of a round's rates; measure the machine if the round is a new one.
 
     Raises:
         SystemExit: the round's rates are not those in force.
@@ -288,7 +271,7 @@ def rates_of(run: int, kept: Sequence[dict[str, Any]]) -> str:
 
 
 def read_kept(file: Path) -> list[dict[str, Any]]:
-    """Return the runs that are kept in ``file``, none where there is no such file."""
+    """Return the runs that are kept in ``file``, none if there is no such file."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -302,7 +285,7 @@ def missing(
 
 
 def chosen_cases(texts: Sequence[str], known: Sequence[Case]) -> list[Case]:
-    """Return those of ``known`` whose name has one of ``texts``; all where there are none."""
+    """Return those of ``known`` whose name has one of ``texts``; all if there are none."""
     found = [case for case in known if not texts or any(text in case.label for text in texts)]
     if not found:
         names = "\n  ".join(case.label for case in known)

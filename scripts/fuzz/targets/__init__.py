@@ -10,16 +10,16 @@ from ..case import Target
 _CLASSES = {
     "readers": ("readers", "Readers"),
     "tables": ("tables", "TableFiles"),
-    "store": ("store", "Stores"),
-    "partition": ("partition", "Partitions"),
-    "cache_plan": ("cache_plan", "CachePlans"),
-    "links": ("links", "LinkSplits"),
-    "preaggregated": ("preaggregated", "Preaggregated"),
-    "checkpoint": ("checkpoint", "Checkpoints"),
-    "run": ("run_directory", "RunDirectories"),
-    "nvlink": ("nvlink", "NvlinkMatrices"),
-    "platform": ("platform", "Platforms"),
-    "bitstream": ("bitstream", "Bitstreams"),
+    "store": ("graphs", "Stores"),
+    "partition": ("plans", "Partitions"),
+    "cache_plan": ("plans", "CachePlans"),
+    "links": ("graphs", "LinkSplits"),
+    "preaggregated": ("graphs", "Preaggregated"),
+    "checkpoint": ("runs", "Checkpoints"),
+    "run": ("runs", "RunDirectories"),
+    "nvlink": ("hardware", "NvlinkMatrices"),
+    "platform": ("hardware", "Platforms"),
+    "bitstream": ("hardware", "Bitstreams"),
     "ops": ("ops", "Ops"),
     "commands": ("commands", "Commands"),
 }
@@ -32,7 +32,7 @@ def target_named(name: str, only: str | None = None) -> Target:
     """Return a target; only what it needs is imported.
 
     Args:
-        name: one of ``TARGETS``, perhaps with a part of it behind a dash.
+        name: one of ``TARGETS``, perhaps with a part of it after a dash.
         only: one reader, or one function of ops; None for all.
     """
     kind, _, part = name.partition("-")

@@ -19,7 +19,7 @@ from .words import TINY, command_line
 
 #: One case in so many is a process of its own, as a user would start it.
 _PROCESS = 60
-#: Lines that tell what happens, ahead of the one that tells why it ended.
+#: Lines of progress, before the one that says why it ended.
 PROGRESS = ("starting", "preparing ", "partitioning ", "epoch ", "resuming ", "[", "\t")
 _OTHERS = ("pymp-", "torchinductor_")
 _FILES = {"file.txt": b"text\n", "my.yaml": b"seed: 3\n"}

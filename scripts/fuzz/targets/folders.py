@@ -54,8 +54,8 @@ class Artefact(ABC):
     Attributes:
         place: of the folder, below the case's own.
         kinds: ways in which it is used.
-        refusals: exceptions that tell the user what is wrong.
-        names: one of which a refusal has to hold, where it does not hold the folder's path.
+        refusals: exceptions that say what is wrong.
+        names: one of which a refusal has to hold, if it does not hold the folder's path.
         leaves: what else may be there when a case has ended.
         writes: whether using it may write into the folder.
     """
@@ -108,7 +108,7 @@ class Artefact(ABC):
             self._valid = self.valid(Path(folder))
 
     def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Input:
-        """Damage a valid folder; what tells of other files may then be made to agree with them."""
+        """Damage a valid folder; what describes other files may then be made to agree with them."""
         rng = case_rng(key, number)
         which = number % len(self._valid)
         valid = self._valid[which].files
@@ -145,7 +145,7 @@ class Artefact(ABC):
         return strange_files(folder, {self.place, ASIDE, *self.leaves}) or outcome
 
 
-#: Entries of a JSON file that tell an array's form.
+#: The form of an array in its header.
 _FORM = re.compile(rb"'descr': '([<|=>]?\w+)'.*'shape': \(([\d, ]*)\)")
 
 #: What may stand in the place of any value.
@@ -157,11 +157,11 @@ _VALUES: tuple[Any, ...] = (
 
 
 class Stored(Artefact):
-    """A folder with a JSON file that tells of the others.
+    """A folder with a JSON file that describes the others.
 
     Attributes:
         record: name of the JSON file.
-        entries: of it that tell of arrays: one of each, by name, or that of one array alone.
+        entries: of it that describe arrays: one of each, by name, or that of one array alone.
     """
 
     record: ClassVar[str]
@@ -239,7 +239,7 @@ def tell_files(entries: dict[str, Any], files: Mapping[str, bytes]) -> None:
 def overwritten(
     files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
 ) -> tuple[dict[str, bytes], list[str]]:
-    """Overwrite elements of arrays, which no size and no header can tell."""
+    """Overwrite elements of arrays, which no size and no header shows."""
     changed, edits = dict(files), []
     arrays = [name for name in sorted(files) if name.endswith(".npy")]
     for place in range(case_rng(key, number, "edits").choice((1, 1, 1, 2, 3, 8))):
@@ -252,7 +252,7 @@ def overwritten(
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return the content of all files below a folder; archives tell no times."""
+    """Return the content of all files below a folder; archives have no times."""
     found = {}
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         content = path.read_bytes()

@@ -28,7 +28,7 @@ def gather(args: dict[str, Any]) -> Any:
 
 
 def _members(args: dict[str, Any], starts: Any) -> tuple[Any, Any]:
-    """Return the cache and the slot of every vertex; a cache beyond the last where none has it."""
+    """Return the cache and the slot of every vertex; a cache beyond the last if none has it."""
     slots = _ints(args["slots"])[_ints(args["vertices"])]
     found = np.searchsorted(starts, slots, side="right") - 1
     return np.where(slots < 0, len(starts) - 1, found), slots
@@ -39,7 +39,7 @@ def gather_cached(args: dict[str, Any]) -> Any:
     starts = np.cumsum([0, *map(len, caches)])
     member, slots = _members(args, starts)
     rows = _matrix(args["host"])[_ints(args["vertices"])]
-    every = np.concatenate([*caches, np.zeros((1, rows.shape[1]))])  # one where there is no cache
+    every = np.concatenate([*caches, np.zeros((1, rows.shape[1]))])  # one if there is no cache
     rows = np.where((slots >= 0)[:, None], every[slots], rows)
     return np.concatenate([rows.ravel(), np.bincount(member, minlength=len(starts))])
 
@@ -270,10 +270,8 @@ def scatter_to_neighbors(args: dict[str, Any]) -> Any:
 
 
 def _out(args: dict[str, Any], answer: Any) -> Any:
-    out = args["out"]
-    return (
-        out.detach().to(torch.float64).numpy() if isinstance(out, torch.Tensor) else np.asarray(out)
-    )
+    is_tensor = isinstance(args["out"], torch.Tensor)
+    return _matrix(args["out"]) if is_tensor else np.asarray(args["out"])
 
 
 def _sorted_lists(args: dict[str, Any], answer: Any) -> Any:

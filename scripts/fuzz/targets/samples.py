@@ -1,4 +1,4 @@
-"""A small valid input of every published layout, made here; and the real files where they are."""
+"""A small valid input of every published layout, made here; and the real files."""
 
 from __future__ import annotations
 
@@ -61,12 +61,8 @@ def _csr(edges: np.ndarray[Any, Any]) -> tuple[Any, Any]:
 
 def _csr_matrix(dense: Any, prefix: str) -> dict[str, Any]:
     matrix = scipy.sparse.csr_matrix(dense)
-    return {
-        f"{prefix}_data": matrix.data,
-        f"{prefix}_indices": matrix.indices,
-        f"{prefix}_indptr": matrix.indptr,
-        f"{prefix}_shape": np.array(matrix.shape),
-    }
+    found = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
+    return {f"{prefix}_{name}": np.array(value) for name, value in found.items()}
 
 
 def planetoid() -> Sample:
@@ -146,12 +142,7 @@ def ogb_binary() -> Sample:
 def mag240m() -> Sample:
     """Three arrays and a split that torch saved."""
     labels = np.where(np.arange(_N) < 8, np.arange(_N) * 19, np.nan).astype(np.float32)
-    split = {
-        "train": range(5),
-        "valid": range(5, 8),
-        "test-dev": range(8, 10),
-        "test-challenge": [10],
-    }
+    split = {"train": range(5), "valid": range(5, 8), "test-dev": [8, 9], "test-challenge": [10]}
     out = io.BytesIO()
     torch.save({name: np.array(ids) for name, ids in split.items()}, out)
     files = {
@@ -206,23 +197,19 @@ def gnn_benchmark() -> Sample:
     adjacency = np.zeros((_N, _N), np.float32)
     adjacency[tuple(_edges().T)] = 1
     arrays = _csr_matrix(adjacency, "adj") | _csr_matrix(np.eye(_N, 5, dtype=np.float32), "attr")
-    return Sample(
-        "GnnBenchmark",
-        {"name": "tiny", **SPLIT},
-        {"tiny.npz": _npz(**arrays, labels=np.arange(_N) % 3)},
-    )
+    files = {"tiny.npz": _npz(**arrays, labels=np.arange(_N) % 3)}
+    return Sample("GnnBenchmark", {"name": "tiny", **SPLIT}, files)
 
 
 def csr() -> Sample:
     """Structure alone, as arrays."""
     indptr, indices = _csr(_edges())
-    return Sample(
-        "Csr", {"name": "tiny", **_MADE}, {"tiny.npz": _npz(indptr=indptr, indices=indices)}
-    )
+    files = {"tiny.npz": _npz(indptr=indptr, indices=indices)}
+    return Sample("Csr", {"name": "tiny", **_MADE}, files)
 
 
 def arrays() -> Sample:
-    """A graph of one's own, with weights."""
+    """A custom graph, with weights."""
     part = np.arange(_N) % 3
     found = {
         "edge_index": np.ascontiguousarray(_edges().T),
@@ -268,11 +255,8 @@ def snap() -> Sample:
 
 def snap_gz() -> Sample:
     """The same, compressed."""
-    return Sample(
-        "Snap",
-        {"name": "tiny", **_MADE},
-        {"tiny.txt.gz": gzip.compress(snap().files["tiny.txt"], 1, mtime=0)},
-    )
+    packed = gzip.compress(snap().files["tiny.txt"], 1, mtime=0)
+    return Sample("Snap", {"name": "tiny", **_MADE}, {"tiny.txt.gz": packed})
 
 
 _MAKERS: tuple[Callable[[], Sample], ...] = (
@@ -281,13 +265,12 @@ _MAKERS: tuple[Callable[[], Sample], ...] = (
 )
 
 
-def _by_layout(samples: list[Sample]) -> dict[str, tuple[Sample, ...]]:
-    layouts = dict.fromkeys(sample.layout for sample in samples)
-    return {name: tuple(each for each in samples if each.layout == name) for name in layouts}
-
-
+_MADE_SAMPLES = [make() for make in _MAKERS]
 #: Samples by layout.
-SAMPLES: dict[str, tuple[Sample, ...]] = _by_layout([make() for make in _MAKERS])
+SAMPLES: dict[str, tuple[Sample, ...]] = {
+    name: tuple(each for each in _MADE_SAMPLES if each.layout == name)
+    for name in dict.fromkeys(sample.layout for sample in _MADE_SAMPLES)
+}
 
 
 def real_samples() -> dict[str, Sample]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ _COUNTED = ("weights", "dst_scale", "self_scale", "bias", "gate")
 
 
 def spoil(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
-    """Return ``value`` spoilt, or as it was where the kind of spoiling does not suit it."""
+    """Return ``value`` spoilt, or as it was if the kind of spoiling does not suit it."""
     if value is None:
         junk = rng.choice((*_JUNK, 1, 2.5, np.zeros(3), torch.zeros(2)))
         return Spoilt(junk, f"{type(junk).__name__} for None", ANY)
@@ -79,7 +80,7 @@ def spoil(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
 def _array(function: str, name: str, value: Any, rng: random.Random) -> Spoilt:
     kind = rng.random()
     if kind < 0.3:
-        return rng.choice(_FORMS)(value, rng)
+        return _form(value, rng)
     if kind < 0.5:
         dtype = rng.choice(_DTYPES)
         with np.errstate(all="ignore"):
@@ -132,63 +133,46 @@ def _length(name: str, value: Any, rng: random.Random) -> Spoilt:
     return Spoilt(np.concatenate([value, value[-1:]]), "one more", ANY)
 
 
-def _strided(value: Any, rng: random.Random) -> Spoilt:
-    wide = np.repeat(value, 2, axis=-1)
-    return Spoilt(wide[..., ::2], "step 2", SAME)
-
-
-def _reversed(value: Any, rng: random.Random) -> Spoilt:
-    return Spoilt(value[..., ::-1].copy()[..., ::-1], "reversed", SAME)
-
-
-def _unaligned(value: Any, rng: random.Random) -> Spoilt:
+def _unaligned(value: Any) -> Any:
     raw = np.zeros(value.nbytes + 1, np.uint8)[1:].view(value.dtype).reshape(value.shape)
     raw[...] = value
-    return Spoilt(raw, "unaligned", SAME)
+    return raw
 
 
-def _read_only(value: Any, rng: random.Random) -> Spoilt:
+def _read_only(value: Any) -> Any:
     changed = value.copy()
     changed.flags.writeable = False
-    return Spoilt(changed, "read-only", SAME)
+    return changed
 
 
-def _broadcast(value: Any, rng: random.Random) -> Spoilt:
-    if not value.size:
-        return Spoilt(value, "nothing", SAME)
-    return Spoilt(np.broadcast_to(value.reshape(-1)[:1], value.shape), "stride 0", ANY)
+def _reshaped(form: tuple[int, ...], value: Any) -> Any:
+    return value.reshape(form) if value.size else value
 
 
-def _fortran(value: Any, rng: random.Random) -> Spoilt:
-    return Spoilt(np.asfortranarray(value), "Fortran", SAME)
+def _broadcast(value: Any) -> Any:
+    return np.broadcast_to(value.reshape(-1)[:1], value.shape) if value.size else value
 
 
-def _more_axes(value: Any, rng: random.Random) -> Spoilt:
-    form = rng.choice(((1, -1), (-1, 1), (1, 1, -1)))
-    changed = value.reshape(form) if value.size else value
-    return Spoilt(changed, f"axes {form}", ANY if changed.shape == value.shape else BAD)
+#: Other forms of an array, and whether the call may go on.
+_FORMS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "step 2": (lambda value: np.repeat(value, 2, axis=-1)[..., ::2], SAME),
+    "reversed": (lambda value: value[..., ::-1].copy()[..., ::-1], SAME),
+    **{"unaligned": (_unaligned, SAME), "read-only": (_read_only, SAME)},
+    **{"stride 0": (_broadcast, ANY), "Fortran": (np.asfortranarray, SAME)},
+    "0-d": (lambda value: np.zeros((), value.dtype), BAD),
+    "structured": (lambda value: np.zeros(value.shape, [("a", value.dtype)]), BAD),
+    "list": (lambda value: value.tolist(), SAME),
+    "torch tensor": (lambda value: torch.from_numpy(np.array(value)), SAME),
+    **{f"axes {form}": (partial(_reshaped, form), BAD) for form in ((1, -1), (-1, 1), (1, 1, -1))},
+}
 
 
-def _scalar_array(value: Any, rng: random.Random) -> Spoilt:
-    return Spoilt(np.zeros((), value.dtype), "0-d", BAD)
-
-
-def _structured(value: Any, rng: random.Random) -> Spoilt:
-    return Spoilt(np.zeros(value.shape, [("a", value.dtype)]), "structured", BAD)
-
-
-def _as_list(value: Any, rng: random.Random) -> Spoilt:
-    return Spoilt(value.tolist(), "list", SAME)
-
-
-def _as_torch(value: Any, rng: random.Random) -> Spoilt:
-    return Spoilt(torch.from_numpy(np.array(value)), "torch tensor", SAME)
-
-
-_FORMS: tuple[Callable[[Any, random.Random], Spoilt], ...] = (
-    *(_strided, _reversed, _unaligned, _read_only, _broadcast, _fortran, _more_axes),
-    *(_scalar_array, _structured, _as_list, _as_torch),
-)
+def _form(value: Any, rng: random.Random) -> Spoilt:
+    what = rng.choice(list(_FORMS))
+    make, kind = _FORMS[what]
+    changed = make(value)
+    same_axes = what.startswith("axes") and changed.shape == value.shape
+    return Spoilt(changed, what, ANY if same_axes else kind)
 
 
 def _tensor_dtype(value: torch.Tensor, rng: random.Random) -> Spoilt:
@@ -223,9 +207,7 @@ def _graded(value: torch.Tensor) -> torch.Tensor:
     return value.clone().requires_grad_() if value.is_floating_point() else value
 
 
-_TENSORS: tuple[Callable[[Any, random.Random], Spoilt], ...] = (
-    *(_tensor_dtype, _tensor_form, _tensor_form),
-)
+_TENSORS = (_tensor_dtype, _tensor_form, _tensor_form)
 
 
 def _pair(function: str, name: str, value: tuple[Any, str], rng: random.Random) -> Spoilt:
@@ -256,8 +238,8 @@ def _sequence(value: Any, rng: random.Random) -> Spoilt:
         return Spoilt(value, "nothing", SAME)
     at = rng.randrange(len(changed))
     if not isinstance(changed[at], int):  # a cache, or vertices
-        forms = _FORMS if isinstance(changed[at], np.ndarray) else _TENSORS
-        inner = rng.choice(forms)(changed[at], rng)
+        is_array = isinstance(changed[at], np.ndarray)
+        inner = (_form if is_array else rng.choice(_TENSORS))(changed[at], rng)
         changed[at] = inner.value
         return Spoilt(type(value)(changed), f"[{at}] {inner.what}", inner.kind)
     number = rng.choice((*_ODD_NUMBERS, *_NO_NUMBERS))

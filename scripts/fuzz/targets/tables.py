@@ -163,7 +163,7 @@ def _other_text(column: pa.Array, rng: random.Random) -> pa.Array:
 
 
 def _odd(column: pa.Array, rng: random.Random) -> pa.Array:
-    """Return another column of as many rows; the same where Arrow cannot make it."""
+    """Return another column of as many rows; the same if Arrow cannot make it."""
     try:
         return rng.choice(_ODD)(column, rng)
     except pa.ArrowException:

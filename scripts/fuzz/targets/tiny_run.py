@@ -102,22 +102,12 @@ class TinyRun:
 
     def checkpoint(self, directory: Path) -> RunCheckpoint:
         """Return where its checkpoints are."""
-        return RunCheckpoint(
-            directory=directory,
-            config=self.config,
-            options={**self.options, "resume": None},
-            graph=self.graph,
-            metric=self.graph.metric,
-        )
+        options = {**self.options, "resume": None}
+        of_graph = {"graph": self.graph, "metric": self.graph.metric}
+        return RunCheckpoint(directory=directory, config=self.config, options=options, **of_graph)
 
     def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
-        """Write the directory of the run.
-
-        Args:
-            directory: of the run.
-            inside: whether it stopped inside an epoch, in place of behind its last.
-            manages: whether resource management has decided something.
-        """
+        """Write the directory; it stopped ``inside`` an epoch, or resource management decided."""
         directory.mkdir()
         options = {**self.options, "resume": None}
         (directory / CONFIG_FILE).write_text(yaml.safe_dump(options, sort_keys=False))
@@ -169,23 +159,16 @@ class TinyRun:
 
     def result(self) -> TrainResult:
         """Return what came of it."""
+        metric, steps = self.graph.metric, self.steps_per_epoch
         return TrainResult(
-            dataset=self.graph.name,
-            model=self.config.model.name,
-            seed=0,
-            metric=self.graph.metric,
-            ceiling=None,
-            history=tuple(self.history),
-            plan=self.plan,
-            test_metric=0.5,
-            test_metrics={self.graph.metric: 0.5},
-            measures=(self.graph.metric,),
-            steps_per_epoch=self.steps_per_epoch,
-            steps_done=EPOCHS * self.steps_per_epoch,
+            **{"dataset": self.graph.name, "model": self.config.model.name, "seed": 0},
+            **{"metric": metric, "measures": (metric,), "ceiling": None, "plan": self.plan},
+            **{"test_metric": 0.5, "test_metrics": {metric: 0.5}, "history": tuple(self.history)},
+            **{"steps_per_epoch": steps, "steps_done": EPOCHS * steps},
         )
 
     def go_on(self, directory: Path) -> None:
-        """Write the step behind the last of the first epoch, as if the run went on from there."""
+        """Write the step after the last of the first epoch, as if the run went on from there."""
         log = StepLog(directory / STEPS_FILE)
         log.add(_step(self.steps_per_epoch, self.steps_per_epoch, len(self.plan.shares)))
         log.flush()
@@ -200,62 +183,34 @@ class TinyRun:
 
 
 def _epoch(number: int, plan: DevicePlan) -> EpochRecord:
+    same: dict[str, Any] = {"stage_times_s": dict.fromkeys(STAGES), "peak_rss_bytes": 1 << 20}
+    of_device = same | {
+        **{"batch_share": 1 / len(plan.shares), "traffic": _TRAFFIC, "pss_bytes": None},
+        **{"threads": {"sample": 1, "load": 1, "propagate": 1}, "host_to_device_bytes": None},
+    }
     devices = tuple(
-        DeviceEpoch(
-            name=share.device.label,
-            kind=share.device.kind,
-            figures=share.device.figures,
-            batch_share=1 / len(plan.shares),
-            threads={"sample": 1, "load": 1, "propagate": 1},
-            stage_times_s=dict.fromkeys(STAGES),
-            traffic=_TRAFFIC,
-            host_to_device_bytes=None,
-            peak_rss_bytes=1 << 20,
-            pss_bytes=None,
-        )
-        for share in plan.shares
+        DeviceEpoch(name=each.label, kind=each.kind, figures=each.figures, **of_device)
+        for each in (share.device for share in plan.shares)
     )
-    return EpochRecord(
-        epoch=number,
-        train_loss=1 / number,
-        valid_metric=number / 4,
-        lr=0.1,
-        epoch_time_s=1.5,
-        eval_time_s=0.5,
-        num_edges=1000,
-        num_vertices=100,
-        stage_times_s=dict.fromkeys(STAGES),
-        peak_rss_bytes=1 << 20,
-        devices=devices,
-    )
+    figures = {"train_loss": 1 / number, "valid_metric": number / 4, "lr": 0.1} | same
+    sizes = {"epoch_time_s": 1.5, "eval_time_s": 0.5, "num_edges": 1000, "num_vertices": 100}
+    return EpochRecord(epoch=number, devices=devices, **figures, **sizes)
 
 
 def _step(number: int, steps_per_epoch: int, num_devices: int) -> StepRecord:
     epoch, step = divmod(number, steps_per_epoch)
     threads = Threads(sample=1, load=1, propagate=1)
     device = DeviceStep(num_seeds=16, threads=threads, stages=_TIMES, traffic=_TRAFFIC)
+    done = {"num_edges": 100 * (step + 1), "seconds": 0.5 * (step + 1), "global_step": number}
     return StepRecord(
-        epoch=epoch + 1,
-        step=step + 1,
-        num_steps=steps_per_epoch,
-        mean_loss=1.0,
-        num_edges=100 * (step + 1),
-        seconds=0.5 * (step + 1),
-        global_step=number,
-        loss=1.0,
-        devices=(device,) * num_devices,
+        **{"epoch": epoch + 1, "step": step + 1, "num_steps": steps_per_epoch, **done},
+        **{"loss": 1.0, "mean_loss": 1.0, "devices": (device,) * num_devices},
         decision="moved 3 seeds" if number == 1 else None,
     )
 
 
 def _sums(num_devices: int) -> EpochSums:
     device = DeviceSums(num_seeds=16, stages=_TIMES, traffic=_TRAFFIC)
-    return EpochSums(
-        num_batches=1,
-        num_seeds=16 * num_devices,
-        num_edges=100,
-        num_vertices=50,
-        loss=3.5,
-        seconds=0.5,
-        devices=(device,) * num_devices,
-    )
+    sizes = {"num_seeds": 16 * num_devices, "num_edges": 100, "num_vertices": 50}
+    devices = (device,) * num_devices
+    return EpochSums(num_batches=1, **sizes, loss=3.5, seconds=0.5, devices=devices)

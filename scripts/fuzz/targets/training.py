@@ -47,7 +47,7 @@ def check_graph(graph: Graph) -> None:
 
 
 def _labels_hold(graph: Graph) -> bool:
-    if graph.regression:  # NaN where one is unknown
+    if graph.regression:  # NaN if one is unknown
         return not np.isinf(graph.labels).any()
     low, high = int(graph.labels.min()), int(graph.labels.max())
     if graph.labels.ndim == 2:

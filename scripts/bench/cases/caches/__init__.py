@@ -19,13 +19,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from bench.cases.caches.figures import figures
-from bench.cases.caches.hits import hits
+from bench.cases.caches.hits import figures, hits, traffic
 from bench.cases.caches.model import foretold, model
 from bench.cases.caches.planning import planning
 from bench.cases.caches.runs import MACHINES
 from bench.cases.caches.speed import lookup, presampling
-from bench.cases.caches.traffic import traffic
 from bench.runner import take
 
 WORK = {

@@ -1,4 +1,4 @@
-"""Hit rates of all policies, each over the partition of its publication (Legion, figure 9)."""
+"""Hit rates and traffic of all policies, each over the partition of its publication."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.cases.caches.runs import (
+    MACHINES,
     CacheTask,
     Graph,
     cliques_of,
@@ -14,6 +15,7 @@ from bench.cases.caches.runs import (
     graphs,
     hit_rates,
     plan,
+    policy,
     run_of,
     total_rows,
     with_caches,
@@ -152,3 +154,160 @@ def hits(options: argparse.Namespace) -> dict[str, Any]:
         if mine < MIN_SHARE * bound:
             missed.append(f"{title}: {LEGION} reaches {mine / bound:.2%} of the bound")
     return {"figures": found, "missed": missed}
+
+
+# --- Legion's figures 2, 3 and 9 ---------------------------------------------------------------
+
+#: Figure 9 compares partition strategies, all by pre-sampled hotness.
+STRATEGIES = {
+    "no partition, no NVLink": "gnnlab",
+    "no partition, NVLink": "quiver_plus",
+    "edge cut, no NVLink": "pagraph_plus",
+    "hierarchical, NVLink": LEGION,
+}
+#: Figure 2 has these.
+SCALED = ("pagraph", "gnnlab", "quiver_plus", "pagraph_plus", LEGION)
+_FEW = 0.05
+
+
+def figures(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and show the three figures."""
+    found: dict[str, Any] = {}
+    for graph in graphs(options.store):
+        common: dict[str, Any] = {
+            **{"num_epochs": options.epochs or 3, "num_threads": options.threads}
+        }
+        scaled = [
+            each
+            for num_devices in (1, 2, 4, 8)
+            for each in compare(
+                graph,
+                [machine for machine in options.machines if machine != "dgx_a100"],
+                [_FEW],
+                num_devices=num_devices,
+                policies={name: POLICIES[name] for name in SCALED},
+                **common,
+            )
+        ]
+        show_scaled(graph.name, scaled)
+        eight = list(
+            compare(
+                graph,
+                options.machines,
+                options.ratios or [0.0125, 0.025, 0.05, 0.1],
+                num_devices=8,
+                policies={name: POLICIES[name] for name in POLICIES if name != "oracle_static"},
+                **common,
+            )
+        )
+        show_devices(eight)
+        show_sizes(graph.name, eight)
+        found[graph.name] = {"scaled": scaled, "eight": eight}
+    return found
+
+
+def show_scaled(name: str, found: list[dict[str, Any]]) -> None:
+    """Figure 2: transactions of reading rows over GPUs, those of gnnlab on one GPU being 1."""
+    counts = sorted({each["devices"] for each in found})
+    for machine in dict.fromkeys(each["machine"] for each in found):
+        of = {(e["policy"], e["devices"]): e for e in found if e["machine"] == machine}
+        base = of["gnnlab", counts[0]]["row_transactions"]
+        rows = [
+            [label, *(f"{of[label, count]['row_transactions'] / base:.3f}" for count in counts)]
+            for label in SCALED
+        ]
+        columns = [f"{count} GPUs" for count in counts]
+        show(f"figure 2: {name}, {machine}, {_FEW:.0%} of rows a GPU", ["policy", *columns], rows)
+
+
+def show_devices(found: list[dict[str, Any]]) -> None:
+    """Figure 3: the hit rate of each GPU."""
+    few = [each for each in found if each["ratio"] == _FEW]
+    for title, of in settings(few):
+        rows = [
+            [label, *(f"{rate:.1%}" for rate in each["of_devices"])] for label, each in of.items()
+        ]
+        show(f"figure 3: {title}", ["policy", *(f"GPU {gpu}" for gpu in range(8))], rows)
+
+
+def show_sizes(name: str, found: list[dict[str, Any]]) -> None:
+    """Figure 9: hit rates over sizes of the caches."""
+    ratios = sorted({each["ratio"] for each in found})
+    for machine in dict.fromkeys(each["machine"] for each in found):
+        of = {(e["policy"], e["ratio"]): e for e in found if e["machine"] == machine}
+        rows = [
+            [label, *(f"{of[used, ratio]['hit_rate']:.2%}" for ratio in ratios)]
+            for label, used in STRATEGIES.items()
+        ]
+        columns = [f"{ratio:.4g} of rows" for ratio in ratios]
+        show(f"figure 9: {name}, {machine}, 8 GPUs", ["strategy", *columns], rows)
+
+
+# --- what crosses the links in an epoch -------------------------------------------------------
+
+#: What Legion is compared with, and the partition of each.
+OTHERS = {"pagraph": "pagraph", "gnnlab": None, "quiver": None}
+WINDOW = 8
+
+
+def traffic(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure, show, and look whether a unified cache ever moves more than rows alone."""
+    found: list[dict[str, Any]] = []
+    for graph in graphs(options.store):
+        common: dict[str, Any] = {"num_threads": options.threads}
+        settings = [("one GPU", MACHINES[0], 1)]
+        settings += [(machine, machine, options.devices) for machine in options.machines]
+        others = {
+            (partition, devices): draw(run_of(graph, partition, num_devices=devices, **common))
+            for devices in dict.fromkeys(devices for _, _, devices in settings)
+            for partition in OTHERS.values()
+        }
+        for name, machine, devices in settings:
+            run = draw(
+                run_of(graph, "hierarchical", machine=machine, num_devices=devices, **common)
+            )
+            for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
+                cliques = cliques_of(machine, devices)
+                task = with_caches(run, ratio, cliques)
+                of = {
+                    other: measured(with_caches(others[used, devices], ratio, cliques), other, {})
+                    for other, used in OTHERS.items()
+                }
+                of["legion, rows alone"] = measured(task, "legion", {"alpha": 0.0})
+                of["legion"] = measured(task, "legion", {})
+                of["belady + match"] = looking_ahead(task)
+                found.append({"graph": graph.name, "where": name, "ratio": ratio, "of": of})
+    show_traffic(found)
+    missed = [
+        f"{each['graph']}, {each['where']}, {each['ratio']}: a unified cache moves more"
+        for each in found
+        if each["of"]["legion"]["transactions"] > each["of"]["legion, rows alone"]["transactions"]
+    ]
+    return {"figures": found, "missed": missed}
+
+
+def looking_ahead(task: CacheTask) -> dict[str, Any]:
+    """Return what caches of their own read that follow the batches to come."""
+    predicted = policy("belady", window=WINDOW, match=True).plan(task).predicted
+    assert predicted is not None
+    rows = sum(each.rows[-1] for each in predicted)
+    return {
+        "row_transactions": rows * task.devices[0].row_transactions(task.row_bytes),
+        "transactions": sum(each.transactions for each in predicted),
+        "link_bytes": sum(each.link_bytes for each in predicted),
+    }
+
+
+def show_traffic(found: list[dict[str, Any]]) -> None:
+    names = list(found[0]["of"])
+    for key, what in (
+        ("transactions", "transactions of sampling and rows"),
+        ("row_transactions", "transactions of rows"),
+    ):
+        rows = []
+        for each in found:
+            base = each["of"]["gnnlab"][key]
+            label = f"{each['graph']}, {each['where']}, {100 * each['ratio']:.4g} %"
+            cells = [f"{each['of'][name][key] / base:.3f}" for name in names]
+            rows.append([label, f"{base / 1e6:,.1f} M", *cells])
+        show(f"{what} over the links in an epoch, / gnnlab", ["caches", "gnnlab", *names], rows)

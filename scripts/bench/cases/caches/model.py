@@ -183,14 +183,14 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
                 made, counted = plan(task, name, **choices)
                 assert made.predicted is not None
                 transactions = sum(each.transactions for each in counted) / epochs
-                told = sum(each.transactions for each in made.predicted)
+                foreseen = sum(each.transactions for each in made.predicted)
                 found.append(
                     {
                         **{"graph": graph.path.name if graph.path else graph.name, "ratio": ratio},
                         **{"policy": label, "epochs": epochs},
                         "foretold": hit_rates(made.predicted)["hit_rate"],
                         "counted": hit_rates(counted)["hit_rate"],
-                        "error": told / transactions - 1 if transactions else 0.0,
+                        "error": foreseen / transactions - 1 if transactions else 0.0,
                     }
                 )
     for ratio in dict.fromkeys(each["ratio"] for each in found):

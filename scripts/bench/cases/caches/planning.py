@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.cases.caches.runs import gpus
 from bench.runner import apart, show
-from gnnscale.cache import CacheDevice, CacheTask, Legion
+from gnnscale.cache import CacheTask, Legion
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
@@ -125,26 +126,11 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
         **{"indices": np.empty(0, np.int32), "num_features": _FEATURES},
         feature_dtype="float32",
     )
-    devices = tuple(
-        CacheDevice(
-            position=position,
-            name=f"gpu{position}",
-            budget_bytes=int(ratio * num) * _FEATURES * 4,
-            samples=True,
-            loads=True,
-            request_bytes=64,
-        )
-        for position in clique
-    )
+    devices = gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4)
     task = CacheTask(
         **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
-        **{
-            "parts": None,
-            "draws": SimpleNamespace(exact=True),
-            "num_epochs": 1,
-            "batch_size": 1,
-            "fanouts": None,
-        },
+        **{"parts": None, "draws": SimpleNamespace(exact=True), "num_epochs": 1, "batch_size": 1},
+        fanouts=None,
         **{"aggregated_row_bytes": None, "seed": 0, "num_threads": num_threads},
     )
     vars(task).update(out_degrees=degrees)

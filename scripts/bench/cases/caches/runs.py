@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from importlib import resources
@@ -80,13 +81,8 @@ def run_of(
 ) -> CacheTask:
     """Return a run whose devices have no caches yet.
 
-    Args:
-        graph: the graph.
-        partition: ``pagraph``, ``mtkahypar``, ``hierarchical``, or None for a global shuffle.
-        machine: whose links a hierarchical partition follows.
-        num_devices: GPUs.
-        num_epochs: epochs of the run.
-        num_threads: threads to use.
+    Its partition is ``pagraph``, ``mtkahypar``, ``hierarchical`` (which follows the links of
+    ``machine``), or None for a global shuffle.
     """
     batch = seeds_per_device(graph) * num_devices
     parts = None
@@ -110,17 +106,7 @@ def run_of(
         seed=0,
         num_threads=num_threads,
     )
-    devices = tuple(
-        CacheDevice(
-            position=position,
-            name=f"gpu{position}",
-            budget_bytes=0,
-            samples=True,
-            loads=True,
-            request_bytes=REQUEST_BYTES,
-        )
-        for position in range(num_devices)
-    )
+    devices = gpus(range(num_devices), budget_bytes=0)
     return CacheTask(
         graph=graph,
         devices=devices,
@@ -134,6 +120,15 @@ def run_of(
         aggregated_row_bytes=None,
         seed=0,
         num_threads=num_threads,
+    )
+
+
+def gpus(positions: Iterable[int], budget_bytes: int) -> tuple[CacheDevice, ...]:
+    """Return GPUs that sample and load."""
+    same = {"samples": True, "loads": True, "request_bytes": REQUEST_BYTES}
+    return tuple(
+        CacheDevice(position=each, name=f"gpu{each}", budget_bytes=budget_bytes, **same)
+        for each in positions
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bench.cases.caches.runs import CacheTask, graphs, run_of
-from bench.runner import FANOUTS, show
+from bench.runner import FANOUTS, medians, show
 from gnnscale.cache.hotness.presampled import presample
 from gnnscale.cache.store.static import CachedFeatures, slots_of
 from gnnscale.feature import HostFeatures
@@ -28,30 +28,16 @@ _BATCHES = 5
 _ROWS = 129_000
 
 
-def interleaved(
-    works: dict[str, Callable[[], Any]], rounds: int
-) -> Iterator[tuple[str, float, float]]:
-    """Yield what each of ``works`` took in each round: its name, seconds, and seconds of CPUs."""
-    for number in range(rounds + 1):
+def timed(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
+    """Return the median seconds of each of ``works``, in turn, and those of CPUs."""
+    times: dict[str, list[dict[str, float]]] = {name: [] for name in works}
+    for _ in range(rounds + 1):
         for name, work in works.items():
             began, cpu = time.perf_counter(), time.process_time()
             work()
-            if number:  # the first round warms up
-                yield name, time.perf_counter() - began, time.process_time() - cpu
-
-
-def medians(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median seconds of each of ``works``, and those of CPUs."""
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-    for name, seconds, cpu in interleaved(works, rounds):
-        times[name].append((seconds, cpu))
-    return {
-        name: {
-            "seconds": statistics.median(seconds for seconds, _ in each),
-            "cpu": statistics.median(cpu for _, cpu in each),
-        }
-        for name, each in times.items()
-    }
+            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+            times[name].append({"seconds": seconds, "cpu": cpu})
+    return {name: medians(each[1:]) for name, each in times.items()}  # the first warms up
 
 
 def presampling(options: argparse.Namespace) -> dict[str, Any]:
@@ -65,7 +51,7 @@ def presampling(options: argparse.Namespace) -> dict[str, Any]:
                 "sampling": partial(sample, run, sampler),
                 "pre-sampling": partial(presample, run.draws, [1], devices=(0,)),
             }
-            took = medians(works, options.rounds)
+            took = timed(works, options.rounds)
             ratios = {
                 key: took["pre-sampling"][key] / took["sampling"][key] for key in ("seconds", "cpu")
             }
@@ -107,7 +93,7 @@ def lookup(options: argparse.Namespace) -> dict[str, Any]:
                 "host": partial(gather, host, batches, num_threads),
                 "cached": partial(gather, cached, batches, num_threads),
             }
-            took = medians(works, options.rounds)
+            took = timed(works, options.rounds)
             over = {
                 key: (took["cached"][key] - took["host"][key]) / (took["host"][key] / 2)
                 for key in ("seconds", "cpu")

@@ -1,12 +1,16 @@
-"""Run directories from somebody else: evaluated, predicted, exported, loaded, reported."""
+"""Run directories and checkpoints from somebody else: gone on with, evaluated, reported."""
 
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +18,113 @@ import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.api import results
+from gnnscale.config import ConfigError
 from gnnscale.export import predict, weights
+from gnnscale.plan import DevicePlan
 from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import summarise
 from gnnscale.report.page.page import render
 from gnnscale.report.sweep import SweepReport
 from gnnscale.runtime.evaluation.evaluate import evaluate
+from gnnscale.runtime.opening import _kept_management, _resume
 from gnnscale.runtime.settings import EvaluateConfig
+from gnnscale.runtime.sync.group import ALONE
+from gnnscale.runtime.telemetry.records import EpochRecord
 from gnnscale.stages import SPAN
 
 from ..case import Input, WrongResultError, case_rng
 from ..formats import damaged, packed_value
+from .commands import PROGRESS
 from .folders import Artefact, Valid, files_of, home_of, odd_values
 from .hostile import hostile_yaml
-from .tiny_run import TinyRun
+from .tiny_run import EPOCHS, TinyRun
+
+_LAST = "checkpoints/last.safetensors"
+
+
+class Checkpoints(Artefact):
+    """What ``resume=DIR`` reads beside the options: the last checkpoint, and the epochs before."""
+
+    name = "checkpoint"
+    place = "run"
+    #: A command takes seconds.
+    kinds = (*("load",) * 600, "command")
+    limit_s = 90.0
+    leaves = frozenset({"home", "outputs"})
+    writes = True
+
+    def valid(self, folder: Path) -> list[Valid]:
+        plain = TinyRun.of()
+        norms = TinyRun.of(model__norm="batch")
+        shared = TinyRun.of(device_plan="cpu_x2", runtime__drm=True)
+        found, runs = [], ((plain, {}), (norms, {"inside": True}), (shared, {"manages": True}))
+        for number, (run, options) in enumerate(runs):
+            directory = folder / str(number)
+            run.write(directory, **options)
+            found.append(Valid(files_of(directory), run))
+        self._home = home_of(folder)
+        return found
+
+    def spoiled(
+        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+    ) -> tuple[dict[str, bytes], list[str]]:
+        rng = case_rng(key, number, "kind")
+        own = {name: files[name] for name in (_LAST, "metrics.jsonl")}
+        if rng.random() < 0.5:
+            return {**files, _LAST: packed_value(files[_LAST], rng)}, []
+        changed, edits = super().spoiled(own, key, number, keep)
+        rest = {name: content for name, content in files.items() if name not in own}
+        return {**rest, **changed}, edits
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        if made.kind == "command":
+            _command(path)
+            return
+        run: TinyRun = valid.made_for
+        model, optimizer = run.build()
+        state: Any = SimpleNamespace(
+            config=run.config,
+            group=ALONE,
+            model=model,
+            trained=model,
+            split=None,
+            optimizer=optimizer,
+            checkpoint=run.checkpoint(path),
+            order=SimpleNamespace(steps_per_epoch=run.steps_per_epoch),
+            measures=(run.graph.metric,),
+            step=SimpleNamespace(rows={}),
+            first_plan=run.plan,
+            history=[],
+        )
+        saved = _resume(state)
+        if saved is None:
+            return
+        kept = saved.plan_under(state.checkpoint.options)
+        if kept is not None:
+            state.first_plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
+        _kept_management(state, saved)
+        if not all(isinstance(each, EpochRecord) for each in state.history):
+            raise WrongResultError("something else in place of an epoch")
+        if [each.epoch for each in state.history] != list(range(1, len(state.history) + 1)):
+            raise WrongResultError("epochs do not follow each other")
+        run.step(model, optimizer)
+
+
+def _command(path: Path) -> None:
+    """Resume as a user does.
+
+    Raises:
+        ConfigError: it is refused, with what the command says.
+        WrongResultError: it ends otherwise.
+    """
+    command = [sys.executable, "-m", "gnnscale", "train", f"resume={path}", f"epochs={EPOCHS + 1}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    if "Traceback" in ended.stderr or ended.returncode not in (0, 1):
+        raise WrongResultError(f"status {ended.returncode}: {ended.stderr[-1500:]}")
+    if ended.returncode:
+        lines = [line for line in ended.stderr.splitlines() if not line.startswith(PROGRESS)]
+        raise ConfigError("\n".join(lines))
+
 
 _CONFIG, _BEST = "config.yaml", "checkpoints/best.safetensors"
 _JOB = {

@@ -1,0 +1,221 @@
+"""Graph stores, divided edges and aggregated rows: damaged ones are opened and trained on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale import dataset
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.dataset import verify_store
+from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.export.ids import RowIds
+from gnnscale.feature import HostFeatures, PreaggregatedFeatures
+from gnnscale.graph import Graph, GraphError
+from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.partition import PaGraph, write_part
+from gnnscale.runtime.preaggregation.make import preaggregate
+from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.sampler import NeighborSampler, NeighborSampling, Shuffled
+from gnnscale.task.links.split import PARTS, identify_split, make_split, open_split
+from gnnscale.task.links.task import LinkTask
+from gnnscale.task.options import LinkPrediction
+
+from ..case import Input, WrongResultError
+from .folders import Stored, Valid, files_of, small_graph
+from .samples import SAMPLES, Sample
+from .training import MODELS, sample_all, train_step
+
+#: A layout's sample, by number, and what is to be otherwise in the store; with ``part``, it is
+#: that of a part of the graph.
+_STORES: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("Ogb", 0, {}),
+    ("Ogb", 0, {"feature_dtype": "float16", "undirected": True}),
+    ("Ogb", 1, {"feature_dtype": "bfloat16"}),
+    ("GnnBenchmark", 0, {"feature_dtype": "uint8"}),
+    ("GraphSaint", 0, {}),
+    ("Heterophilous", 0, {"self_loops": "add"}),
+    ("Ogb", 0, {"part": 1}),
+    ("Tables", 0, {}),
+    ("Tables", 1, {}),
+)
+#: Bytes that NumPy's headers have here.
+_HEADER = 128
+
+
+class Stores(Stored):
+    """``Graph.open``, all samplers and a step of each model in turn; or ``verify_store``."""
+
+    name = "store"
+    record = "meta.json"
+    kinds = (*MODELS, "verify")
+    #: A store of a part lacks weights that GCN divides by.
+    names = ("model=gcn",)
+
+    def valid(self, folder: Path) -> list[Valid]:
+        return [
+            Valid(_prepared(SAMPLES[layout][which], layout, options, folder / str(number)))
+            for number, (layout, which, options) in enumerate(_STORES)
+        ]
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        if made.kind != "verify":
+            graph = Graph.open(path)
+            sample_all(graph)
+            train_step(graph, made.kind)
+            _check_names(graph)
+        _verify(path, {**valid.files, **made.files}, valid.files)
+
+
+def _check_names(graph: Graph) -> None:
+    """Read the ids of the user's and the names of classes, as predictions have them.
+
+    Raises:
+        WrongResultError: they are not those of all vertices and classes.
+    """
+    ids, classes = read_ids(graph), read_classes(graph)
+    if ids is not None and len(RowIds(vertices=None, own=ids).array(0, len(ids))) != len(ids):
+        raise WrongResultError("not an id for each vertex")
+    if ids is not None and len(ids) != graph.num_vertices:
+        raise WrongResultError("not an id for each vertex")
+    if classes is not None and len(classes) != graph.num_classes:
+        raise WrongResultError("not a name for each class")
+
+
+def _verify(store: Path, files: Mapping[str, bytes], valid: Mapping[str, bytes]) -> None:
+    """Verify a store.
+
+    Raises:
+        GraphError: it is damaged.
+        WrongResultError: it is, and that was not noticed.
+    """
+    problems = [check.problem for check in verify_store(store) if check.problem is not None]
+    if problems:
+        raise GraphError(problems[0])
+    for name in valid:
+        if name.endswith(".npy") and files[name][_HEADER:] != valid[name][_HEADER:]:
+            raise WrongResultError(f"damage of {name} is not noticed")
+
+
+def _prepared(
+    sample: Sample, layout: str, options: Mapping[str, Any], folder: Path
+) -> dict[str, bytes]:
+    Input(kind=layout, files=sample.files).write(folder / "raw")
+    for path in (folder / "raw").rglob("*"):
+        os.utime(path, (0, 0))  # the store names it
+    changes = {name: value for name, value in options.items() if name != "part"}
+    reader = getattr(dataset, layout)(
+        raw=str(folder / "raw"), store=str(folder / "store"), **{**sample.options, **changes}
+    )
+    store = reader.prepare()
+    if "part" in options:
+        graph = Graph.open(store)
+        parts = PaGraph().assign(graph, num_parts=2, num_hops=2, num_threads=1)
+        store = folder / "part"
+        write_part(graph, parts, options["part"], store)
+    files = {path.name: path.read_bytes() for path in sorted(store.iterdir())}
+    meta = files["meta.json"].replace(str(folder).encode(), b"")  # nor where it was made
+    return {**files, "meta.json": meta}
+
+
+_NUM_VERTICES, _NUM_EDGES, _BATCH = 60, 300, 16
+_OPTIONS = LinkPrediction(valid_fraction=0.2, test_fraction=0.2)
+
+
+class LinkSplits(Stored):
+    """``open_split``, every sampler, and a step of training with each decoder."""
+
+    name = "links"
+    record = "links.json"
+    kinds = ("dot", "mlp")
+
+    def valid(self, folder: Path) -> list[Valid]:
+        plain = small_graph(_NUM_VERTICES, _NUM_EDGES)
+        weights = np.linspace(0, 3, _NUM_EDGES, dtype=np.float32)
+        graphs = (plain, replace(plain, edge_weights=weights), _both_ways(plain))
+        found = []
+        for number, graph in enumerate(graphs):
+            graph = replace(graph, content=f"{number}" * 32)
+            identity = identify_split(graph, valid_fraction=0.2, test_fraction=0.2, seed=0)
+            found.append(Valid(files_of(make_split(graph, identity)), graph))
+        return found
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        split = open_split(path, valid.made_for)
+        for part in PARTS:
+            edges = getattr(split, part)
+            if not (0 <= edges.min() <= edges.max() < valid.made_for.num_vertices):
+                raise WrongResultError(f"{part} has an edge of no vertices")
+        if split.graph.edge_weights is not None and not (split.graph.edge_weights >= 0).all():
+            raise WrongResultError("a weight is negative, or no number")
+        sample_all(split.graph)
+        _train_step(LinkTask(config=replace(_OPTIONS, decoder=made.kind), split=split))
+
+
+def _both_ways(graph: Graph) -> Graph:
+    destinations = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    pairs = np.stack([graph.indices, destinations])
+    pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
+    pairs = pairs[:, np.lexsort(pairs)]
+    counts = np.bincount(pairs[1], minlength=graph.num_vertices)
+    return replace(
+        graph,
+        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        indices=pairs[0].astype(np.int32),
+    )
+
+
+def _train_step(task: LinkTask) -> None:
+    """Sample a mini-batch of edges, and train a step on it."""
+    torch.manual_seed(0)
+    order = Shuffled().order(task.seeds, batch_size=_BATCH, num_devices=1, seed=0)
+    seeds = next(order.epoch(0)).seeds
+    sampling = task.sampling(NeighborSampling(fanouts=[3, 2]), order)
+    batch = sampling.sampler(task.graph, seed=0, num_threads=1).sample(seeds, 0)
+    model = task.build(GraphSAGE(hidden=4, num_layers=2))
+    scores = model(batch, FeatureLoader(task.graph, model, num_threads=1).load(batch))
+    if not torch.isfinite(scores).all():
+        raise WrongResultError("a score is no number")
+    scores.sum().backward()
+
+
+_MODELS: tuple[ModelConfig, ...] = (
+    GIN(hidden=4, num_layers=2),
+    GCN(hidden=4, num_layers=2),
+    GraphSAGE(hidden=4, num_layers=2),
+)
+
+
+class Preaggregated(Stored):
+    """``open_rows``, and a step of the model whose first layer they are of."""
+
+    name = "preaggregated"
+    record = "preaggregated.json"
+    entries = "rows"
+
+    def valid(self, folder: Path) -> list[Valid]:
+        graph = small_graph(60, 300)
+        features = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
+        graph = replace(graph, features=features)
+        return [
+            Valid(files_of(preaggregate(model, graph, num_threads=1)), (model, graph))
+            for model in _MODELS
+        ]
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        config, graph = valid.made_for
+        opened = open_rows(path, graph)
+        if opened.rows.shape[0] != graph.num_vertices or opened.rows.dtype != np.float32:
+            raise WrongResultError("not a row for each vertex")
+        torch.manual_seed(0)
+        model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
+        batch = NeighborSampler(graph, fanouts=[3, 2]).sample(graph.train_idx[:16], 0)
+        store = PreaggregatedFeatures(opened.rows, HostFeatures.of(graph))
+        loaded = FeatureLoader(graph, model, num_threads=1, store=store).load(batch)
+        model(batch, loaded).sum().backward()

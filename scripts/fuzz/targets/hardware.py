@@ -1,0 +1,222 @@
+"""Files about hardware: damaged NVLink matrices, platforms, bitstreams of a simulated card."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from gnnscale.backend.fpga.board import Board, BoardError
+from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.seal import seal
+from gnnscale.backend.fpga.drivers import load_csim
+from gnnscale.model import GCN
+from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
+from gnnscale.plan.platform import Identity, ThisMachine
+from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
+from gnnscale.report import simulate as report
+from gnnscale.sampler import NeighborSampling
+
+from ..case import Input, WrongResultError, case_rng
+from ..formats import json_value
+from ..mutate import BYTES, INTEGERS
+from .folders import Artefact, Valid, check_shown, odd_values
+from .hostile import hostile_yaml
+
+_LINKS = "links.csv"
+
+
+class NvlinkMatrices(Artefact):
+    """``partitioner.nvlink=FILE``: the matrix, and the cliques of its GPUs."""
+
+    name = "nvlink"
+    names = ("partitioner.nvlink",)
+
+    def valid(self, folder: Path) -> list[Valid]:
+        import networkx  # noqa: F401
+
+        shipped = resources.files("gnnscale.partition") / "machines"
+        texts = [(shipped / f"{machine}.csv").read_bytes() for machine in MACHINES]
+        return [Valid({_LINKS: text}) for text in (*texts, b"0 0\n0 0\n")]
+
+    def spoiled(
+        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+    ) -> tuple[dict[str, bytes], list[str]]:
+        rng = case_rng(key, number, "made up")
+        if rng.random() < 0.5:
+            return super().spoiled(files, key, number, keep)
+        return {_LINKS: _made_up(rng)}, []
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        links = links_of(str(path / _LINKS))
+        if links.ndim != 2 or (links != links.T).any() or links.min() < 0:
+            raise WrongResultError("no matrix of links was read")
+        cliques = disjoint_cliques(links)
+        if sorted(gpu for clique in cliques for gpu in clique) != list(range(len(links))):
+            raise WrongResultError("a GPU is in no clique, or in several")
+        for clique in cliques:
+            if (
+                np.delete(links[np.ix_(clique, clique)].ravel(), slice(None, None, len(clique) + 1))
+                < 1
+            ).any():
+                raise WrongResultError("two GPUs of a clique are not linked")
+
+
+def _made_up(rng: random.Random) -> bytes:
+    """Return links of up to 60 GPUs, drawn, or in as many cliques as so many can have."""
+    count = rng.choice((1, 2, 3, 8, 16, 33, 60))
+    groups = rng.choice((0, 0, 2, 3, 4))
+    density = rng.random()
+    links = np.zeros((count, count), np.int64)
+    for row in range(count):
+        for column in range(row):
+            # Between groups of three all are linked, within none (Moon and Moser, 1965).
+            linked = row // groups != column // groups if groups else rng.random() < density
+            links[row, column] = links[column, row] = linked * rng.choice((1, 1, 2, 1000))
+    if rng.random() < 0.2:
+        links[rng.randrange(count), rng.randrange(count)] += rng.choice((-1, 1, 1000))
+    separator = rng.choice((",", " ", "\t", " , "))
+    return "".join(separator.join(map(str, row)) + "\n" for row in links.tolist()).encode()
+
+
+_PLATFORM = "platform.yaml"
+_SHIPPED = ("epyc7763_a5000_x4", "epyc7763_u250_x4")
+
+
+class Platforms(Artefact):
+    """``platform.yaml``, by its name and where the figures of this machine are kept."""
+
+    name = "platform"
+    #: Planning a machine whose processor trains too takes twenty times as long.
+    kinds = (*("named", "kept") * 20, "hybrid")
+    #: Of peak rates, some part is too little; mini-batches may be too large for the memory.
+    names = ("batch_size=", "processor.")
+    leaves = frozenset({"home"})
+
+    def valid(self, folder: Path) -> list[Valid]:
+        found = []
+        for name in _SHIPPED:
+            file = resources.files("gnnscale.configs") / "platform" / f"{name}.yaml"
+            values = yaml.load(file.read_text(), yaml.SafeLoader)
+            del values["_target_"]
+            found.append(values)
+        here = {"accelerator": None, "num_accelerators": 0, "measured_on": asdict(Identity.here())}
+        found.append(found[0] | here)
+        return [Valid({_PLATFORM: yaml.safe_dump(each).encode()}, each) for each in found]
+
+    def spoiled(
+        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+    ) -> tuple[dict[str, bytes], list[str]]:
+        rng = case_rng(key, number, "kind")
+        kind = rng.random()
+        if kind < 0.5:
+            values, edits = odd_values(
+                yaml.safe_load(files[_PLATFORM]), _PLATFORM, key, number, keep
+            )
+            return {_PLATFORM: yaml.safe_dump(values).encode()}, edits
+        if kind < 0.75:
+            return {_PLATFORM: hostile_yaml(rng, files[_PLATFORM])}, []
+        return super().spoiled(files, key, number, keep)
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        if made.kind == "kept":
+            os.environ["GNNSCALE_HOME"] = str(path)
+        machine = ThisMachine(file=None if made.kind == "kept" else path / _PLATFORM)
+        platform = machine.open()
+        counts = [0] if platform.accelerator is None else [1, 2]
+        scaling = simulate(
+            SimulateConfig(
+                seed=0,
+                platform=machine,
+                graph="products",
+                model=GCN(hidden=8, num_layers=2),
+                sampler=NeighborSampling(fanouts=[3, 2]),
+                batch_size=64,
+                accelerators=counts,
+                hybrid=made.kind == "hybrid",
+                fused=False,
+                prefetch="auto",
+            )
+        )
+        _show(scaling)
+
+
+def _show(scaling: Scaling) -> None:
+    check_shown(
+        lambda: report.draw(scaling), lambda console: report.print_scaling(scaling, console)
+    )
+    json.dumps(report.describe(scaling))
+    for result in scaling.results:
+        figures: Any = (result.epoch_s, result.mteps, result.predicted.step_s)
+        if not all(each >= 0 for each in figures) or math.isinf(result.epoch_s):
+            raise WrongResultError("figures of a run that cannot be")
+
+
+_BITSTREAM = "kernel.xclbin"
+_DESIGN = re.compile(rb'\{"format":[^\x00]*')
+#: What a library may begin with in place of its first bytes.
+_MAGIC = (b"xclbin2\x00", b"\x7fELF", b"MZ", b"#!/bin/sh\n", b"")
+
+
+class Bitstreams(Artefact):
+    """``Board`` over the module that simulates ``pyxrt``: kernels, arguments, compute units."""
+
+    name = "bitstream"
+    refusals = (BoardError,)
+
+    def valid(self, folder: Path) -> list[Valid]:
+        return [Valid({_BITSTREAM: library(Design()).read_bytes()})]
+
+    def spoiled(
+        self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
+    ) -> tuple[dict[str, bytes], list[str]]:
+        rng = case_rng(key, number, "kind")
+        if rng.random() < 0.05:
+            return {}, []
+        if rng.random() < 0.3:  # no damage, but another program's: it says so itself
+            inner = files[_BITSTREAM][: -len(seal(b""))]
+            return {_BITSTREAM: seal(_said(inner, rng))}, []
+        edit = rng.choice((_headers, _headers, _said, _beginning, *BYTES))
+        return {_BITSTREAM: edit(files[_BITSTREAM], rng)}, []
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        board = Board(
+            load_csim(), index=0, bitstream=str(path / _BITSTREAM), compute_units=2, slots=1
+        )
+        if board.compute_units != 2:
+            raise WrongResultError("other compute units than were asked for")
+        board.close()
+
+
+def _headers(data: bytes, rng: random.Random) -> bytes:
+    """Overwrite a field of the ELF header, of a program header or of a section's."""
+    programs, sections = (int.from_bytes(data[at : at + 8], "little") for at in (32, 40))
+    begin = rng.choice((0, programs, sections))
+    end = {0: 64, programs: programs + 56 * 11}.get(begin, len(data))
+    width = rng.choice((2, 4, 8))
+    at = rng.randrange(begin, max(end - width, begin + 1))
+    value = (rng.choice(INTEGERS) % (1 << 8 * width)).to_bytes(width, "little")
+    return data[:at] + value + data[at + width :]
+
+
+def _said(data: bytes, rng: random.Random) -> bytes:
+    """Edit what the library says of its design, in as many bytes."""
+    found = _DESIGN.search(data)
+    assert found is not None
+    edited = json_value(found[0], rng)[: len(found[0])].ljust(len(found[0]))
+    return data[: found.start()] + edited + data[found.end() :]
+
+
+def _beginning(data: bytes, rng: random.Random) -> bytes:
+    magic = rng.choice(_MAGIC)
+    return magic + data[rng.choice((0, len(magic))) :]
