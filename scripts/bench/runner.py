@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -177,7 +178,8 @@ def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        node = compose("train", list(overrides))
+        words = [re.sub("^config=", "experiment=", each) for each in overrides]
+        node = compose("train", words)
     plain: Any = OmegaConf.to_container(node, resolve=True)
     return typed(node, TrainConfig), plain
 

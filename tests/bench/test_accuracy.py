@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from bench.cases import accuracy as script
+from bench.runner import composed
 
 from gnnscale.config import ConfigError
 
@@ -34,7 +35,7 @@ def test_a_missing_system_is_not_compared() -> None:
 
 def test_every_row_names_a_shipped_experiment() -> None:
     for row in script.ROWS.values():
-        config = script.experiment(row.experiment, ["seed=3"])
+        config, _ = composed(f"config={row.experiment}", "seed=3")
         assert config.seed == 3
         assert set(row.systems) <= set(script.SYSTEMS)
 
@@ -44,31 +45,22 @@ def test_every_row_names_a_shipped_experiment() -> None:
     ["model=gcn", "model.norm=batch", "optimizer.schedule=cosine", "sampler.replace=true"],
 )
 def test_dgl_refuses_what_it_would_not_follow(override: str) -> None:
-    config = script.experiment("tolokers_sage", [override])
+    config, _ = composed("config=tolokers_sage", override)
     with pytest.raises(ConfigError, match=override.partition("=")[0].partition(".")[0]):
         script.check_dgl_does_the_same(config)
 
 
-def test_both_sides_learn_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_sides_learn_the_same(tmp_path: Path) -> None:
     pytest.importorskip("dgl", reason="dgl is not installed")
-    config = script.experiment(
-        "musae_sage",
-        [
-            "dataset=planted_partition",
-            "dataset.num_vertices=2000",
+    options = (
+        *("config=musae_sage", "dataset=planted_partition", "dataset.num_vertices=2000"),
+        *(
             "dataset.num_edges=20000",
             "dataset.num_classes=4",
             f"dataset.store={tmp_path / 'store'}",
-            "epochs=20",
-            "optimizer.lr=0.01",
-            "batch_size=100",
-            "num_threads=1",
-            "runtime.checkpoint=false",
-        ],
+        ),
+        *("epochs=20", "optimizer.lr=0.01", "batch_size=100", "num_threads=1"),
     )
-    epochs: list[int] = []
-    ours = script.train_gnnscale(config, lambda epoch, valid: epochs.append(epoch))
-    theirs = script.train_dgl(config, lambda epoch, valid: epochs.append(epoch))
-    assert epochs == [*range(1, 21), *range(1, 21)]
+    ours, theirs = script.train_gnnscale(*options), script.train_dgl(*options)
     assert ours > 0.8
     assert ours == pytest.approx(theirs, abs=0.03)

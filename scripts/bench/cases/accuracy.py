@@ -10,34 +10,22 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnnscale.hardware import let_idle_threads_sleep, usable_cores
-
-let_idle_threads_sleep()  # which only works before torch is imported
-
-# ruff: noqa: E402
 import torch
 from torch.nn import functional
 
 from bench.peers import DglSage, dgl_graph, features, labels
-from bench.runner import composed, data_folder, show, take, tell
+from bench.runner import composed, data_folder, show, take, tell, train
 from gnnscale.config import ConfigError
+from gnnscale.hardware import usable_cores
 from gnnscale.metrics import score
 from gnnscale.model import GraphSAGE
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.telemetry.records import EpochRecord
-from gnnscale.runtime.train import train
 from gnnscale.sampler import NeighborSampling
 from gnnscale.sampler.seed_order import labelled_vertices
-
-#: Takes the epoch, from 1, and the validation metric.
-Progress = Callable[[int, float], None]
 
 
 class Row(NamedTuple):
@@ -96,26 +84,10 @@ LIMITS: tuple[tuple[str, str, float, float | None], ...] = (
 )
 
 
-class Observer:
-    """Hands the validation metric on."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self.started = self.stepped = self.traced = lambda _: None
-        self.trained = lambda: None
-
-    def finished_epoch(self, record: EpochRecord) -> None:
-        """Hand on the metric, if the epoch was validated."""
-        if record.valid_metric is not None:
-            self._progress(record.epoch, record.valid_metric)
-
-
-def train_gnnscale(config: TrainConfig, progress: Progress) -> float:
-    """Train as ``gnnscale train`` does and return the test metric."""
-    with tempfile.TemporaryDirectory(prefix="gnnscale-accuracy-") as directory:
-        result = train(config, Path(directory), Observer(progress), options={})
-    assert result.test_metric is not None
-    return result.test_metric
+def train_gnnscale(*options: str) -> float:
+    """Train by ``gnnscale train`` and return the test metric."""
+    metric: float = train(*options, "runtime.checkpoint=false").summary["test_metric"]
+    return metric
 
 
 def check_dgl_does_the_same(config: TrainConfig) -> None:
@@ -154,10 +126,11 @@ class Best:
         self._model.load_state_dict(self._weights)
 
 
-def train_dgl(config: TrainConfig, progress: Progress) -> float:
+def train_dgl(*options: str) -> float:
     """Train GraphSAGE in DGL with the same hyper-parameters and return the test metric."""
     import dgl
 
+    config, _ = composed(*options)
     check_dgl_does_the_same(config)
     torch.manual_seed(config.seed)
     dgl.seed(config.seed)
@@ -181,7 +154,7 @@ def train_dgl(config: TrainConfig, progress: Progress) -> float:
         return score(graph.metric, logits[vertices].numpy(), y[vertices].numpy())
 
     best = Best(model)
-    for epoch in range(1, config.epochs + 1):
+    for _ in range(config.epochs):
         model.train()
         for seeds in train_idx[torch.randperm(len(train_idx))].split(config.batch_size):
             inputs, outputs, blocks = sampler.sample_blocks(topology, seeds)
@@ -189,38 +162,17 @@ def train_dgl(config: TrainConfig, progress: Progress) -> float:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        valid = measure(valid_idx)
-        best.note(valid)
-        progress(epoch, valid)
+        best.note(measure(valid_idx))
     best.load()
     return measure(test_idx)
 
 
 #: How each system trains, and its overrides of the experiment.
-SYSTEMS: dict[str, tuple[Callable[[TrainConfig, Progress], float], list[str]]] = {
+SYSTEMS: dict[str, tuple[Callable[..., float], list[str]]] = {
     "gnnscale": (train_gnnscale, []),
     "gnnscale-bf16": (train_gnnscale, ["runtime.compute_dtype=bfloat16"]),
     "dgl": (train_dgl, []),
 }
-
-
-def experiment(name: str, overrides: Sequence[str]) -> TrainConfig:
-    """Return the options of a shipped experiment."""
-    config, _ = composed(f"experiment={name}", *overrides)
-    return config
-
-
-def reporter(label: str, epochs: int) -> Progress:
-    """Return a progress function that prints a line every few seconds."""
-    last = time.monotonic()
-
-    def progress(epoch: int, valid: float) -> None:
-        nonlocal last
-        if time.monotonic() - last > 5:
-            last = time.monotonic()
-            tell(f"{label}: epoch {epoch}/{epochs}, valid {valid:.4f}")
-
-    return progress
 
 
 def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
@@ -228,14 +180,9 @@ def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
     points = []
     train_system, own = SYSTEMS[system]
     for seed in range(row.seeds):
-        config = experiment(
-            row.experiment, [*overrides, *own, f"seed={seed}", "runtime.checkpoint=false"]
-        )
-        label = f"{row.experiment} {system} seed {seed}"
-        start = time.monotonic()
-        points.append(100 * train_system(config, reporter(label, config.epochs)))
-        seconds = time.monotonic() - start
-        tell(f"{label}: test {points[-1]:.2f}, {seconds:.0f} s")
+        chosen = (f"config={row.experiment}", *overrides, *own, f"seed={seed}")
+        points.append(100 * train_system(*chosen))
+        tell(f"{row.experiment} {system} seed {seed}: test {points[-1]:.2f}")
     return points
 
 
@@ -294,7 +241,8 @@ def run(options: argparse.Namespace) -> Any:
         figures = {system: points_of(row, system, overrides) for system in row.systems}
         if row.published is not None:
             figures["published"] = [row.published]
-        metrics[name] = experiment(row.experiment, overrides).dataset.open().metric
+        config, _ = composed(f"config={row.experiment}", *overrides)
+        metrics[name] = config.dataset.open().metric
         results[name] = figures
         found += differences(name, figures)
     print_tables(metrics, results, found)

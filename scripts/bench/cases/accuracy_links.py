@@ -22,7 +22,6 @@ from bench.runner import composed, data_folder, show, take, tell
 from gnnscale.model.links import DotProduct
 from gnnscale.runtime.evaluation.evaluate import open_run_task
 from gnnscale.runtime.evaluation.links import LinkExaminer
-from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.links.task import LinkTask
 
 #: Options of each row, and where a folder of raw files has its graph.
@@ -66,10 +65,11 @@ class Compared(torch.nn.Module):
         self.widths = (width,)
 
 
-def train_dgl(config: TrainConfig) -> float:
+def train_dgl(*options: str) -> float:
     """Train in DGL, by its own way of edge prediction, and return the test MRR."""
     import dgl
 
+    config, _ = composed(*options)
     torch.manual_seed(config.seed)
     dgl.seed(config.seed)
     torch.set_num_threads(config.num_threads)
@@ -129,7 +129,7 @@ def train_dgl(config: TrainConfig) -> float:
     return measure("test")
 
 
-SYSTEMS = {"gnnscale": lambda config: train_gnnscale(config, lambda *_: None), "dgl": train_dgl}
+SYSTEMS = {"gnnscale": train_gnnscale, "dgl": train_dgl}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +146,7 @@ def run(options: argparse.Namespace) -> Any:
         points: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         for seed in range(options.seeds):
             for name, train in SYSTEMS.items():
-                config, _ = composed(*chosen, f"seed={seed}", *options.overrides)
-                points[name].append(100 * train(config))
+                points[name].append(100 * train(*chosen, f"seed={seed}", *options.overrides))
                 tell(f"{row}, {name}, seed {seed}: {points[name][-1]:.2f}")
         means = {name: statistics.mean(each) for name, each in points.items()}
         figures[row] = {**means, "difference": means["gnnscale"] - means["dgl"], "points": points}

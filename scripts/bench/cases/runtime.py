@@ -91,11 +91,10 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
         if not name.startswith(options.graph):
             continue
         times: dict[str, list[float]] = {"plain": [], "worker": []}
-        plain_options = [option.replace("config=", "experiment=") for option in chosen]
         only = (f"epochs={epochs}", f"runtime.eval_every={epochs}", "runtime.inference=sampled")
         for number in range(options.rounds):
             tell(f"{name}: round {number + 1} of {options.rounds}")
-            times["plain"] += apart(plain_loop, plain_options, epochs)[1:]
+            times["plain"] += apart(plain_loop, chosen, epochs)[1:]
             records = train(*chosen, *_NO_VALIDATION, *only).epochs
             times["worker"] += [record["epoch_time_s"] for record in records][1:]
         found[name] = {key: statistics.median(each) for key, each in times.items()}
