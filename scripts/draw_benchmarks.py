@@ -15,7 +15,6 @@ from pathlib import Path
 
 WIDTH, BAR, GAP, LABEL = 860, 18, 6, 230
 OURS, PEER = "#2f6f9f", "#b9c3cc"
-
 Row = tuple[str, float, str]
 
 

@@ -342,8 +342,6 @@ own differences from the defaults) and `resume=DIR`.
 
 [choices.md](choices.md) says what to choose when.
 """
-
-
 GOING_ON = """\
 ## Going on
 

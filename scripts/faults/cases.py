@@ -13,28 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from faults.plan import ACCELERATOR, Plan
+from faults.plan import Plan
 from faults.processes import Process
 from faults.training import Training
 
-#: Options of a plan's devices, and their names.
-PLANS = {
-    "hybrid_emulated": (f"device_plan.devices=[cpu,{ACCELERATOR}]", ("cpu:0", "emulated:1")),
-    "cpu_x2": ("device_plan.devices=[cpu,cpu]", ("cpu:0", "cpu:1")),
-}
-
-#: The split is kept, so that weights can be compared.
-OPTIONS = (
-    *("dataset.num_vertices=20000", "dataset.num_edges=200000", "model.hidden=32"),
-    *("sampler.fanouts=[10,5]", "batch_size=256", "device_plan.split=[156,100]", "num_threads=2"),
-    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=24"),
-)
-
 #: Stages in which a worker is killed: those that every device has, and those of the first one.
 EVERYWHERE = ("sample", "load", "transfer", "propagate", "sync")
-
 STAGES = (*EVERYWHERE, "validate", "checkpoint")
-
 #: Seconds in which a run has to end, and after which a run gives a stopped worker up.
 LIMIT_S, STALL_LIMIT_S = 5.0, 10.0
 

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import faults
-from faults.cases import OPTIONS, PLANS, Outcome, check_resumed
+from faults.cases import Outcome, check_resumed
 from faults.cases import faults as faults_of
-from faults.plan import Plan
+from faults.plan import OPTIONS, PLANS, Plan
 
 BEGAN = time.monotonic()
 

@@ -16,12 +16,10 @@ from faults.plan import ACCELERATOR, Plan
 
 #: A few long epochs: what is lost without a checkpoint inside them is seconds.
 GRAPH = ("dataset.num_vertices=20000", "dataset.num_edges=200000", "dataset.train_fraction=0.7")
-
 RUN = (
     *("sampler.fanouts=[10,5]", "model.hidden=32", "model.dropout=0.5", "model.norm=batch"),
     *("batch_size=64", "num_threads=2", "epochs=3", "runtime.deterministic=true"),
 )
-
 PLANS = {
     "cpu": (("device_plan=cpu",), ("cpu:0",)),
     "cpu_x2": (("device_plan=cpu_x2",), ("cpu:0", "cpu:1")),

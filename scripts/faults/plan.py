@@ -16,6 +16,17 @@ ACCELERATOR = (
     "{kind:emulated,macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,"
     "link_bandwidth:1e9,launch_s:4e-3}"
 )
+#: Options of a plan's devices, and their names.
+PLANS = {
+    "hybrid_emulated": (f"device_plan.devices=[cpu,{ACCELERATOR}]", ("cpu:0", "emulated:1")),
+    "cpu_x2": ("device_plan.devices=[cpu,cpu]", ("cpu:0", "cpu:1")),
+}
+#: The split is kept, so that weights can be compared.
+OPTIONS = (
+    *("dataset.num_vertices=20000", "dataset.num_edges=200000", "model.hidden=32"),
+    *("sampler.fanouts=[10,5]", "batch_size=256", "device_plan.split=[156,100]", "num_threads=2"),
+    *("runtime.drm=false", "runtime.prefetch=two_stage", "epochs=24"),
+)
 
 
 class Plan:

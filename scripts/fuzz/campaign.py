@@ -24,12 +24,9 @@ from .targets import target_named
 
 #: Cases that are kept of findings that look alike.
 _EXAMPLES = 5
-
 _POLL_S = 0.05
-
 #: Seconds in which a child that hangs may write its place.
 _LAST_WORDS_S = 1.0
-
 #: Runs that shrinking one file may take.
 _MAX_RUNS = 300
 

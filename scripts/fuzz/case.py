@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 #: The two good ends; every other verdict is a finding.
 OK, REFUSED = "ok", "refused"
-
 #: Folder of what links lead to, beside the folder that is handed in.
 ASIDE = "aside"
 #: One case in so many has something odd in the place of one of its files.

@@ -19,22 +19,15 @@ from .case import OK, REFUSED, Outcome, Target
 
 #: A case may take 2 GB of memory; the limit of the process is above, so that taking more shows.
 PEAK_BYTES = 2_000_000_000
-
 DATA_BYTES = 3_000_000_000
-
 #: Text of a few MB that unpacks within its limits makes hundreds of MB of edges.
 FILE_BYTES = 1 << 30
-
 CPU_S = 3600
-
 _SANITIZER = re.compile(r"^.*(?:ERROR: AddressSanitizer: |runtime error: )(.*)$", re.MULTILINE)
-
 _NATIVE_FRAME = re.compile(r"^\s+#\d+ \S+ in (.*(?:gnnscale|pybind11).*)$", re.MULTILINE)
-
 _PYTHON_FRAME = re.compile(
     r'^  File ".*?((?:gnnscale|scipy|numpy|torch|pyarrow)/.*)$', re.MULTILINE
 )
-
 _ADDRESS = re.compile(r"0x[0-9a-f]+|(?:pc|bp|sp|T\d+) \S+|-?\d{4,}")
 
 

@@ -29,7 +29,6 @@ CAMPAIGNS: dict[str, dict[str, int]] = {
         **{"ops": 2_300_000, "commands": 2000},
     },
 }
-
 _TELL_S = 30.0
 
 

@@ -36,12 +36,9 @@ _DESCRS = (
     "{'names': ['a'], 'formats': ['<i4']}",
 )
 _HEADER = re.compile(rb"\x93NUMPY(.)\x00(..)(\{.*?\}) *\n", re.DOTALL)
-
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}")
-
 #: Bytes of a text that is edited.
 _MAX_INNER = 64 << 20
-
 _NAMES = (
     *("../../esc.npy", "/esc.npy", "..\\esc.npy", "a\x00b.npy", "x" * 300, "", "indptr.npy"),
     *("\x1b[2J", "target.csv", "data.pkl", "../../../executed", "__init__.py", "CON"),
@@ -50,7 +47,6 @@ _ODD: tuple[Any, ...] = (
     *(None, True, -1, 1.5, "x", "", [], {}, [[0]], [0, [1]], "@number@", "@number@", 2**31),
     -(2**63),
 )
-
 #: Edits the content of a file that has a name.
 Inner: TypeAlias = Callable[[str, bytes, random.Random], bytes]
 

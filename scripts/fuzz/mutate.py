@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Edit: TypeAlias = Callable[[bytes, random.Random], bytes]
-
 #: Whole numbers at which something may go wrong.
 INTEGERS = (
     *(0, 1, 2, -1, 7, 127, 128, 255, 256, 32767, 32768, 65535, 2**24, 10**9, 2**30),

@@ -41,7 +41,6 @@ ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
 }
-
 #: Points by which the means may differ.
 ALLOWED = 1.0
 

@@ -28,7 +28,6 @@ PARTITIONERS: dict[str, tuple[str, ...]] = {
     "p3": (),
     "hierarchical": ("partitioner.nvlink=siton",),
 }
-
 #: How far a partitioner may be from no partitioning, in points.
 MAX_POINTS = 1.0
 

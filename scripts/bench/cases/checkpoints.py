@@ -40,7 +40,6 @@ SMALL = (
     *("model.hidden=32", "sampler.fanouts=[10,5]", "batch_size=4", "num_threads=1", "epochs=1"),
     *("runtime.prefetch=one_stage", "runtime.drm=false"),
 )
-
 TARGET_S, TARGET = 1.0, 0.03
 
 

@@ -24,7 +24,6 @@ from bench.runner import FANOUTS, ROOT, open_graph, seeds_of, show, take
 from gnnscale import ops
 
 SYSTEMS = ("checked", "unchecked")
-
 STAGES = ("sample", "load-aggregate", "gather")
 
 

@@ -25,17 +25,12 @@ import numpy as np
 from bench.runner import apart, medians, show, take
 
 _CGROUP = Path("/sys/fs/cgroup")
-
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
 _MIB = 1 << 20
-
 #: Threads of fio, and the reads that each has on their way: as many as the disk takes in all.
 _FIO_JOBS, _FIO_DEPTH = 4, 64
-
 #: Rows of a round, and seconds of fio's.
 _NUM_ROWS = {"gnnscale": 100_000, "mapped": 300}
-
 _FIO_S = 3
 
 

@@ -25,16 +25,13 @@ from bench import peers
 from bench.runner import apart, composed, installed, show, take, tell, train
 
 HIDDEN = 256
-
 #: The systems, by library: in our runtime, and in a loop with the library's loader or with ours.
 SYSTEMS = {
     "built-in": ["sage"],
     "PyG": ["pyg", "pyg-loop", "pyg-our-loop"],
     "DGL": ["dgl", "dgl-loop"],
 }
-
 MODULES = {"pyg": "torch_geometric.nn:GraphSAGE", "dgl": f"{peers.__file__}:DglExample"}
-
 _PLAIN = ("runtime.checkpoint=false", "runtime.inference=sampled")
 
 

@@ -26,11 +26,8 @@ from gnnscale.plan.perf.work import propagation_work
 
 #: Rows of a square product, and float64 values of an array that no cache holds.
 _ROWS, _VALUES = 2048, 1 << 26
-
 _VERTICES, _EDGES = 1 << 17, 1 << 20
-
 _WIDTHS = (756, 256, 153)
-
 _SEEDS = 256
 
 

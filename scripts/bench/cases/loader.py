@@ -16,7 +16,6 @@ import torch
 from bench.runner import FANOUTS, SEEDS, Measure, clock, interleave, open_graph, show, take
 
 LOADERS = ["gnnscale", "pyg-lib", "torch-sparse"]
-
 HIDDEN = 256
 
 

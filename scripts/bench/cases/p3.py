@@ -27,9 +27,7 @@ from typing import Any
 from bench.runner import FANOUTS, apart, open_graph, seeds_of, show
 
 MODELS = ("sage", "gcn")
-
 HIDDEN = 256
-
 DROPOUT = 0.5
 
 

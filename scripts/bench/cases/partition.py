@@ -27,11 +27,8 @@ GRAPHS = {
     "soc": ["dataset=snap", "dataset.raw={data}/snap"],
     "rmat": ["dataset=rmat_products"],
 }
-
 _UNDIRECTED = ["dataset.undirected=true", "dataset.self_loops=remove"]
-
 _LOOK_EVERY_S = 0.005
-
 #: Entries whose ends are compared at once.
 _SLICE = 1 << 22
 

@@ -62,7 +62,6 @@ REAL = {
 }
 #: So many that a run is worth a rehearsal.
 _STEPS = 400
-
 _TRAINING_VERTICES = 30_000
 
 

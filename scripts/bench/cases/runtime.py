@@ -20,7 +20,6 @@ from bench.runner import apart, composed, show, tell, train
 from gnnscale.plan.perf.equations import sync_seconds
 
 _NO_VALIDATION = ("runtime.checkpoint=false",)
-
 _BATCH = 1024
 
 

@@ -20,7 +20,6 @@ import torch
 from bench.runner import FANOUTS, Measure, interleave, open_graph, seeds_of, show, take
 
 SYSTEMS = ["gnnscale", "dgl", "dgl-int32", "pyg-lib", "torch-sparse"]
-
 WEIGHTED = ["gnnscale-weighted", "dgl-weighted"]
 
 

@@ -25,7 +25,6 @@ import numpy as np
 from bench.runner import apart, medians, show, take
 
 _SLICE = 1 << 22
-
 _EDGES_A_VERTEX = 16
 
 

@@ -21,19 +21,11 @@ from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampler, NeighborSampler, WeightedSampler
 
 Args = dict[str, Any]
-
-
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
-
 _COMPUTED = (torch.float32, torch.bfloat16)
-
 _NOTHING = np.zeros(1, np.int64)
-
-
 _METHODS = ("sample_neighbors", "sample_layers", "reach_neighbors", "time_relabelling")
 _SAMPLERS = (NeighborSampler, WeightedSampler, LayerSampler)
-
-
 _written: list[int] = []
 
 

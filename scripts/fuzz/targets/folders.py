@@ -147,7 +147,6 @@ class Artefact(ABC):
 
 #: The form of an array in its header.
 _FORM = re.compile(rb"'descr': '([<|=>]?\w+)'.*'shape': \(([\d, ]*)\)")
-
 #: What may stand in the place of any value.
 _VALUES: tuple[Any, ...] = (
     *(-1, 0, 1, 2, 7, 60, 61, 2**31, 2**62, -(2**63), 2**63 - 1, 10**30, 0.5, -0.5, 1e300, -1e300),

@@ -263,8 +263,6 @@ _MAKERS: tuple[Callable[[], Sample], ...] = (
     *(planetoid, musae, musae_zip, ogb_csv, ogb_binary, mag240m, graphsaint, graphsaint_single),
     *(heterophilous, gnn_benchmark, csr, snap, snap_gz, arrays, tables, parquet_tables),
 )
-
-
 _MADE_SAMPLES = [make() for make in _MAKERS]
 #: Samples by layout.
 SAMPLES: dict[str, tuple[Sample, ...]] = {
