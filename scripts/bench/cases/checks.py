@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 
 from bench.runner import FANOUTS, ROOT, open_graph, seeds_of, show, take
-from gnnscale import ops
+from gnnscale import _native, ops
 
 SYSTEMS = ("checked", "unchecked")
 STAGES = ("sample", "load-aggregate", "gather")
@@ -51,6 +52,14 @@ def build_unchecked() -> ModuleType:
     return module
 
 
+@cache
+def _callers() -> list[Any]:
+    """Return the modules of ``ops`` that call the extension."""
+    _ = ops.empty, ops.gather, ops.aggregate  # whose modules are imported late
+    found = [each for name, each in sys.modules.items() if name.startswith("gnnscale.ops")]
+    return [each for each in found if hasattr(each, "_native")]
+
+
 class Stages:
     """The three stages over one of the two extensions."""
 
@@ -63,7 +72,8 @@ class Stages:
         self._sampler = ops.NativeSampler(graph)
 
     def _swap(self) -> None:
-        ops._native = self._native
+        for module in _callers():
+            module._native = self._native
 
     def sample(self, seeds: Any, step: int) -> Any:
         self._swap()
@@ -74,7 +84,7 @@ class Stages:
     def load(self, sampled: Any) -> None:
         self._swap()
         _, hops, edge_vertices = sampled
-        indptr, indices, _, _ = hops[-1]
+        indptr, indices = hops[-1].indptr, hops[-1].indices
         ops.aggregate(
             self._rows,
             indptr,
@@ -119,7 +129,7 @@ def measure(
 
 
 def run(options: argparse.Namespace) -> Any:
-    checked, unchecked = ops._native, build_unchecked()
+    checked, unchecked = _native, build_unchecked()
     graph = open_graph(options.store)
     torch.set_num_threads(options.threads)
     systems = {
