@@ -16,19 +16,19 @@ import torch
 
 from gnnscale.backend import HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.core.hardware import multiplies_bfloat16, usable_cores
 from gnnscale.graph import Graph
-from gnnscale.hardware import multiplies_bfloat16, usable_cores
 from gnnscale.model import GNN, TrainableModel
 from gnnscale.ops import keep_freed_memory
 from gnnscale.plan import DevicePlan
 from gnnscale.plan.device import shared_collective
-from gnnscale.runtime.caching.open import (
+from gnnscale.runtime.cache.open import (
     OpenedCache,
     cache_effects,
     devices_with_caches,
     open_caches,
 )
-from gnnscale.runtime.caching.replan import CacheReplanner
+from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import (
     Artefact,
     make_of_graph,

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from gnnscale.backend import Backend
 from gnnscale.cache import StoredPlan
+from gnnscale.core.prefetch import Pipeline
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.optimizer.state import optimizer_state
+from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import Device, DevicePlan
-from gnnscale.plan.perf.predictions import PlanPredictions
+from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
-from gnnscale.prefetch import Pipeline
-from gnnscale.runtime.caching.open import OpenedCache
-from gnnscale.runtime.caching.replan import CacheReplanner
+from gnnscale.runtime.cache.open import OpenedCache
+from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
@@ -31,7 +31,7 @@ from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.sync.p3.weights import SplitWeights
+from gnnscale.runtime.sync.p3.split_run import SplitWeights
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult, waited

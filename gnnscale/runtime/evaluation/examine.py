@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.metrics import score
+from gnnscale.core.metrics import score
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
 from gnnscale.runtime.evaluation.links import LinkExaminer

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core.progress import track
 from gnnscale.model.links import LinkGNN
-from gnnscale.progress import track
 from gnnscale.task.links.ranking import hits_at, mean_reciprocal_rank, ranks
 from gnnscale.task.links.task import LinkTask
 

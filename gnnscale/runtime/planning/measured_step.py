@@ -10,7 +10,7 @@ import torch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.model.loss import vertex_objective
+from gnnscale.model.trainable import vertex_objective
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.perf.workload import Workload

@@ -14,13 +14,12 @@ from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.memory import check_parts, seed_limits, with_depths
 from gnnscale.plan.perf.correction import correct
-from gnnscale.plan.perf.equations import Prediction
-from gnnscale.plan.perf.nominal import nominal_platform
-from gnnscale.plan.perf.predict import Correction
-from gnnscale.plan.perf.predictions import PlanPredictions
+from gnnscale.plan.perf.counted import nominal_platform
+from gnnscale.plan.perf.equations import PlanPredictions, Prediction
+from gnnscale.plan.perf.predict import Correction, predict
 from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, measure_workload
-from gnnscale.plan.planner import plan_devices, predict
+from gnnscale.plan.planner import plan_devices
 from gnnscale.runtime.planning.measured_step import with_measured_step
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
 from gnnscale.runtime.planning.workloads import workloads_of

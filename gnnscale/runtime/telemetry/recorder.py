@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.metrics import peak_rss_bytes
+from gnnscale.core.metrics import peak_rss_bytes
+from gnnscale.core.stages import SPAN, Traffic
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
@@ -22,7 +23,6 @@ from gnnscale.runtime.telemetry.counters import EpochCounters
 from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
 from gnnscale.runtime.telemetry.memory import pss_bytes
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
-from gnnscale.stages import SPAN, Traffic
 
 __all__ = ["StepRecorder"]
 

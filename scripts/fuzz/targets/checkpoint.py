@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.opening import _kept_management, _resume
 from gnnscale.runtime.sync.group import ALONE

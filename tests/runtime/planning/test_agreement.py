@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.runtime.planning.agreement import agree_on_plan
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.sync.group import ALONE
-from gnnscale.stages import StageTimes
 
 DEVICES = (Cpu(name="cpu:0"),)
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime import settings as run_settings
-from gnnscale.runtime.caching.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.planning import search
 from gnnscale.runtime.planning.profile import PlanProfile
 from gnnscale.runtime.planning.search import PlanSearch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import StepSeeds, TwoStageOrder
-from gnnscale.stages import StageTimes
 
 Settings = Callable[..., TrainConfig]
 
