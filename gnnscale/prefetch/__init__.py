@@ -1,4 +1,4 @@
-"""Work that runs ahead of whoever needs it, in threads, a bounded amount at a time."""
+"""Work that runs ahead of its consumer in threads, within a bound."""
 
 from gnnscale.prefetch.depth import PrefetchDepth
 from gnnscale.prefetch.pipeline import Pipeline, StageGroup
