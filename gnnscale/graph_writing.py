@@ -1,4 +1,4 @@
-"""Writing a graph that is in memory as a store, whole or not at all."""
+"""Writing a graph in memory as a store, atomically."""
 
 from __future__ import annotations
 
