@@ -56,6 +56,7 @@ ELSEWHERE = {
     "model/attention.py": ("model/test_gat.py", "the attention of GAT"),
     "model/layer.py": ("model/test_gnn.py", "a protocol"),
     "model/options.py": ("model/test_gnn.py", "the options of models, as they are built"),
+    "ops/disk.py": ("feature/test_host.py", "rows of mapped files, as stores read them"),
     "plan/calibration/contention.py": ("plan/calibration/test_calibrate.py", "a part of it"),
     "plan/calibration/probes.py": ("plan/calibration/test_calibrate.py", "a part of it"),
     "plan/perf/predict.py": ("plan/test_planner.py", "predictions, as they are planned with"),
@@ -147,11 +148,11 @@ MODULES = sorted(
     for path in PACKAGE.rglob("*.py")
     if path.name not in ("__init__.py", "__main__.py")
 )
-#: Tests of scripts/fuzz and scripts/faults mirror those packages.
+#: Tests of scripts/fuzz and scripts/faults mirror those packages, tests of ops are of native code.
 TEST_FILES = sorted(
     path.relative_to(TESTS).as_posix()
     for path in TESTS.rglob("test_*.py")
-    if path.relative_to(TESTS).parts[0] not in ("fuzz", "faults")
+    if path.relative_to(TESTS).parts[0] not in ("fuzz", "faults", "ops")
 )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.config import check_range
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
 from gnnscale.partition.parts import NO_PART, UNREACHED, Parts

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.graph import Graph, GraphError
 from gnnscale.hardware import usable_cores
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 
 __all__ = ["MAX_SEEN_BYTES", "cut_matrix", "halo_sizes"]
 

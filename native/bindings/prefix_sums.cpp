@@ -1,4 +1,4 @@
-#include "gnnscale/along.hpp"
+#include "gnnscale/prefix_sums.hpp"
 
 #include "border.hpp"
 #include "cache_bytes.hpp"
@@ -7,7 +7,7 @@ namespace gnnscale {
 namespace {
 
 template <typename Sum>
-py::object sums_of(const Along& task, int64_t every, int num_threads) {
+py::object sums_of(const PrefixSums& task, int64_t every, int num_threads) {
   Array<Sum> sums(task.num_ordered / every + (task.num_ordered % every != 0) + 1);
   {
     NoGil released;
@@ -22,7 +22,7 @@ py::object sum_up(const py::object& order, const py::object& values, const py::o
                   const py::object& num_threads) {
   const Ids ordered = ids(order, "order");
   const bool real = py::isinstance<py::array_t<float>>(values);
-  Along task{ordered.ids, ordered.size, 0, nullptr, {}, flag(falling, "falling")};
+  PrefixSums task{ordered.ids, ordered.size, 0, nullptr, {}, flag(falling, "falling")};
   if (real) {
     const auto numbers = vector<float>(values, "values");
     task.reals = numbers.data;
@@ -62,9 +62,12 @@ py::list split(const py::object& order, const py::object& member, const py::obje
 
 }  // namespace
 
-void bind_along(py::module_& m) {
-  m.def("running_sums", &sum_up);
-  m.def("split_by_member", &split);
+void bind_prefix_sums(py::module_& m) {
+  m.def("running_sums", &sum_up, "order"_a, "values"_a = py::none(), py::kw_only(), "every"_a,
+        "bytes_per_vertex"_a = 0, "offsets"_a = py::none(), "bytes_per_entry"_a = 0,
+        "falling"_a = false, "num_threads"_a);
+  m.def("split_by_member", &split, "order"_a, "member"_a, py::kw_only(), "num_members"_a,
+        "num_threads"_a);
 }
 
 }  // namespace gnnscale
