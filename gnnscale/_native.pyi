@@ -15,7 +15,7 @@ What a function does not say of its arguments holds everywhere:
 - *ids* are int32 or int64, whatever they are of; an array of ids with gaps is copied;
 - a graph has ``indptr`` ``[num_vertices + 1]`` int64 and ``indices`` ``[num_edges]`` ids; a block
   has ``indptr`` ``[num_dst + 1]`` int64 and ``indices`` ``[num_edges]`` int32 local ids of sources;
-- ``x`` is ``[num_rows, f]``;
+- ``x`` is ``[num_rows, f]``, and ``out`` is what a function returns that is given one;
 - ``num_threads`` threads are used at most, and the result does not depend on it;
 - ``seed`` and ``step`` are those of the run, from 0 to 2^64 - 1.
 """
@@ -74,6 +74,7 @@ class SampledHop(NamedTuple):
 
     Attributes:
         indptr: ``[num_dst + 1]`` int64 offsets.
+        indices: ``[num_edges]`` int32 local ids of sources.
         num_src: number of sources.
         importance: ``[num_edges]`` float32, of layer-wise sampling; else None.
         positions: ``[num_edges]`` int64 place of each edge in the graph's ``indices``, or None.
@@ -212,11 +213,7 @@ def transpose_block(
     """
 
 def count_in_degrees(dst: Array, counts: Int64s, first: int = 0) -> None:
-    """Add the number of occurrences of every id in ``dst`` to ``counts``, of ids from ``first``.
-
-    Raises:
-        ValueError: an id has no entry in ``counts``.
-    """
+    """Add the number of occurrences of every id in ``dst`` to ``counts``, of ids from ``first``."""
 
 def csc_scatter(
     src: Array,
@@ -251,9 +248,6 @@ def csc_fill(src: Array, dst: Array, first: int, last: int, cursor: Int64s, out:
         src: ``[num_edges]`` ids.
         cursor: ``[last - first]`` place in ``out`` of each vertex's next neighbour; moved on.
         out: neighbour lists, of the type of ``src``.
-
-    Raises:
-        ValueError: a neighbour would go outside of ``out``.
     """
 
 def csc_sort(indptr: Int64s, indices: Array, drop_duplicates: bool, num_threads: int) -> Int64s:
@@ -269,9 +263,6 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor that is not initialised, in memory that earlier batches have given back.
 
     torch gives large CPU tensors fresh pages each time, which costs more than filling them.
-
-    Raises:
-        ValueError: a size is negative, or all together are beyond any memory.
     """
 
 def gather(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
@@ -409,13 +400,12 @@ def rmat_edges(
 ) -> tuple[Int32s, Int32s]:
     """Draw distinct undirected R-MAT edges (Chakrabarti, Zhan and Faloutsos, SDM 2004).
 
-    Vertices are numbered at random, so that ids say nothing about degrees.
+    ``a``, ``b`` and ``c`` are the probabilities of three quadrants. There are at least 2 vertices,
+    numbered at random, so that ids say nothing about degrees; and at most half of all possible
+    edges.
 
     Returns:
         ``(src, dst)``, ``[num_edges]`` int32 each, ``src < dst``.
-
-    Raises:
-        ValueError: fewer than 2 vertices, or more edges than half of all possible.
     """
 
 def rmat_draws(
@@ -453,9 +443,6 @@ def planted_partition_edges(
 
     Returns:
         ``(src, dst)``, ``[num_edges]`` int32 each.
-
-    Raises:
-        ValueError: a community has but one vertex, or a weight is not positive.
     """
 
 def draw_negatives(
@@ -554,6 +541,7 @@ class UndirectedLists(NamedTuple):
     """Neighbour lists without loops and duplicates, in both directions of every edge.
 
     Attributes:
+        indptr: ``[num_vertices + 1]`` int64.
         indices: ``[2 * undirected edges]``, of the type given, each list ascending.
         num_loops: entries dropped since they were loops.
         num_duplicates: further entries dropped since they stood there before.
@@ -721,6 +709,7 @@ class RankedSlots:
         """Number the rows of all members, one member after the other.
 
         Args:
+            num_vertices: of the graph.
             members: a list of at most 1024 ``[n_k]`` ids of the vertices whose rows cache ``k``
                 keeps, in the order of these; at most 2^31 - 1 in all. A vertex that several rows
                 are of has the slot of the last.
@@ -836,6 +825,7 @@ class NativeReplacement:
         """Begin with an empty cache.
 
         Args:
+            priority: ``[num_vertices]`` int32, used in place.
             capacity: slots; at most ``num_vertices``.
             match: whether the rows of the batch before can be read again.
         """
@@ -852,22 +842,15 @@ class NativeReplacement:
         """
 
     def look_up(self, *, num_threads: int) -> Int32s:
-        """Return ``[n]`` int32, the slots of the oldest batch's vertices, or -1.
-
-        Raises:
-            ValueError: no batch is expected.
-        """
+        """Return ``[n]`` int32, the slots of the oldest expected batch's vertices, or -1."""
 
     def advance(self, *, num_threads: int) -> Replacing:
-        """Serve the oldest batch, and replace.
+        """Serve the oldest expected batch, and replace.
 
         Returns:
             The numbers of its rows that were in the cache, in the batch before, and in neither;
             then ``positions, slots`` ``[m]`` int32: row ``positions[k]`` of the batch is to be
             copied to slot ``slots[k]``.
-
-        Raises:
-            ValueError: no batch is expected.
         """
 
 # Planning caches. Vertex ``v`` takes ``bytes_per_vertex + bytes_per_entry * (offsets[v + 1] -
@@ -888,7 +871,8 @@ def hottest(
 ) -> Array:
     """Return the hottest vertices that fit into ``capacity`` bytes, and one more at most.
 
-    Takes up to 8 bytes a vertex with the result, 16 if ids are int64.
+    Takes up to 8 bytes a vertex with the result, 16 if ids are int64. All vertices together take
+    less than 2^63 bytes.
 
     Args:
         hotness: ``[num_vertices]`` float32, int32 or int64, not negative.
@@ -901,10 +885,6 @@ def hottest(
         ``[n]`` int32, int64 for 2^31 vertices or more, by falling hotness, then falling
         ``tie_break``, then rising id: every vertex before which there are less than ``capacity``
         bytes.
-
-    Raises:
-        ValueError: a hotness is negative or NaN, a tie_break negative, or offsets fall; or all
-            vertices together take 2^63 bytes.
     """
 
 class Shared(NamedTuple):
@@ -1078,7 +1058,8 @@ def arrange_block(
     ``num_banks`` entries have been dealt for each source before; that the list has more than half
     as many; and that these null edges are at most a quarter of the entries.
 
-    The cost is linear in the edges and the entries written. One thread is used.
+    The cost is linear in the edges and the entries written, whose places take 31 bits at most. One
+    thread is used.
 
     Args:
         num_src: number of the block's sources, of which its destinations are the first.
@@ -1094,10 +1075,6 @@ def arrange_block(
         backward_tile_rows: sources of a tile of the transpose, from 1 to 2^30; None for no
             transpose.
         num_banks: lanes of the kernel, and banks of its buffer, from 1 to 256.
-
-    Raises:
-        ValueError: a size does not fit, an offset or an id is out of range, a destination comes
-            twice, or the places of entries take more than 31 bits.
     """
 
 def gather_columns(

@@ -81,6 +81,7 @@ struct Elements {
 inline constexpr int64_t kMaxThreads = 4096;
 inline constexpr int64_t kAnySize = -1;
 
+std::string type_name(py::handle value);
 [[noreturn]] void refuse_type(const char* name, const std::string& found, const char* allowed);
 [[noreturn]] void refuse_value(const char* name, const std::string& found,
                                const std::string& allowed);
@@ -99,8 +100,8 @@ double real(py::handle value, const char* name, double min, double max);
 bool flag(py::handle value, const char* name);
 int thread_count(py::handle value);
 std::vector<int64_t> integers(py::handle values, const char* name, int64_t min, int64_t max);
-// A list or a tuple of at most `max_items`.
-py::sequence sequence(py::handle value, const char* name, const char* allowed, size_t max_items);
+// The items of a list or a tuple, at most `max_items`, whatever becomes of the list meanwhile.
+py::tuple sequence(py::handle value, const char* name, const char* allowed, size_t max_items);
 
 // An array of one axis of type T, in place: nothing is converted or copied. `size` is its length
 // where that is known.

@@ -20,8 +20,9 @@ void check_rows(const char* name, int64_t num_rows) {
 
 // Caches of the host's type and width.
 struct Caches {
-  Caches(const py::object& given, const Rows& host) {
-    for (const py::handle item : sequence(given, "caches", "a list of rows", kMaxCaches)) {
+  Caches(const py::object& given, const Rows& host)
+      : items(sequence(given, "caches", "a list of rows", kMaxCaches)) {
+    for (const py::handle item : items) {
       const std::string name = "caches[" + std::to_string(rows.size()) + "]";
       const Matrix cache = matrix(item, name.c_str());
       check_type(name.c_str(), cache.rows.dtype, host.dtype, "the type of host");
@@ -33,6 +34,7 @@ struct Caches {
     }
   }
 
+  py::tuple items;
   std::vector<Rows> rows;
   std::vector<int64_t> starts{0};
 };

@@ -36,8 +36,7 @@ Numbers hotness_of(py::handle value) {
 }
 
 // One array a member, all float32 or all int32, all as long.
-std::vector<Keys> local_of(py::handle value, int64_t* size) {
-  const auto members = sequence(value, "local", "a list of arrays", kMaxMembers);
+std::vector<Keys> local_of(const py::tuple& members, int64_t* size) {
   if (members.empty()) refuse_value("local", "no array", "1 to " + std::to_string(kMaxMembers));
   std::vector<Keys> found;
   const bool floats = holds_floats(members[0]);
@@ -92,7 +91,8 @@ py::object share(const py::object& order, const py::object& local, const py::obj
                  const py::object& bytes_per_entry, const py::object& num_threads) {
   const Ids ordered = ids(order, "order");
   int64_t num_vertices = 0;
-  const std::vector<Keys> keys = local_of(local, &num_vertices);
+  const py::tuple members = sequence(local, "local", "a list of arrays", kMaxMembers);
+  const std::vector<Keys> keys = local_of(members, &num_vertices);
   const auto room = vector<int64_t>(capacities, "capacities", static_cast<int64_t>(keys.size()));
   const ShareOut task{ordered.ids,
                       ordered.size,

@@ -8,8 +8,7 @@ namespace {
 
 py::object empty(const py::object& shape, const py::object& dtype) {
   if (!py::isinstance<py::tuple>(shape)) {
-    refuse_type("shape", py::str(py::type::handle_of(shape).attr("__name__")),
-                "a tuple of whole numbers");
+    refuse_type("shape", type_name(shape), "a tuple of whole numbers");
   }
   return new_tensor(py::reinterpret_borrow<py::tuple>(shape), dtype).tensor;
 }

@@ -13,8 +13,9 @@ std::unique_ptr<RankedSlots> made(const py::object& num_vertices, const py::obje
   std::vector<Ids> vertices;
   std::vector<RankedSlots::Member> lists;
   int64_t num_rows = 0;
-  for (const py::handle item :
-       sequence(members, "members", "a list of the vertices of each", kMaxCaches)) {
+  const py::tuple items =
+      sequence(members, "members", "a list of the vertices of each", kMaxCaches);
+  for (const py::handle item : items) {
     const std::string name = "members[" + std::to_string(lists.size()) + "]";
     vertices.push_back(ids(item, name.c_str()));
     num_rows += vertices.back().size;

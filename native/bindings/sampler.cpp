@@ -74,7 +74,7 @@ class NativeSampler {
  public:
   explicit NativeSampler(const py::object& graph) {
     if (!py::isinstance(graph, py::module_::import("gnnscale.graph").attr("Graph"))) {
-      refuse_type("graph", py::str(py::type::handle_of(graph).attr("__name__")), "a Graph");
+      refuse_type("graph", type_name(graph), "a Graph");
     }
     const py::object path = graph.attr("path");
     name_ = path.is_none() ? graph.attr("name") : path;
