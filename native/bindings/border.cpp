@@ -305,6 +305,8 @@ template Vector<const int32_t> vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> vector(py::handle, const char*, int64_t);
 template Vector<const float> vector(py::handle, const char*, int64_t);
 template Vector<const double> vector(py::handle, const char*, int64_t);
+template Packed<int16_t> packed(py::handle, const char*);
+template Packed<float> packed(py::handle, const char*);
 template Packed<int32_t> packed(py::handle, const char*);
 template Packed<int64_t> packed(py::handle, const char*);
 template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);

@@ -22,17 +22,17 @@ Keys keys_of(const Ids& found) {
 struct Numbers {
   Keys keys;
   int64_t size;
-  Ids ids;
+  std::shared_ptr<const void> copy;
 };
 
 // float32, int32 or int64.
 Numbers hotness_of(py::handle value) {
   if (holds_floats(value)) {
-    const auto found = vector<float>(value, "hotness");
-    return {{found.data, Keys::Type::float32}, found.size, {}};
+    const auto found = packed<float>(value, "hotness");
+    return {{found.data, Keys::Type::float32}, found.size, found.copy};
   }
   const Ids found = ids(value, "hotness");
-  return {keys_of(found), found.size, found};
+  return {keys_of(found), found.size, found.copy};
 }
 
 // One array a member, all float32 or all int32, all as long.
@@ -93,7 +93,8 @@ py::object share(const py::object& order, const py::object& local, const py::obj
   int64_t num_vertices = 0;
   const py::tuple members = sequence(local, "local", "a list of arrays", kMaxMembers);
   const std::vector<Keys> keys = local_of(members, &num_vertices);
-  const auto room = vector<int64_t>(capacities, "capacities", static_cast<int64_t>(keys.size()));
+  const auto room = packed<int64_t>(capacities, "capacities");
+  check_size("capacities", room.size, static_cast<int64_t>(keys.size()));
   const ShareOut task{ordered.ids,
                       ordered.size,
                       keys,

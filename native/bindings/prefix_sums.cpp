@@ -23,12 +23,14 @@ py::object sum_up(const py::object& order, const py::object& values, const py::o
   const Ids ordered = ids(order, "order");
   const bool real = py::isinstance<py::array_t<float>>(values);
   PrefixSums task{ordered.ids, ordered.size, 0, nullptr, {}, flag(falling, "falling")};
+  Packed<float> reals;
+  Packed<int32_t> numbers;
   if (real) {
-    const auto numbers = vector<float>(values, "values");
-    task.reals = numbers.data;
-    task.num_vertices = numbers.size;
+    reals = packed<float>(values, "values");
+    task.reals = reals.data;
+    task.num_vertices = reals.size;
   } else {
-    const auto numbers = optional_vector<int32_t>(values, "values");
+    if (!values.is_none()) numbers = packed<int32_t>(values, "values");
     task.values = numbers.data;
     task.num_vertices =
         values.is_none() ? vector<int64_t>(offsets, "offsets").size - 1 : numbers.size;
@@ -46,8 +48,9 @@ py::list split(const py::object& order, const py::object& member, const py::obje
                const py::object& num_threads) {
   py::list split;
   for_vertices(order, "order", [&]<typename Vertex>() {
-    const auto from = vector<Vertex>(order, "order");
-    const auto to = vector<int16_t>(member, "member", from.size);
+    const auto from = packed<Vertex>(order, "order");
+    const auto to = packed<int16_t>(member, "member");
+    check_size("member", to.size, from.size);
     const int64_t members = integer(num_members, "num_members", 0, kMaxMembers);
     const int threads = thread_count(num_threads);
     std::vector<Array<Vertex>> found;
