@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.core.errors import MAX_COUNT, GraphError
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
 from gnnscale.sampler.seed_order import labelled_vertices
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.cache.hotness.degree import slices
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 
 __all__ = ["Inclusion", "inclusion"]
 

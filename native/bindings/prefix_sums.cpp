@@ -1,4 +1,4 @@
-#include "gnnscale/along.hpp"
+#include "gnnscale/prefix_sums.hpp"
 
 #include "border.hpp"
 #include "cache_bytes.hpp"
@@ -7,7 +7,7 @@ namespace gnnscale {
 namespace {
 
 template <typename Sum>
-py::object sums_of(const Along& task, int64_t every, int num_threads) {
+py::object sums_of(const PrefixSums& task, int64_t every, int num_threads) {
   Array<Sum> sums(task.num_ordered / every + (task.num_ordered % every != 0) + 1);
   {
     NoGil released;
@@ -22,13 +22,15 @@ py::object sum_up(const py::object& order, const py::object& values, const py::o
                   const py::object& num_threads) {
   const Ids ordered = ids(order, "order");
   const bool real = py::isinstance<py::array_t<float>>(values);
-  Along task{ordered.ids, ordered.size, 0, nullptr, {}, flag(falling, "falling")};
+  PrefixSums task{ordered.ids, ordered.size, 0, nullptr, {}, flag(falling, "falling")};
+  Packed<float> reals;
+  Packed<int32_t> numbers;
   if (real) {
-    const auto numbers = vector<float>(values, "values");
-    task.reals = numbers.data;
-    task.num_vertices = numbers.size;
+    reals = packed<float>(values, "values");
+    task.reals = reals.data;
+    task.num_vertices = reals.size;
   } else {
-    const auto numbers = optional_vector<int32_t>(values, "values");
+    if (!values.is_none()) numbers = packed<int32_t>(values, "values");
     task.values = numbers.data;
     task.num_vertices =
         values.is_none() ? vector<int64_t>(offsets, "offsets").size - 1 : numbers.size;
@@ -46,8 +48,9 @@ py::list split(const py::object& order, const py::object& member, const py::obje
                const py::object& num_threads) {
   py::list split;
   for_vertices(order, "order", [&]<typename Vertex>() {
-    const auto from = vector<Vertex>(order, "order");
-    const auto to = vector<int16_t>(member, "member", from.size);
+    const auto from = packed<Vertex>(order, "order");
+    const auto to = packed<int16_t>(member, "member");
+    check_size("member", to.size, from.size);
     const int64_t members = integer(num_members, "num_members", 0, kMaxMembers);
     const int threads = thread_count(num_threads);
     std::vector<Array<Vertex>> found;
@@ -62,9 +65,12 @@ py::list split(const py::object& order, const py::object& member, const py::obje
 
 }  // namespace
 
-void bind_along(py::module_& m) {
-  m.def("running_sums", &sum_up);
-  m.def("split_by_member", &split);
+void bind_prefix_sums(py::module_& m) {
+  m.def("running_sums", &sum_up, "order"_a, "values"_a = py::none(), py::kw_only(), "every"_a,
+        "bytes_per_vertex"_a = 0, "offsets"_a = py::none(), "bytes_per_entry"_a = 0,
+        "falling"_a = false, "num_threads"_a);
+  m.def("split_by_member", &split, "order"_a, "member"_a, py::kw_only(), "num_members"_a,
+        "num_threads"_a);
 }
 
 }  // namespace gnnscale

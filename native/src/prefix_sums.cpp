@@ -1,4 +1,4 @@
-#include "gnnscale/along.hpp"
+#include "gnnscale/prefix_sums.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -34,7 +34,7 @@ class Reader {
   using Value = std::conditional_t<std::is_same_v<Sum, double>, float, int32_t>;
 
  public:
-  Reader(const Along& task, const Value* values)
+  Reader(const PrefixSums& task, const Value* values)
       : task_(task), values_(values), order_(static_cast<const Vertex*>(task.order.data)) {}
 
   Sum sum(int64_t begin, int64_t end) const {
@@ -74,14 +74,14 @@ class Reader {
                                 std::to_string(task_.num_vertices - 1));
   }
 
-  const Along& task_;
+  const PrefixSums& task_;
   const Value* values_;
   const Vertex* order_;
 };
 
 // Writes the sums of every chunk, and then adds up those before each.
 template <typename Sum, typename Out, typename Value>
-void add_up(const Along& task, const Value* values, int64_t every, Out* sums, int num_threads,
+void add_up(const PrefixSums& task, const Value* values, int64_t every, Out* sums, int num_threads,
             const Poll& poll) {
   const auto chunks = [&](const auto& reader) {
     for_chunks(task.num_ordered, every, num_threads, poll,
@@ -118,12 +118,12 @@ std::vector<int64_t> count_members(const int16_t* member, int64_t size, int64_t 
 
 }  // namespace
 
-void running_sums(const Along& task, int64_t every, int64_t* sums, int num_threads,
+void running_sums(const PrefixSums& task, int64_t every, int64_t* sums, int num_threads,
                   const Poll& poll) {
   add_up<uint64_t>(task, task.values, every, sums, num_threads, poll);
 }
 
-void running_sums(const Along& task, int64_t every, double* sums, int num_threads,
+void running_sums(const PrefixSums& task, int64_t every, double* sums, int num_threads,
                   const Poll& poll) {
   add_up<double>(task, task.reals, every, sums, num_threads, poll);
 }

@@ -1,4 +1,4 @@
-// Work along an order of vertices: sums of what they have or take, and the part of each member.
+// Prefix sums over an order of vertices, and the part of each member.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace gnnscale {
 
 // Vertices in some order, of which each counts as values[v] and the bytes that it takes.
-struct Along {
+struct PrefixSums {
   RowIds order;
   int64_t num_ordered;
   int64_t num_vertices;
@@ -25,10 +25,10 @@ struct Along {
 // sums[i] is the sum of the first i * every vertices of the order, the last one that of all:
 // ceil(num_ordered / every) + 1 sums. Throws invalid_argument where the order holds no vertex,
 // TopologyError where `bytes.offsets` are damaged.
-void running_sums(const Along& task, int64_t every, int64_t* sums, int num_threads,
+void running_sums(const PrefixSums& task, int64_t every, int64_t* sums, int num_threads,
                   const Poll& poll = {});
 // The same of `task.reals`. Sums are taken in one order, whatever the number of threads.
-void running_sums(const Along& task, int64_t every, double* sums, int num_threads,
+void running_sums(const PrefixSums& task, int64_t every, double* sums, int num_threads,
                   const Poll& poll = {});
 
 // For each member the vertices of the order that are its own, in the same order. A vertex whose

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.core.errors import GraphError
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 
 #: Lists of 3, 0, 7 and 2 entries.
 OFFSETS = np.array([0, 3, 3, 10, 12])

@@ -1,16 +1,16 @@
-// Running sums along an order of vertices, and the part of each member.
+// Prefix sums over an order of vertices, and the part of each member.
 #include <stdexcept>
 #include <vector>
 
 #include "check.hpp"
-#include "gnnscale/along.hpp"
+#include "gnnscale/prefix_sums.hpp"
 #include "gnnscale/random.hpp"
 
 using namespace gnnscale;
 
 namespace {
 
-std::vector<int64_t> sums_of(const Along& task, int64_t every, int num_threads) {
+std::vector<int64_t> sums_of(const PrefixSums& task, int64_t every, int num_threads) {
   std::vector<int64_t> sums(task.num_ordered / every + (task.num_ordered % every != 0) + 1);
   running_sums(task, every, sums.data(), num_threads);
   return sums;
@@ -21,7 +21,7 @@ void test_sums_by_hand() {
   const std::vector<int32_t> values{5, 0, 7, 1};
   const CacheBytes bytes{8, 4, offsets.data(), 12};
   for (const int threads : {1, 3}) {
-    const Along numbers{{order.data(), true}, 5, 4, values.data(), {}, false};
+    const PrefixSums numbers{{order.data(), true}, 5, 4, values.data(), {}, false};
     CHECK((sums_of(numbers, 2, threads) == std::vector<int64_t>{0, 12, 13, 20}));
     CHECK((sums_of(numbers, 9, threads) == std::vector<int64_t>{0, 20}));
     const std::vector<float> halves{2.5, 0, 3.5, 0.5};
@@ -29,14 +29,14 @@ void test_sums_by_hand() {
     running_sums({{order.data(), true}, 5, 4, nullptr, {}, false, halves.data()}, 2, real.data(),
                  threads);
     CHECK((real == std::vector<double>{0, 6, 6.5, 10}));
-    const Along sizes{{order.data(), true}, 5, 4, nullptr, bytes, false};
+    const PrefixSums sizes{{order.data(), true}, 5, 4, nullptr, bytes, false};
     CHECK((sums_of(sizes, 2, threads) == std::vector<int64_t>{0, 56, 80, 116}));
   }
-  const Along none{{order.data(), true}, 0, 4, values.data(), {}, true};
+  const PrefixSums none{{order.data(), true}, 0, 4, values.data(), {}, true};
   CHECK((sums_of(none, 2, 1) == std::vector<int64_t>{0}));
   for (const int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{1} << 40}) {
     const std::vector<int64_t> wrong{0, bad};
-    const Along task{{wrong.data(), true}, 2, 4, values.data(), {}, false};
+    const PrefixSums task{{wrong.data(), true}, 2, 4, values.data(), {}, false};
     CHECK_THROWS(sums_of(task, 1, 1), std::invalid_argument);
   }
 }
@@ -60,8 +60,8 @@ void test_many(int64_t num_vertices) {
   }
   for (const int threads : {1, 3}) {
     for (const bool falling : {false, true}) {
-      const Along task{{order.data(), false}, num_vertices, num_vertices,
-                       values.data(),         {},           falling};
+      const PrefixSums task{{order.data(), false}, num_vertices, num_vertices,
+                            values.data(),         {},           falling};
       CHECK(sums_of(task, 512, threads) == sums);
     }
     const auto split = split_by_member(order.data(), member.data(), num_vertices, 3, threads);
