@@ -12,13 +12,16 @@ import msgspec
 
 from gnnscale.errors import one_line, shown
 
-__all__ = ["Count", "decode"]
+__all__ = ["Count", "Positive", "Seconds", "decode"]
 
 T = TypeVar("T")
 
 #: A number of things: an integer of 64 bits that is not negative.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
+_ANY = re.compile(r"\bAny\b")
 _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z")
 
 
@@ -26,8 +29,9 @@ def decode(cls: type[T], values: Any, *, source: str) -> T:
     """Build a record from a mapping or from JSON.
 
     No value is converted: a bool is no int, and a str is no number (an int is a float, and a list
-    a tuple). Integers have 64 bits, and floats are finite. Unknown keys are ignored, and of equal
-    keys in JSON the last is taken. Callers bound the size of JSON.
+    a tuple). Integers have 64 bits, and floats are finite, but for fields that are declared as
+    ``Any``. Unknown keys are ignored, and of equal keys in JSON the last is taken. Callers bound
+    the size of JSON.
 
     Args:
         cls: a dataclass, or a list, tuple or dict of them. ``Annotated[..., msgspec.Meta(...)]``
@@ -79,4 +83,5 @@ def _check_numbers(value: Any, path: str) -> None:
             _check_numbers(each, f"{path}[{i}]")
     elif is_dataclass(value):
         for field in fields(value):
-            _check_numbers(getattr(value, field.name), f"{path}.{field.name}")
+            if not _ANY.search(str(field.type)):
+                _check_numbers(getattr(value, field.name), f"{path}.{field.name}")

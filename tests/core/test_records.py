@@ -67,7 +67,6 @@ def test_a_record_by_hand() -> None:
         ({"parts": [PART | {"threads": {"a": "b"}}]}, "w.parts[0].threads[...]: Expected `int`"),
         ({"parts": [PART | {"threads": {"a\n": 2**64}}]}, r"w.parts[0].threads.a: Expected an int"),
         ({"parts": [PART | {"share": -1}]}, r"w.parts[0]: share\nis negative"),
-        ({"rest": [{"a": 2**64}]}, "w.rest[0].a: Expected an integer"),
         ({"seeds": -1}, "w.seeds: Expected `int` >= 0"),
         ({"seeds": 2**63}, "w.seeds: Expected `int` <= 9223372036854775807"),
     ],
@@ -123,11 +122,6 @@ def test_of_equal_keys_in_json_the_last_is_taken() -> None:
         decode(dict[str, int], {"a": 2**63}, source="w")
 
 
-def test_values_that_nest_too_deeply_are_refused() -> None:
-    values: Any = None
-    for _ in range(100_000):
-        values = [values]
-    with pytest.raises(ValueError, match=r"^w: nested too deeply$"):
-        decode(Whole, GOOD | {"rest": values}, source="w")
-    while values:  # Freed level by level: the interpreter's own way recurses.
-        values = values[0]
+def test_a_field_of_any_type_holds_anything() -> None:
+    rest = [2**64, math.inf, object()]
+    assert decode(Whole, GOOD | {"rest": rest}, source="w").rest == rest

@@ -31,7 +31,7 @@ from gnnscale.runtime.checkpoint.file import (
 )
 from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
-from gnnscale.runtime.checkpoint.worker_part import WorkerPart
+from gnnscale.runtime.checkpoint.tensor_file import unpack
 from gnnscale.runtime.checkpoint.writer import BackgroundWriter
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
@@ -177,7 +177,7 @@ class RunCheckpoint:
         validated = history if workers else history[:-1]
         known = num_recorded(self.directory, validated)
         content["records"] = [record.to_dict() for record in history[known:]]
-        content["workers"] = [WorkerPart.unpacked(each) for each in workers]
+        content["workers"] = [unpack(each) for each in workers]
         save_checkpoint(self.directory / LAST, content)
         if best is not None:
             self._write_best(best, content["best_model"])
