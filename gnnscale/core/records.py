@@ -28,10 +28,10 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z")
 def decode(cls: type[T], values: Any, *, source: str) -> T:
     """Build a record from a mapping or from JSON.
 
-    No value is converted: a bool is no int, and a str is no number (an int is a float, and a list
-    a tuple). Integers have 64 bits, and floats are finite, but for fields that are declared as
-    ``Any``. Unknown keys are ignored, and of equal keys in JSON the last is taken. Callers bound
-    the size of JSON.
+    No value is converted: a bool is no int, and a str is no number. But an int is a float, a list a
+    tuple, and the text of a key an int. Integers have 64 bits, and floats are finite, except in
+    fields declared as ``Any``. Unknown keys are ignored, and of equal keys in JSON the last is
+    taken. Callers bound the size of JSON.
 
     Args:
         cls: a dataclass, or a list, tuple or dict of them. ``Annotated[..., msgspec.Meta(...)]``
@@ -47,7 +47,7 @@ def decode(cls: type[T], values: Any, *, source: str) -> T:
         if isinstance(values, bytes):
             record: T = msgspec.json.decode(values, type=cls)
         else:
-            record = msgspec.convert(values, cls)
+            record = msgspec.convert(values, cls, str_keys=True)
         _check_numbers(record, "")
     except _NumberError as error:
         raise ValueError(one_line(f"{source}{error}")) from None

@@ -1,9 +1,9 @@
-"""What an epoch has added up so far, as plain values that a checkpoint keeps."""
+"""What an epoch has added up so far."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 
@@ -39,7 +39,7 @@ class EpochSums:
         loss: summed over the seeds.
         seconds: since the epoch began, without those in which the run stood still.
         devices: each device's part; empty where others go on than those that began.
-        counters: figures of this worker's own device; they are not among the plain values.
+        counters: figures of this worker's own device; a checkpoint has them in ``workers``.
     """
 
     num_batches: Positive
@@ -50,9 +50,3 @@ class EpochSums:
     seconds: Annotated[float, msgspec.Meta(gt=0)]
     devices: tuple[DeviceSums, ...] = ()
     counters: dict[str, float] = field(default_factory=dict)
-
-    def to_values(self) -> dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        values = asdict(self)
-        del values["counters"]
-        return values

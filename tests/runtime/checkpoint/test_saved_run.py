@@ -79,7 +79,7 @@ CHANGES: list[tuple[Change, str]] = [
     (put("epoch", True), "checkpoint.epoch: Expected `int`, got `bool`"),
     (put("step", 3), "3 steps in 1 epochs"),
     (put("step", 10**30), "checkpoint.step: Expected `int` <= 9223372036854775807"),
-    (put("model", {1: ONES}), "checkpoint.model: Expected `str`, got `int`"),
+    (put("model", 5), "checkpoint.model: Expected `object`, got `int`"),
     (put("model", {}), "not weights of this model"),
     (put("model", WEIGHT, ONES), "not weights of this model"),
     (put("model", WEIGHT, 5), "checkpoint.model[...]: Expected `Tensor`, got `int`"),
@@ -90,9 +90,9 @@ CHANGES: list[tuple[Change, str]] = [
     ),
     (put("optimizer", {99: {}}), "the optimizer's state is another's"),
     (put("optimizer", {0: {"step": torch.tensor(1.0)}}), "the optimizer's state is another's"),
-    (put("optimizer", 0, "exp_avg", ONES), "the optimizer's exp_avg is [3]"),
-    (put("optimizer", 0, "step", torch.ones(1)), "the optimizer's step is [1]"),
-    (put("optimizer", 0, "step", 1), "checkpoint.optimizer[...][...]: Expected `Tensor`"),
+    (put("optimizer", "0", "exp_avg", ONES), "the optimizer's exp_avg is [3]"),
+    (put("optimizer", "0", "step", torch.ones(1)), "the optimizer's step is [1]"),
+    (put("optimizer", "0", "step", 1), "checkpoint.optimizer[...][...]: Expected `Tensor`"),
     (put("optimizer", {"a": {}}), "checkpoint.optimizer: Expected `int`, got `str`"),
     (put("torch_rng", ONES), "random generator"),
     (put("torch_rng", torch.zeros(10, dtype=torch.uint8)), "random generator"),
@@ -175,6 +175,6 @@ def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
     [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],
 )
 def test_best_weights_of_something_else(resume: Any, tmp_path: Path, content: Any) -> None:
-    (tmp_path / BEST).write_bytes(pack({"format_version": 4, **content}))
+    (tmp_path / BEST).write_bytes(pack({"format_version": 5, **content}))
     with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))

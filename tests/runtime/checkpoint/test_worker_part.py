@@ -46,7 +46,7 @@ def test_buffers_come_back_bit_for_bit() -> None:
         {"rows": []},
         {"buffers": {"a": 1}},
         {"rows": {0: -1}},
-        {"rows": {"0": 1}},
+        {"rows": {"x": 1}},
         {"rows": {0: True}},
         {"counters": {"late_s": "x"}},
         {"counters": {1: 1.0}},

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -31,8 +31,8 @@ SUMS = EpochSums(
 
 
 def test_sums_come_back_exactly() -> None:
-    found = decode(EpochSums, json.dumps(SUMS.to_values()).encode(), source="sums")
-    assert found == replace(SUMS, counters={})
+    found = decode(EpochSums, json.dumps(asdict(SUMS)).encode(), source="sums")
+    assert found == SUMS
 
 
 def test_an_epoch_is_counted_on(clock: Any) -> None:
@@ -60,4 +60,4 @@ def test_an_epoch_is_counted_on(clock: Any) -> None:
 )
 def test_sums_of_something_else(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="sums"):
-        decode(EpochSums, SUMS.to_values() | changes, source="sums")
+        decode(EpochSums, asdict(SUMS) | changes, source="sums")
