@@ -17,7 +17,6 @@ ELSEWHERE = {
     "cli/arguments.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),
     "cli/completion.py": ("cli/test_odd_lines.py", "as a shell asks"),
     "cli/errors.py": ("cli/test_odd_lines.py", "what is wrong with a line, told by the command"),
-    "cli/job.py": ("cli/test_plugins.py", "what launchers send to other processes"),
     "cli/staging.py": ("cli/test_foreign_files.py", "what others' files may say"),
     "cli/tasks.py": ("cli/test_command.py", "the commands"),
     "dataset/ids.py": ("dataset/readers/test_tables.py", "ids of the user's tables"),

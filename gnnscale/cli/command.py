@@ -17,11 +17,10 @@ from gnnscale.cli.arguments import check_flags, flags_first, quoted
 from gnnscale.cli.completion import complete
 from gnnscale.cli.errors import explain_hydra
 from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals, tell_interrupted
-from gnnscale.cli.job import Job, failures, left_by
 from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
 from gnnscale.cli.staging import Translated, run_directory, translate
 from gnnscale.cli.streams import last_words
-from gnnscale.cli.tasks import TASKS
+from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.config import ConfigError, nearest
 from gnnscale.errors import explain, one_line, shown
 from gnnscale.files import unfinished_folder

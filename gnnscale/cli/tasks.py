@@ -5,16 +5,20 @@ torch, and whatever imports it, is imported inside the tasks: help and completio
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.config import typed
-from gnnscale.errors import explain
+from gnnscale.config import ConfigError, typed
+from gnnscale.errors import explain, one_line
 from gnnscale.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
+from gnnscale.options.compose import register_resolvers
 from gnnscale.run_directory import logged, made_directory
 
 if TYPE_CHECKING:
@@ -25,7 +29,10 @@ if TYPE_CHECKING:
     from gnnscale.runtime.evaluation.evaluate import Evaluation
     from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = ["TASKS", "in_sweep"]
+__all__ = ["TASKS", "Job", "failures", "left_by"]
+
+#: What failed jobs of this process raised.
+failures: list[Exception] = []
 
 
 def prepare(options: DictConfig) -> None:
@@ -95,11 +102,11 @@ def train(options: DictConfig) -> float | None:
         The validation metric of the best epoch, as it is; None where it is not defined.
     """
     # A job of a sweep begins now, whenever the command did.
-    began = time.monotonic() - (0.0 if in_sweep() else process_age_s() or 0.0)
+    began = time.monotonic() - (0.0 if _in_sweep() else process_age_s() or 0.0)
     try:
         return _train(options, began)
     except Exception as error:
-        if in_sweep():
+        if _in_sweep():
             # The table of the sweep is to say that this job failed.
             _write_failure(_job_directory(), explain(error) or repr(error))
         raise
@@ -257,12 +264,50 @@ TASKS: dict[str, Callable[[Any], float | None]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A command's task as a job.
+
+    Attributes:
+        command: the command.
+        stops: whether a job that fails is one for the sweeper to judge, which may end the sweep;
+            otherwise the others go on.
+    """
+
+    command: str
+    stops: bool = False
+
+    def __call__(self, options: DictConfig) -> float | None:
+        """Run the task.
+
+        Returns:
+            The figure that sweepers look at; None where there is none, or the job failed.
+        """
+        register_resolvers()
+        try:
+            return TASKS[self.command](options)
+        except (Exception, SystemExit) as raised:
+            error = left_by(raised) if isinstance(raised, SystemExit) else raised
+            failures.append(error)
+            message = explain(error)
+            print(one_line(message) if message else traceback.format_exc(), file=sys.stderr)
+            if self.stops:
+                raise error from raised
+        return None
+
+
+def left_by(leave: SystemExit) -> ConfigError:
+    """Return what to say if a user's code has called ``sys.exit``; no task does."""
+    place = traceback.extract_tb(leave.__traceback__)[-1]
+    return ConfigError(f"SystemExit: {leave} ({place.filename}:{place.lineno})")
+
+
 @contextmanager
 def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
     """Make the run directory of a command, and log into it; for a job of a sweep it is made."""
     from hydra.core.hydra_config import HydraConfig
 
-    if in_sweep():
+    if _in_sweep():
         with logged(_job_directory()) if log else nullcontext():
             yield _job_directory()
         return
@@ -278,10 +323,10 @@ def _job_directory() -> Path:
     from hydra.core.hydra_config import HydraConfig
 
     hydra = HydraConfig.get()
-    return Path(hydra.runtime.output_dir if in_sweep() else hydra.run.dir)
+    return Path(hydra.runtime.output_dir if _in_sweep() else hydra.run.dir)
 
 
-def in_sweep() -> bool:
+def _in_sweep() -> bool:
     """Return whether the running job is one of a sweep."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -293,7 +338,7 @@ def _job() -> int:
     """Return the number of the running job in its sweep."""
     from hydra.core.hydra_config import HydraConfig
 
-    return int(HydraConfig.get().job.num) if in_sweep() else 0
+    return int(HydraConfig.get().job.num) if _in_sweep() else 0
 
 
 def _write_failure(directory: Path, message: str) -> None:

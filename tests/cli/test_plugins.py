@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from gnnscale.cli.job import Job
 from gnnscale.cli.plugins import check_search, explain_missing_plugin
-from gnnscale.cli.tasks import TASKS
+from gnnscale.cli.tasks import TASKS, Job
 from gnnscale.config import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
@@ -139,7 +138,7 @@ def test_a_job_can_be_sent() -> None:
 
 def test_code_that_leaves_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user's own code does that calls ``sys.exit``: the command would say nothing."""
-    monkeypatch.setattr("gnnscale.cli.job.failures", failures := [])
+    monkeypatch.setattr("gnnscale.cli.tasks.failures", failures := [])
     monkeypatch.setitem(TASKS, "doctor", lambda *_: sys.exit("no more"))
     assert Job(command="doctor")(OmegaConf.create()) is None
     (error,) = failures
