@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,7 +28,6 @@ from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read
 from gnnscale.runtime.checkpoint.file import (
     BEST,
     check_same_graph,
-    has_checkpoint,
     load_checkpoint,
     max_bytes,
     read_checkpoint,
@@ -240,7 +240,7 @@ def load_best(
         GraphError: the run's graph store is not usable.
     """
     file = directory / BEST
-    if not has_checkpoint(file):
+    if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
     task = open_run_task(run) if task is None else task
     graph, model = task.graph, task.build(run.model)

@@ -13,7 +13,6 @@ from gnnscale.cache import CacheFigures
 from gnnscale.core.metrics import better
 from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.partition import PartitionFigures
-from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
@@ -143,15 +142,6 @@ class EpochRecord:
     peak_rss_bytes: int
     devices: tuple[DeviceEpoch, ...] = ()
     valid_metrics: dict[str, float | None] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> EpochRecord:
-        """Rebuild a record from ``asdict``, ignoring keys of another release.
-
-        Raises:
-            ValueError: a field is missing or has another type.
-        """
-        return record_from(cls, values, where="history")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, fit for JSON."""

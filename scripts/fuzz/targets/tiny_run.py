@@ -67,7 +67,7 @@ class TinyRun:
         given = dict(each.split("=") for each in TINY)
         known = {name: yaml.safe_load(value) for name, value in given.items()}
         asked = {name.replace("__", "."): value for name, value in asked.items()}
-        node, _, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
+        node, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
         config = typed(node, TrainConfig)
         options: Any = OmegaConf.to_container(node, resolve=True)
         return cls(config=config, options=options, graph=config.dataset.open())

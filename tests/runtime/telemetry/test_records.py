@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gnnscale.core.records import decode
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.telemetry.records import (
@@ -96,4 +97,4 @@ def test_records_survive_plain_values(devices: int) -> None:
     assert json.loads(json.dumps(before.to_dict())) == before.to_dict() | {
         "devices": [asdict(device)] * devices
     }
-    assert EpochRecord.from_dict({**before.to_dict(), "of_a_later_release": 1}) == before
+    assert decode(EpochRecord, before.to_dict(), source="epoch") == before
