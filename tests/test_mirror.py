@@ -67,7 +67,10 @@ ELSEWHERE = {
         "runtime/evaluation/test_validator.py",
         "what it measures by",
     ),
-    "runtime/evaluation/links.py": ("runtime/test_links.py", "ranks, as runs are measured by them"),
+    "runtime/evaluation/predictor.py": (
+        "runtime/evaluation/test_evaluate.py",
+        "what evaluates a run",
+    ),
     "runtime/drm/damping.py": ("runtime/drm/test_rebalance.py", "memory between decisions"),
     "runtime/drm/move.py": ("runtime/drm/test_rebalance.py", "what a decision does"),
     "runtime/planning/workloads.py": ("runtime/planning/test_search.py", "what is planned for"),

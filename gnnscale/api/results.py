@@ -37,12 +37,12 @@ from gnnscale.report.files.summary import SUMMARY_FILE
 from gnnscale.runtime.checkpoint.history import read_history
 from gnnscale.runtime.evaluation.evaluate import (
     Evaluation,
-    Predictor,
     load_best,
     load_run,
     open_run_task,
 )
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
+from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.settings import INFERENCE, EvaluateConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, best_epoch
 

@@ -27,7 +27,8 @@ from gnnscale.export.vertices import find_vertices
 from gnnscale.found import names
 from gnnscale.graph import Graph
 from gnnscale.plan import MAX_THREADS
-from gnnscale.runtime.evaluation.evaluate import Predictor, load_best, load_run
+from gnnscale.runtime.evaluation.evaluate import load_best, load_run
+from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.settings import INFERENCE, FoundRun
 
 __all__ = ["PredictConfig", "predict"]

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
-from gnnscale.runtime.drm.move import Move
+from gnnscale.runtime.drm.move import Move, Trade
 
 __all__ = ["DEAD_BAND", "Damping", "Trial"]
 

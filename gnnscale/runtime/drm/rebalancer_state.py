@@ -9,8 +9,8 @@ from typing import Any
 from gnnscale.errors import shown
 from gnnscale.plain_records import fields_from, record_from
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
 from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.move import Trade
 from gnnscale.runtime.drm.task_times import CPU_TASKS, TaskTimes
 from gnnscale.runtime.pipeline.schedule import MAX_PLANS
 from gnnscale.stages import StageTimes
