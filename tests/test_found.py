@@ -39,15 +39,15 @@ from gnnscale.found import (
 from gnnscale.plan.device import Device, Fpga
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
-from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
-from gnnscale.runtime.settings import (
+from gnnscale.runtime.command_options import (
     EvaluateConfig,
     PartitionConfig,
     PlacesOfData,
     PlanCacheConfig,
     PrepareConfig,
-    TrainConfig,
 )
+from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
+from gnnscale.runtime.settings import TrainConfig
 
 COMMANDS = (
     *(DoctorConfig, EvaluateConfig, ExportConfig, PartitionConfig, PlanCacheConfig, PredictConfig),

@@ -83,7 +83,11 @@ ELSEWHERE = {
         "the server's own process",
     ),
     "runtime/processes/messages.py": ("runtime/processes/test_launch.py", "records alone"),
-    "runtime/state.py": ("runtime/test_train.py", "where a run stands, as it trains"),
+    "runtime/state/data.py": ("runtime/test_opening.py", "a part of what is opened"),
+    "runtime/state/device.py": ("runtime/test_opening.py", "a part of what is opened"),
+    "runtime/state/learning.py": ("runtime/test_opening.py", "a part of what is opened"),
+    "runtime/state/schedule.py": ("runtime/planning/test_profile.py", "a part of what is opened"),
+    "runtime/state/train_state.py": ("runtime/test_train.py", "where a run stands, as it trains"),
     "runtime/sync/exchange.py": ("runtime/test_own_parts.py", "a protocol"),
     "runtime/sync/p3/exchange.py": ("runtime/sync/p3/test_split_run.py", "needs several processes"),
     "runtime/sync/p3/split_model.py": (

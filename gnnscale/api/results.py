@@ -35,6 +35,7 @@ from gnnscale.model.foreign_module import ForeignModel
 from gnnscale.options_file import read_regular
 from gnnscale.report.files.summary import SUMMARY_FILE
 from gnnscale.runtime.checkpoint.history import read_history
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import (
     Evaluation,
     load_best,
@@ -43,7 +44,7 @@ from gnnscale.runtime.evaluation.evaluate import (
 )
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
 from gnnscale.runtime.evaluation.predictor import Predictor
-from gnnscale.runtime.settings import INFERENCE, EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import INFERENCE, TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, best_epoch
 
 __all__ = ["Result", "evaluate", "load", "train"]

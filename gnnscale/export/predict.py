@@ -27,9 +27,10 @@ from gnnscale.export.vertices import find_vertices
 from gnnscale.found import names
 from gnnscale.graph import Graph
 from gnnscale.plan import MAX_THREADS
+from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
 from gnnscale.runtime.evaluation.predictor import Predictor
-from gnnscale.runtime.settings import INFERENCE, FoundRun
+from gnnscale.runtime.settings import INFERENCE
 
 __all__ = ["PredictConfig", "predict"]
 

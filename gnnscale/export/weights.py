@@ -19,8 +19,8 @@ from gnnscale.model import GNN, ModelConfig, TrainableModel
 from gnnscale.model.foreign_module import ForeignModel
 from gnnscale.model.links import LinkGNN
 from gnnscale.model.options import LayeredModel
+from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
-from gnnscale.runtime.settings import FoundRun
 
 __all__ = ["FORMATS", "ExportConfig", "Exported", "export", "export_model"]
 

@@ -20,9 +20,10 @@ from gnnscale.api.options import compose_run
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Planetoid
 from gnnscale.graph import Graph, GraphError
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 
 Train = Callable[..., api.Training]
 

@@ -12,8 +12,8 @@ from gnnscale.config import ConfigError
 from gnnscale.export.predict import PredictConfig, predict
 from gnnscale.graph import GraphError
 from gnnscale.metrics import score
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate, load_best, load_run
-from gnnscale.runtime.settings import EvaluateConfig
 
 Trained = Callable[..., Path]
 

@@ -27,9 +27,10 @@ from gnnscale.runtime.checkpoint.file import (
 )
 from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
 from gnnscale.runtime.checkpoint.saved_run import check_weights
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
 from gnnscale.task.measures import ceiling
 

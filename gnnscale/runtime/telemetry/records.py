@@ -19,6 +19,7 @@ from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.stages import StageTimes, Traffic
 
 __all__ = [
+    "ChosenPlan",
     "DeviceEpoch",
     "DeviceStep",
     "EpochRecord",
@@ -156,6 +157,24 @@ class EpochRecord:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, fit for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenPlan:
+    """The device plan that a run begins with.
+
+    Attributes:
+        plan: the plan.
+        predicted: what the performance model predicts for it, on rank 0; None if not asked.
+        planning_s: seconds that finding it took, rehearsals included.
+        step_bytes: what a step is expected to move, data-parallel and as P3 does; None if the model
+            cannot be split.
+    """
+
+    plan: DevicePlan
+    predicted: PlanPredictions | None = None
+    planning_s: float | None = None
+    step_bytes: StepBytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
