@@ -63,6 +63,7 @@ ELSEWHERE = {
     "report/page/balance.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/bars.py": ("report/files/test_outcome.py", "parts of the page"),
     "report/page/sections.py": ("report/files/test_outcome.py", "parts of the page"),
+    "runtime/command_options.py": ("runtime/test_settings.py", "options as well"),
     "runtime/evaluation/examine.py": (
         "runtime/evaluation/test_validator.py",
         "what it measures by",

@@ -20,9 +20,9 @@ from gnnscale.runtime.pipeline.look_ahead import look_ahead
 from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
 from gnnscale.runtime.pipeline.stages import build_pipeline
 from gnnscale.runtime.pipeline.step import TrainStep
-from gnnscale.runtime.planning.agreement import agree_on_plan
+from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
-from gnnscale.runtime.planning.search import PlanSearch
+from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.data import Data
 from gnnscale.runtime.state.device import WorkerDevice
@@ -59,17 +59,17 @@ def choose_plan(
     """
     start, search = time.perf_counter(), None
     if group.is_rank0:
-        search = PlanSearch(
+        model = PlanModel(
             config,
             data.graph,
             learning.model,
             group,
             data.order,
-            known,
             sampling=data.task.sampling(config.trained_sampler, data.order),
             devices=device.devices,
             effects=cache_effects(len(device.devices), data.caches),
         )
+        search = PlanSearch(config, model, data.order, known)
 
     def profile(plan: DevicePlan) -> PlanProfile:
         optimizer = config.optimizer.build(learning.trained)  # thrown away
