@@ -98,7 +98,7 @@ ELSEWHERE = {
     "runtime/sync/p3/weights.py": ("runtime/sync/p3/test_split_run.py", "needs several processes"),
     "runtime/sync/statistics.py": ("runtime/sync/test_group.py", "needs several processes"),
     "runtime/sync/synchronizer.py": ("runtime/sync/test_group.py", "needs several processes"),
-    "runtime/telemetry/memory.py": ("runtime/processes/test_launch.py", "memory that is shared"),
+    "runtime/telemetry/gathering.py": ("runtime/test_train.py", "records of steps and epochs"),
     "runtime/telemetry/recorder.py": ("runtime/test_train.py", "records of steps and epochs"),
     "task/base.py": ("runtime/test_links.py", "a protocol"),
     "task/links/task.py": ("runtime/test_links.py", "what a run makes of edges"),
