@@ -73,6 +73,36 @@ class NeighborLoader(IterableDataset[Any]):
 
     It is an ``IterableDataset`` with a length. A ``DataLoader(loader, batch_size=None)`` yields its
     batches, but not with worker processes, each of which would yield all of them.
+
+    Args:
+        data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
+            edges are sorted once. To share that among loaders, convert it to a Graph first.
+        num_neighbors: neighbours a vertex, from the seeds outwards; -1 takes all.
+        input_nodes: seeds: distinct ids, or a mask over all vertices; None for every vertex.
+        batch_size: seeds a batch; the last may have fewer.
+        shuffle: a new order each epoch, fixed by ``(seed, epoch)``.
+        drop_last: leave out a last batch with fewer seeds.
+        replace: draw neighbours with replacement.
+        num_workers: background threads; 0 makes each batch when it is asked for.
+        prefetch_factor: batches a background thread prepares ahead; None for 2.
+        pin_memory: put batches into page-locked memory; needs CUDA.
+        transform: called with each batch, in the background thread; its result is yielded.
+        weight_attr: draw neighbours with probability by this attribute of edges, one number
+            each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
+            the argument, ``prob``, is taken too.
+        edge_ids: tell the numbers of edges even where these have no data.
+        generator: ``seed`` is drawn from it, once.
+        seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
+        num_threads: threads of the native kernels for a batch; by default the cores, divided by
+            ``num_workers``.
+        output_format: ``pyg`` or ``dgl``.
+        others: further arguments of PyG's and DGL's loaders, with values that mean what this
+            one does; ``docs/loader.md`` lists them.
+
+    Raises:
+        ConfigError: an argument has a value that is not allowed.
+        GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
+        ImportError: the library of ``output_format`` is not installed.
     """
 
     def __init__(
@@ -97,38 +127,6 @@ class NeighborLoader(IterableDataset[Any]):
         output_format: str = "pyg",
         **others: Any,
     ) -> None:
-        """Prepare to sample from ``data``.
-
-        Args:
-            data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
-                edges are sorted once. To share that among loaders, convert it to a Graph first.
-            num_neighbors: neighbours a vertex, from the seeds outwards; -1 takes all.
-            input_nodes: seeds: distinct ids, or a mask over all vertices; None for every vertex.
-            batch_size: seeds a batch; the last may have fewer.
-            shuffle: a new order each epoch, fixed by ``(seed, epoch)``.
-            drop_last: leave out a last batch with fewer seeds.
-            replace: draw neighbours with replacement.
-            num_workers: background threads; 0 makes each batch when it is asked for.
-            prefetch_factor: batches a background thread prepares ahead; None for 2.
-            pin_memory: put batches into page-locked memory; needs CUDA.
-            transform: called with each batch, in the background thread; its result is yielded.
-            weight_attr: draw neighbours with probability by this attribute of edges, one number
-                each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
-                the argument, ``prob``, is taken too.
-            edge_ids: tell the numbers of edges even where these have no data.
-            generator: ``seed`` is drawn from it, once.
-            seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
-            num_threads: threads of the native kernels for a batch; by default the cores, divided by
-                ``num_workers``.
-            output_format: ``pyg`` or ``dgl``.
-            others: further arguments of PyG's and DGL's loaders, with values that mean what this
-                one does; ``docs/loader.md`` lists them.
-
-        Raises:
-            ConfigError: an argument has a value that is not allowed.
-            GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
-            ImportError: the library of ``output_format`` is not installed.
-        """
         if isinstance(num_neighbors, Mapping):
             raise ConfigError("num_neighbors: a dictionary, allowed is a list: one type of edges")
         fanouts = [int(number) for number in num_neighbors]

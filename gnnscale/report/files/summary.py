@@ -80,10 +80,7 @@ def summarise(
         "ceiling": run.ceiling,
         "planning_s": run.planning_s,
         "first_step_s": first_step_s,
-        "epoch_time_s": {
-            "mean": statistics.fmean(times) if times else None,
-            "median": statistics.median(times) if times else None,
-        },
+        "epoch_time_s": _averages(times),
         "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
         "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
@@ -97,6 +94,13 @@ def summarise(
         "cache": _cache(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
+    }
+
+
+def _averages(times: Sequence[float]) -> dict[str, float | None]:
+    return {
+        "mean": statistics.fmean(times) if times else None,
+        "median": statistics.median(times) if times else None,
     }
 
 

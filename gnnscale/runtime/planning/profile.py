@@ -79,8 +79,6 @@ def profile_plan(
 ) -> PlanProfile:
     """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
-    Where a device is simulated, one step counts.
-
     Every worker does so at the same time, and all of them stop after the same step.
 
     Args:
