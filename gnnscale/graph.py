@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError
 from gnnscale.graph_files import (
     FEATURE_DTYPES,
     FORMAT_VERSION,
     MAX_CLASSES,
     MAX_FEATURES,
     METRICS,
-    GraphError,
     map_arrays,
     read_meta,
     vertex_dtype,
@@ -30,7 +30,6 @@ __all__ = [
     "MAX_FEATURES",
     "METRICS",
     "Graph",
-    "GraphError",
     "list_sums",
     "vertex_dtype",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.errors import UserError, shown
+from gnnscale.core.errors import GraphError, shown
 from gnnscale.npy import NpyError, map_npy
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "WEIGHTED_FORMAT_VERSION",
     "WEIGHTS",
     "ArrayEntry",
-    "GraphError",
     "PartEntry",
     "StoreMeta",
     "has_label",
@@ -67,10 +66,6 @@ _MAX_NAME = 200
 _MAX_PARTS = 1 << 15
 _MAX_META_BYTES = 4 << 20
 _SLICE_ENTRIES = 1 << 20
-
-
-class GraphError(UserError):
-    """A graph, or a file that should hold one, is not usable."""
 
 
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gnnscale.files import unfinished_folder
+from gnnscale.core.errors import GraphError
+from gnnscale.core.files import unfinished_folder
 from gnnscale.graph_files import (
     FORMAT_VERSION,
     WEIGHTED_FORMAT_VERSION,
     WEIGHTS,
-    GraphError,
     map_arrays,
     read_meta,
 )

@@ -9,7 +9,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from gnnscale.errors import shown
+from gnnscale.core.errors import shown
 
 __all__ = ["fields_from", "record_from"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from bench_runtime import train
 from benchmarking import show
 
+from gnnscale.core.stages import STAGES, StageTimes
 from gnnscale.plan.perf.equations import pipeline_seconds
-from gnnscale.stages import STAGES, StageTimes
 
 #: Multiply-accumulates, bytes of memory and bytes of the link of a V100 in a second.
 V100 = {"macs_per_s": 7.0e12, "memory_bandwidth": 9.0e11, "link_bandwidth": 1.28e10}

@@ -204,8 +204,8 @@ def measured(directory: Path, num_pairs: int) -> Meter:
     from omegaconf import OmegaConf
 
     import gnnscale.runtime.train as training
-    from gnnscale.config import typed
-    from gnnscale.hardware import usable_cores
+    from gnnscale.core.hardware import usable_cores
+    from gnnscale.options.config import typed
     from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
     from gnnscale.runtime.settings import TrainConfig
 

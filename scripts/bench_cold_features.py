@@ -55,7 +55,7 @@ def limited_group(memory_bytes: int) -> Iterator[Path]:
 
 
 def write_features(path: Path, num_rows: int, width: int) -> None:
-    from gnnscale.dataset.formats.npy import NpyWriter
+    from gnnscale.npy import NpyWriter
 
     generator = np.random.Generator(np.random.Philox(0))
     writer = NpyWriter(path, np.dtype(np.float32), (width,))

@@ -73,8 +73,8 @@ def loop(system: str, epochs: int, options: list[str]) -> list[float]:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
-    from gnnscale.config import typed
-    from gnnscale.hardware import usable_cores
+    from gnnscale.core.hardware import usable_cores
+    from gnnscale.options.config import typed
     from gnnscale.runtime.settings import TrainConfig
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)

@@ -98,7 +98,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     import gnnscale.model
-    from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
+    from gnnscale.runtime.evaluation.inference import LayerwiseInference
+    from gnnscale.runtime.evaluation.plan import Limits
 
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)

@@ -52,9 +52,8 @@ def prepared(name: str, data: Path) -> Path:
 
 
 def partitioner_named(name: str) -> Any:
-    from gnnscale.partition.edge_cut import metis
-    from gnnscale.partition.edge_cut.best_installed import EdgeCut
-    from gnnscale.partition.edge_cut.mtkahypar import MtKaHyPar
+    from gnnscale.partition.edge_cut import libraries as metis
+    from gnnscale.partition.edge_cut.libraries import EdgeCut, MtKaHyPar
     from gnnscale.partition.hierarchical import Hierarchical
 
     known = {each.algorithm: each for each in (EdgeCut, metis.Metis, MtKaHyPar)}
@@ -71,7 +70,7 @@ def work(options: argparse.Namespace) -> None:
     import numpy as np
 
     from gnnscale.graph import Graph
-    from gnnscale.partition.edge_cut.balance import balances
+    from gnnscale.partition.edge_cut.cut_graph import balances
 
     graph = Graph.open(options.store[0])
     partitioner = partitioner_named(options.worker)

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarking import FANOUTS, open_graph, parser, save, seeds_of, show
 
-from gnnscale.hardware import usable_cores
+from gnnscale.core.hardware import usable_cores
 from gnnscale.ops import NativeSampler
 
 THREADS = [1, 2, 4, 8, 16]

@@ -60,10 +60,10 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     from omegaconf import OmegaConf
 
     from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.config import typed
-    from gnnscale.hardware import usable_cores
-    from gnnscale.model.loss import seed_loss
+    from gnnscale.core.hardware import usable_cores
+    from gnnscale.model.trainable import seed_loss
     from gnnscale.ops import keep_freed_memory
+    from gnnscale.options.config import typed
     from gnnscale.runtime.settings import TrainConfig
     from gnnscale.sampler import ShuffledOrder
 
@@ -143,8 +143,8 @@ def sizes(num_seeds: int) -> dict[str, float]:
 
     from gnnscale.backend.emulated import link_bytes
     from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.config import typed
-    from gnnscale.hardware import usable_cores
+    from gnnscale.core.hardware import usable_cores
+    from gnnscale.options.config import typed
     from gnnscale.plan.perf.equations import BatchSize, trainer_seconds
     from gnnscale.plan.perf.work import propagation_work
     from gnnscale.plan.perf.workload import unmeasured_workload

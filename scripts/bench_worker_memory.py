@@ -32,7 +32,7 @@ _STEPS = 20
 def write_store(folder: Path, num_vertices: int) -> None:
     """Write a graph store: neighbours are spread over all vertices, rows and labels are zeros."""
     from gnnscale.dataset.formats.npy import map_npy
-    from gnnscale.graph import FORMAT_VERSION
+    from gnnscale.graph_files import FORMAT_VERSION
 
     num_edges = num_vertices * _DEGREE
     shapes = {
@@ -114,7 +114,7 @@ def measure(folder: Path) -> dict[str, int]:
     from gnnscale.backend.loading import FeatureLoader
     from gnnscale.graph import Graph
     from gnnscale.model import GCN
-    from gnnscale.model.loss import seed_loss
+    from gnnscale.model.trainable import seed_loss
     from gnnscale.sampler import NeighborSampler
 
     ops.keep_freed_memory()

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnscale.hardware import let_idle_threads_sleep, usable_cores
+from gnnscale.core.hardware import let_idle_threads_sleep, usable_cores
 
 let_idle_threads_sleep()  # which only works before torch is imported
 
@@ -32,9 +32,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch.nn import functional
 
-from gnnscale.config import ConfigError, typed
-from gnnscale.metrics import score
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.metrics import score
 from gnnscale.model import GraphSAGE
+from gnnscale.options.config import typed
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, StepRecord, TrainResult
 from gnnscale.runtime.train import train

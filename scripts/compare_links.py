@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.hardware import let_idle_threads_sleep, usable_cores
+from gnnscale.core.hardware import let_idle_threads_sleep, usable_cores
 
 let_idle_threads_sleep()  # which only works before torch is imported
 
@@ -33,8 +33,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch.nn import functional
 
-from gnnscale.config import typed
 from gnnscale.model.links import DotProduct
+from gnnscale.options.config import typed
 from gnnscale.runtime.evaluation.evaluate import open_run_task
 from gnnscale.runtime.evaluation.examine import LinkExaminer
 from gnnscale.runtime.settings import TrainConfig

@@ -30,11 +30,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest brings it
 
-from gnnscale.export.predict import PredictConfig
-from gnnscale.export.weights import ExportConfig
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
+from gnnscale.report.export.predict import PredictConfig
+from gnnscale.report.export.weights import ExportConfig
 from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
 from gnnscale.runtime.command_options import (
     EvaluateConfig,

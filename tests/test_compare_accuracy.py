@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 

@@ -20,15 +20,15 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from gnnscale import graph_files
-from gnnscale.config import typed
-from gnnscale.hardware import usable_cores
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.stages import STAGES, Access
+from gnnscale.options.config import typed
 from gnnscale.partition.storage import identity as partition_identity
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import summarise
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint import file as checkpoint_file
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
-from gnnscale.stages import STAGES, Access
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

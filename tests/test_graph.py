@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from gnnscale import graph as graph_module
-from gnnscale.graph import FORMAT_VERSION, Graph, GraphError, vertex_dtype
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
+from gnnscale.graph_files import FORMAT_VERSION, vertex_dtype
 
 ARRAYS = {
     "indptr": np.array([0, 1, 3, 3]),

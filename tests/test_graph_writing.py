@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays, verify_store
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 
 SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
 X = np.arange(8, dtype=np.float32).reshape(4, 2)

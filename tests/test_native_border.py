@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from gnnscale import ops
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampler, NeighborSampler
 
 INDPTR = np.array([0, 2, 2, 3])

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gnnscale.api.options import Choice, choose, name_of
-from gnnscale.config import ConfigError, check_choice
-from gnnscale.errors import shown
+from gnnscale.core.errors import ConfigError, check_choice, shown
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from gnnscale.api.options import Choice, choose
-from gnnscale.foreign import name_of_code
 from gnnscale.model import ModelConfig
 from gnnscale.model.options import CustomModel
+from gnnscale.options.user_code import name_of_code
 
 __all__ = ["own_module"]
 

@@ -11,10 +11,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gnnscale.config import ConfigError, check_choice, typed
-from gnnscale.errors import shown
-from gnnscale.hardware import usable_cores
+from gnnscale.core.errors import ConfigError, check_choice, shown
+from gnnscale.core.hardware import usable_cores
 from gnnscale.model.custom import Custom
+from gnnscale.options.config import typed
 
 __all__ = ["Choice", "check_made", "choose", "compose_run", "name_of"]
 

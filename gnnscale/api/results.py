@@ -17,9 +17,13 @@ from gnnscale.api.graphs import as_dataset
 from gnnscale.api.modules import own_module
 from gnnscale.api.options import Choice, check_made
 from gnnscale.api.training import run
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.core.errors import ConfigError, check_choice
 from gnnscale.dataset.ids import read_ids
-from gnnscale.export.answers import (
+from gnnscale.graph import Graph
+from gnnscale.model import TrainableModel
+from gnnscale.model.foreign_module import ForeignModel
+from gnnscale.options.file import read_regular
+from gnnscale.report.export.answers import (
     EMBEDDINGS,
     VALUES,
     answer,
@@ -27,12 +31,8 @@ from gnnscale.export.answers import (
     check_layer,
     num_layers_of,
 )
-from gnnscale.export.vertices import find_vertices
-from gnnscale.export.weights import ExportConfig, Exported, export_model
-from gnnscale.graph import Graph
-from gnnscale.model import TrainableModel
-from gnnscale.model.foreign_module import ForeignModel
-from gnnscale.options_file import read_regular
+from gnnscale.report.export.vertices import find_vertices
+from gnnscale.report.export.weights import ExportConfig, Exported, export_model
 from gnnscale.report.files.summary import SUMMARY_FILE
 from gnnscale.runtime.checkpoint.history import read_history
 from gnnscale.runtime.command_options import EvaluateConfig

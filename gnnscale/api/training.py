@@ -18,19 +18,19 @@ from omegaconf import OmegaConf
 
 from gnnscale.api.design import Owners
 from gnnscale.api.options import Choice, check_made, choose, compose_run, name_of
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core.files import write_atomically
+from gnnscale.core.hardware import home
 from gnnscale.dataset import GraphSource
-from gnnscale.errors import shown
 from gnnscale.feature import FeatureStoreConfig
-from gnnscale.files import write_atomically
-from gnnscale.hardware import home
 from gnnscale.model import ModelConfig, TrainableModel
+from gnnscale.options.config import typed
+from gnnscale.options.run_directory import CONFIG_FILE, read_run
 from gnnscale.partition import Given, PartitionerConfig
 from gnnscale.partition.given import check_owners
 from gnnscale.plan import DevicePlanConfig
-from gnnscale.report.devices import least_real
+from gnnscale.report.figures import least_real
 from gnnscale.report.run import train_and_report
-from gnnscale.run_directory import CONFIG_FILE, read_run
 from gnnscale.runtime.evaluation.evaluate import load_best
 from gnnscale.runtime.processes.by_name import refuse_while_imported
 from gnnscale.runtime.processes.launch import launch

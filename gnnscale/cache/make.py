@@ -18,9 +18,8 @@ from gnnscale.cache.storage.store import (
     write_plan,
 )
 from gnnscale.cache.task import CacheTask
+from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 
 __all__ = ["PICTURE_FILE", "check_parts", "check_plan", "make_plan"]
 

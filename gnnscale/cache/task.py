@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache.draws import Draws
-from gnnscale.cache.hotness.expected import ExpectedReads, expect_reads
-from gnnscale.cache.hotness.foretold import Foretold, later_steps
-from gnnscale.cache.hotness.out_degree import out_degree
+from gnnscale.cache.hotness.degree import out_degree, slices
+from gnnscale.cache.hotness.expected import ExpectedReads, Foretold, expect_reads, later_steps
 from gnnscale.cache.hotness.presampled import Presampled, presample
-from gnnscale.cache.hotness.slices import slices
-from gnnscale.graph import FEATURE_DTYPES, Graph, vertex_dtype
+from gnnscale.core.progress import track
+from gnnscale.graph import Graph
+from gnnscale.graph_files import FEATURE_DTYPES, vertex_dtype
 from gnnscale.partition import Parts
-from gnnscale.progress import track
 from gnnscale.sampler import MiniBatch
 
 __all__ = [

@@ -10,8 +10,7 @@ from importlib import resources
 from typing import Any, NoReturn
 
 from gnnscale.cli.plugins import PLUGIN_GROUPS, check_hydra_option, check_search
-from gnnscale.config import ConfigError, printable
-from gnnscale.errors import one_line, shown
+from gnnscale.core.errors import ConfigError, one_line, printable, shown
 
 __all__ = [
     "HYDRA_FLAGS",

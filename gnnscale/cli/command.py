@@ -22,10 +22,9 @@ from gnnscale.cli.output import Before, Output, resolved_now, taken_back
 from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
 from gnnscale.cli.staging import CONFIGS, Translated, run_directory, translate
 from gnnscale.cli.streams import last_words
-from gnnscale.config import ConfigError, nearest
-from gnnscale.errors import explain, one_line, shown
-from gnnscale.files import unfinished_folder
-from gnnscale.hardware import torchrun_rank
+from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
+from gnnscale.core.files import unfinished_folder
+from gnnscale.core.hardware import torchrun_rank
 
 __all__ = ["COMMANDS", "main"]
 

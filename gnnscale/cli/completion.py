@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from gnnscale.cli.arguments import check_flag, check_overrides, check_text
 from gnnscale.cli.staging import experiments
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 __all__ = ["complete"]
 

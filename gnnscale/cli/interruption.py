@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from gnnscale.cli.output import resume_command
 from gnnscale.cli.streams import last_words
-from gnnscale.files import remove_unfinished_folders
-from gnnscale.hardware import torchrun_rank
+from gnnscale.core.files import remove_unfinished_folders
+from gnnscale.core.hardware import torchrun_rank
 
 __all__ = ["INTERRUPTED", "interrupt_on_signals", "tell_interrupted"]
 

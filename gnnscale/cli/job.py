@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from gnnscale.cli import tasks
 from gnnscale.cli.output import Output
-from gnnscale.config import ConfigError
-from gnnscale.errors import explain, one_line
-from gnnscale.hardware import usable_cores
+from gnnscale.core.errors import ConfigError, explain, one_line
+from gnnscale.core.hardware import usable_cores
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -14,10 +14,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import shown
-from gnnscale.files import write_atomically
-from gnnscale.run_directory import CONFIG_FILE
+from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core.files import write_atomically
+from gnnscale.options.run_directory import CONFIG_FILE
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -26,11 +26,10 @@ from gnnscale.cli.arguments import (
     quoted,
 )
 from gnnscale.cli.output import check_unused
-from gnnscale.config import ConfigError, nearest
-from gnnscale.errors import shown
-from gnnscale.found import check_found
-from gnnscale.options_file import check_known, check_references, read_yaml
-from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
+from gnnscale.core.errors import ConfigError, nearest, shown
+from gnnscale.options.file import check_known, check_references, read_yaml
+from gnnscale.options.found import check_found
+from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
 
 __all__ = ["CONFIGS", "Translated", "experiments", "run_directory", "translate"]
 

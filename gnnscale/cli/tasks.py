@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.output import Output
-from gnnscale.config import typed
-from gnnscale.errors import explain
-from gnnscale.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
+from gnnscale.core.errors import explain
+from gnnscale.core.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
+from gnnscale.options.config import typed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -39,7 +39,7 @@ def partition(options: DictConfig, _: Output) -> None:
     """Divide a graph into parts, show them, and draw ``partition.svg`` beside them."""
     from rich.console import Console
 
-    from gnnscale.files import write_atomically
+    from gnnscale.core.files import write_atomically
     from gnnscale.partition import PICTURE_FILE, make_partition, read_partition, write_parts
     from gnnscale.report.partition import draw, print_partition
     from gnnscale.runtime.command_options import PartitionConfig
@@ -70,9 +70,9 @@ def plan_cache(options: DictConfig, _: Output) -> None:
     from rich.console import Console
 
     from gnnscale.cache import PICTURE_FILE, read_plan
-    from gnnscale.files import write_atomically
+    from gnnscale.core.files import write_atomically
     from gnnscale.report.cache_plan import draw, print_plan
-    from gnnscale.runtime.caching.task import plan_caches
+    from gnnscale.runtime.cache.task import plan_caches
     from gnnscale.runtime.checkpoint.artefacts import divide, open_partition
     from gnnscale.runtime.command_options import PlanCacheConfig
 
@@ -163,7 +163,7 @@ def predict(options: DictConfig, _: Output) -> None:
     """Write predictions or embeddings of a run's best checkpoint."""
     let_idle_threads_sleep()
 
-    from gnnscale.export import predict as task
+    from gnnscale.report.export import predict as task
 
     print(task.predict(typed(options, task.PredictConfig)))
 
@@ -172,7 +172,7 @@ def export(options: DictConfig, _: Output) -> None:
     """Write a run's best weights, and show what loads them."""
     let_idle_threads_sleep()
 
-    from gnnscale.export import weights
+    from gnnscale.report.export import weights
 
     done = weights.export(typed(options, weights.ExportConfig))
     print(done.snippet)
@@ -191,7 +191,7 @@ def doctor(options: DictConfig, output: Output) -> None:
 
     from rich.console import Console
 
-    from gnnscale.graph import GraphError
+    from gnnscale.core.errors import GraphError
     from gnnscale.report import doctor as report
     from gnnscale.report.files.summary import write_json
 
@@ -229,7 +229,7 @@ def simulate(options: DictConfig, output: Output) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
     from rich.console import Console
 
-    from gnnscale.files import write_atomically
+    from gnnscale.core.files import write_atomically
     from gnnscale.plan.simulator import SimulateConfig
     from gnnscale.plan.simulator import simulate as run_simulation
     from gnnscale.report.files.summary import write_json

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.errors import shown
-from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, GraphError
-from gnnscale.graph_files import has_label
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.graph_files import MAX_CLASSES, MAX_FEATURES, has_label
 
 __all__ = [
     "check_array",

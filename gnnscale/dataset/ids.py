@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.dataset.formats.npy import map_npy
 from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.dataset.storage.identity import file_sha256
 from gnnscale.dataset.tables.ids import IdColumn, max_id_bytes
 from gnnscale.dataset.tables.parquet_file import ParquetFile
-from gnnscale.errors import shown
-from gnnscale.graph import MAX_CLASSES, Graph, GraphError
-from gnnscale.graph_files import read_meta
+from gnnscale.graph import Graph
+from gnnscale.graph_files import MAX_CLASSES, read_meta
+from gnnscale.npy import NpyWriter
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gnnscale.config import ConfigError, nearest
+from gnnscale.core.errors import ConfigError, nearest
 
 __all__ = ["FIXED", "WITHOUT_EFFECT", "check_minimum", "check_options", "drawn_seed", "weights_of"]
 

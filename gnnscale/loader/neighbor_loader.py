@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.checks import check_ids
-from gnnscale.graph import Graph, GraphError
-from gnnscale.hardware import usable_cores
+from gnnscale.graph import Graph
 from gnnscale.loader.arguments import check_minimum, check_options, drawn_seed, weights_of
 from gnnscale.loader.batch_format import FORMATS, Sampling
 from gnnscale.loader.data import EdgeUse, read_data
-from gnnscale.prefetch import Pipeline
 from gnnscale.sampler import ShuffledOrder
 
 __all__ = ["NeighborLoader"]

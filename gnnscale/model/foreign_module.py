@@ -12,14 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import one_line
+from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.feature import FeatureStore
-from gnnscale.foreign import load_named
 from gnnscale.model.forms import CALLS, likely_forms
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.model.trainable import Inputs, TrainableModel
 from gnnscale.model.trial import count_cost, tiny_batch, tiny_rows
+from gnnscale.options.user_code import load_named
 from gnnscale.sampler import Block, MiniBatch
 
 __all__ = ["ForeignLayer", "ForeignModel", "build_foreign"]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import _native
-from gnnscale.errors import shown
+from gnnscale.core.errors import shown
 from gnnscale.ops.native import Array, contiguous, naming
 
 if TYPE_CHECKING:

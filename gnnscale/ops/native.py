@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import _native
-from gnnscale.errors import shown
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.graph import Graph
 
 __all__ = [
     "Array",

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gnnscale import _native
-from gnnscale.errors import shown
+from gnnscale.core.errors import shown
 from gnnscale.ops.native import Array, contiguous, naming
 
 __all__ = [

@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import shown
-from gnnscale.found import names
+from gnnscale.core.errors import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.npy import NpyError, map_npy
+from gnnscale.options.found import names
 from gnnscale.partition.partitioner import (
     Forecast,
     PartitionerConfig,
+    Parts,
     check_num_parts,
 )
-from gnnscale.partition.parts import Parts
 
 __all__ = ["Given", "check_owners"]
 

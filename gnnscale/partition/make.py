@@ -6,16 +6,15 @@ import logging
 import time
 from pathlib import Path
 
-from gnnscale.config import ConfigError, check_range
+from gnnscale.core.errors import ConfigError, GraphError, check_range, shown
+from gnnscale.core.hardware import find_machine
+from gnnscale.core.progress import track
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import NoSpaceError, size
-from gnnscale.errors import shown
-from gnnscale.graph import Graph, GraphError
-from gnnscale.hardware import find_machine
-from gnnscale.partition.figures.examine import Measured, Predicted, examine, examine_bytes
-from gnnscale.partition.figures.peak import PeakMemory, watch_peak
-from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig
-from gnnscale.partition.parts import Parts
+from gnnscale.graph import Graph
+from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
+from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts
+from gnnscale.partition.peak import PeakMemory, watch_peak
 from gnnscale.partition.storage.checks import problem_of
 from gnnscale.partition.storage.identity import Identity, identify, partition_place
 from gnnscale.partition.storage.part_store import write_part
@@ -27,7 +26,6 @@ from gnnscale.partition.storage.store import (
     read_meta,
     write_partition,
 )
-from gnnscale.progress import track
 
 __all__ = ["PARTS_FOLDER", "PICTURE_FILE", "make_partition", "write_parts"]
 

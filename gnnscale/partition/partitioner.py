@@ -4,17 +4,72 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from gnnscale.config import ConfigError, check_range
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.core.errors import ConfigError, check_range, shown
 from gnnscale.dataset.storage.identity import check_place
-from gnnscale.errors import shown
-from gnnscale.found import names
 from gnnscale.graph import Graph
-from gnnscale.partition.parts import Parts
+from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts"]
+__all__ = [
+    "MAX_PARTS",
+    "NO_PART",
+    "UNREACHED",
+    "Forecast",
+    "NoPartitioner",
+    "PartitionerConfig",
+    "Parts",
+    "check_num_parts",
+]
+
+#: Owner of a vertex that no part has.
+NO_PART = -1
+
+#: Hops to a vertex that a part does not have.
+UNREACHED = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """A graph divided into parts. Vertices keep their ids, and neighbours their order.
+
+    Attributes:
+        num_parts: number of parts, K.
+        owner: ``[num_vertices]`` int16, the part that each vertex belongs to, ``NO_PART`` where no
+            part has it. A training vertex is trained by its owner. None where every part has the
+            whole topology (P3).
+        hops: ``[K, num_vertices]`` uint8, the hops that a vertex is away from the part's training
+            vertices, ``UNREACHED`` where the part does not have it. A part has the in-neighbours
+            of vertices that are fewer than ``num_hops`` away. None where parts have no halo of
+            their own.
+        num_hops: hops that ``hops`` counts; 0 without.
+        columns: ``(first, last + 1)`` of the feature columns of each part (P3); None where rows
+            are whole.
+        notes: what a report says of how the parts were made, a line each.
+    """
+
+    num_parts: int
+    owner: NDArray[np.int16] | None
+    hops: NDArray[np.uint8] | None = None
+    num_hops: int = 0
+    columns: tuple[tuple[int, int], ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    def train_vertices(self, train_idx: NDArray[np.integer[Any]]) -> list[NDArray[Any]]:
+        """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``.
+
+        Raises:
+            ValueError: every part has the whole topology, and no vertex of its own.
+        """
+        if self.owner is None:
+            raise ValueError("parts without vertices of their own have no training vertices")
+        owners = self.owner[train_idx]
+        return [train_idx[owners == part] for part in range(self.num_parts)]
+
 
 #: Parts of a partition; owners are kept in 16 bits.
 MAX_PARTS = 1024
@@ -113,3 +168,22 @@ def check_num_parts(graph: Graph, num_parts: int) -> None:
             f"partitioner.num_parts={num_parts}: {graph.name} has {num_train} training vertices, "
             "which are fewer"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPartitioner(PartitionerConfig):
+    """The graph stays whole: every part has all of it."""
+
+    algorithm: ClassVar[str] = "none"
+    divides: ClassVar[str] = "nothing"
+    depends_on_hops: ClassVar[bool] = False
+
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+        """Return ``num_parts`` parts that have no vertices or columns of their own."""
+        return Parts(num_parts=num_parts, owner=None)
+
+    def forecast(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> Forecast:
+        """Return what ``assign`` will take: nothing."""
+        return Forecast(memory_bytes=0, seconds=0.0)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnscale.config import MAX_COUNT, ConfigError, check_choice, check_range
-from gnnscale.found import names
+from gnnscale.core.errors import MAX_COUNT, ConfigError, check_choice, check_range
+from gnnscale.options.found import names
 from gnnscale.plain_records import fields_from
 from gnnscale.plan.device import MAX_DEVICES, Device
 from gnnscale.plan.registry import device_options, parse_devices

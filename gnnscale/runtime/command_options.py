@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnscale.config import check_choice, check_range
+from gnnscale.core.errors import check_choice, check_range
 from gnnscale.dataset import GraphSource
-from gnnscale.found import names
+from gnnscale.options.found import names
 from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.plan import MAX_THREADS
 from gnnscale.runtime.settings import INFERENCE, BatchesConfig

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gnnscale.hardware import multiplies_bfloat16, usable_cores
+from gnnscale.core.hardware import multiplies_bfloat16, usable_cores
 from gnnscale.ops import keep_freed_memory
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.cache import CachePlannerConfig, NoCache
-from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.metrics import QUALITY
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.foreign import check_name
-from gnnscale.found import names
-from gnnscale.hardware import usable_cores
-from gnnscale.loss import AutoLoss, LossConfig
-from gnnscale.metrics import QUALITY
 from gnnscale.model import ModelConfig
+from gnnscale.model.losses import AutoLoss, LossConfig
 from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer import OptimizerConfig
+from gnnscale.options.found import names
+from gnnscale.options.user_code import check_name
 from gnnscale.partition import NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.validator import Validator
 from gnnscale.runtime.opening import open_run

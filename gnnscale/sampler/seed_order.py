@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
 from gnnscale.graph_files import has_label
 
 __all__ = [

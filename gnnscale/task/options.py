@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.graph import Graph
-from gnnscale.loss import LossConfig
+from gnnscale.model.losses import LossConfig
 
 if TYPE_CHECKING:
     from gnnscale.task.base import Task

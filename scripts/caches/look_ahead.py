@@ -8,7 +8,7 @@ from typing import Any
 from benchmarking import show
 
 from caches.runs import CacheTask, draw, graphs, plan, run_of, total_rows, with_caches
-from gnnscale.cache.look_ahead import Counts, count_hits
+from gnnscale.cache.belady import Counts, count_hits
 
 #: Policies whose rows stay; on one device Quiver is PaGraph, and Quiver-plus GNNLab.
 STATIC = ("random", "aligraph", "pagraph", "pagerank", "inclusion", "gnnlab", "oracle_static")

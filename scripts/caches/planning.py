@@ -16,9 +16,9 @@ from benchmarking import show
 
 from gnnscale.cache import CacheDevice, CacheTask, Legion
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
+from gnnscale.cache.legion.cost_model import best_num_lists, curve
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
-from gnnscale.cache.legion.search import best_num_lists, curve
 
 _FEATURES = 100
 _MIN_DEGREE = 8

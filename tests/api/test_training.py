@@ -17,9 +17,10 @@ from omegaconf import OmegaConf
 
 from gnnscale import api
 from gnnscale.api.options import compose_run
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Planetoid
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
+from gnnscale.options.config import typed
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
@@ -27,7 +28,7 @@ from gnnscale.runtime.settings import TrainConfig
 
 Train = Callable[..., api.Training]
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.integration
 
 
 def test_a_run_is_that_of_the_command(train: Train, tmp_path: Path) -> None:

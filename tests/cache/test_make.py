@@ -24,8 +24,8 @@ from gnnscale.cache import (
     make_plan,
     read_plan,
 )
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
 
 DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")
 SHARED = StaticCache(name="quiver", hotness="presampled", scope="clique", shared=True)
@@ -78,7 +78,7 @@ DIFFERENT: list[tuple[CachePlannerConfig, dict[str, Any], str]] = [
     (dataclasses.replace(DEGREE, hotness="pagerank"), {}, "cache_planner.hotness=out_degree, now "),
     (dataclasses.replace(DEGREE, reserve=0.2), {}, "cache_planner.reserve=0.1, now "),
     (SHARED, {}, "cache_planner.name=pagraph, now "),
-    (AHEAD, {}, "planner=gnnscale.cache.policies.static.StaticCache, now "),
+    (AHEAD, {}, "planner=gnnscale.cache.policies.StaticCache, now "),
     (DEGREE, {"seed": 1}, "seed=0, now seed=1"),
     (DEGREE, {"num_epochs": 3}, "epochs=1, now epochs=3"),
     (DEGREE, {"batch_size": 4}, "batch_size=2, now batch_size=4"),

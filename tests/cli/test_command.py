@@ -19,8 +19,10 @@ from faults.processes import end_with_parent
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
-from gnnscale.partition.edge_cut.apart import is_installed
+from gnnscale.partition.edge_cut.subprocess import is_installed
 from gnnscale.runtime.checkpoint.file import load_checkpoint
+
+pytestmark = pytest.mark.integration
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),

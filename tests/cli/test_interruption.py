@@ -20,7 +20,7 @@ IN_NATIVE_CODE = """
 
     from gnnscale.cli import interruption
     from gnnscale.dataset.storage.folder import new_folder
-    from gnnscale.progress import track
+    from gnnscale.core.progress import track
 
     interruption._PATIENCE_S = 0.1
     interruption.interrupt_on_signals()

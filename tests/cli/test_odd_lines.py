@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from gnnscale.cli.arguments import check_overrides, check_text
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+
+pytestmark = pytest.mark.integration
 
 #: The arguments, and a part of what is said.
 ODD = [

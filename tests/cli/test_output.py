@@ -11,7 +11,7 @@ import pytest
 
 from gnnscale.cli import output
 from gnnscale.cli.output import Before, check_unused, resume_command, taken_back
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "summary.json", "checkpoints", ".hydra"])

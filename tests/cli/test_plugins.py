@@ -21,7 +21,7 @@ from gnnscale.cli.job import Job
 from gnnscale.cli.output import Output
 from gnnscale.cli.plugins import check_search, explain_missing_plugin
 from gnnscale.cli.tasks import TASKS
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
 

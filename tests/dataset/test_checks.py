@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.checks import check_split, class_labels
-from gnnscale.graph import GraphError
 
 
 def test_unknown_classes_are_any_nan() -> None:

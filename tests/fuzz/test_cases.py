@@ -9,6 +9,8 @@ import pytest
 from fuzz.case import OK, REFUSED
 from fuzz.single import run_kept
 
+pytestmark = pytest.mark.integration
+
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 
 

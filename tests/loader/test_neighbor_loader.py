@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from gnnscale import ConfigError, Graph, GraphError, NeighborLoader, NeighborSampler
+from gnnscale.core.hardware import Memory
 from gnnscale.dataset import Planetoid
-from gnnscale.hardware import Memory
 from gnnscale.ops import tensors
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")

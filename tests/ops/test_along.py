@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError
 from gnnscale.ops.native import naming_graph
 
 #: Lists of 3, 0, 7 and 2 entries.

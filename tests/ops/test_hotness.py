@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError
 from gnnscale.ops.native import naming_graph
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition.given import Given
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.hardware import Memory
 from gnnscale.dataset import PlantedPartition
-from gnnscale.graph import Graph, GraphError
-from gnnscale.hardware import Memory
+from gnnscale.graph import Graph
 from gnnscale.partition import (
     P3,
     Forecast,
@@ -32,7 +32,7 @@ from gnnscale.partition import (
     write_parts,
 )
 from gnnscale.partition import make as module
-from gnnscale.partition.figures.peak import note_child
+from gnnscale.partition.peak import note_child
 
 
 def make(config: PartitionerConfig, graph: Graph, num_parts: int = 3, **options: Any) -> Path:

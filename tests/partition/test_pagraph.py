@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
 from gnnscale.partition import NO_PART, UNREACHED, PaGraph, Parts
 from gnnscale.partition.storage.checks import problem_of
 

@@ -13,14 +13,13 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
+from gnnscale.core.stages import SPAN, STAGES, Access, StageTimes, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Fpga, Threads
-from gnnscale.plan.perf.equations import Prediction
-from gnnscale.plan.perf.predictions import PlanPredictions
+from gnnscale.plan.perf.equations import PlanPredictions, Prediction
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
 from gnnscale.runtime.telemetry.records import TrainResult as Result
-from gnnscale.stages import SPAN, STAGES, Access, StageTimes, Traffic
 
 BATCH = 1024
 #: What an epoch of an emulated device counts.

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gnnscale.plan.efficiency import Efficiency
+from gnnscale.plan.device import Efficiency
 from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.report.simulate import describe, rates, trainers
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from omegaconf import DictConfig
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
+from gnnscale.options.config import typed
 from gnnscale.partition import P3, Hash, Parts
 from gnnscale.runtime.command_options import PlanCacheConfig
 from gnnscale.runtime.order import checked_order

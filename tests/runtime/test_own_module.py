@@ -11,7 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model import CustomModel
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint

@@ -16,14 +16,15 @@ from losses import Losses
 from omegaconf import DictConfig
 from same_seeds import OfParts
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
+from gnnscale.options.config import typed
 from gnnscale.partition import Range, make_partition, read_partition
-from gnnscale.partition.parts import Parts
+from gnnscale.partition.partitioner import Parts
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.integration
 
 COMMON = (
     *("dataset.num_vertices=960", "dataset.num_edges=6000", "dataset.num_features=16"),

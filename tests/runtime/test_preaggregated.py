@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import typed
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate

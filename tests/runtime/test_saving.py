@@ -12,7 +12,8 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint

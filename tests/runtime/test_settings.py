@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from own_layers import MaxPooling
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model.custom import Custom
 from gnnscale.optimizer import Sgd
 from gnnscale.runtime.command_options import EvaluateConfig

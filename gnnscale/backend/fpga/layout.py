@@ -18,7 +18,7 @@ from gnnscale import ops
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.fpga.lowering import Product, coefficients
 from gnnscale.backend.fpga.weights import LANES, WeightLayout, words
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs
 from gnnscale.ops import ArrangedBlock, EdgeTiles

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.hotness.slices import slices
+from gnnscale.cache.hotness.degree import slices
 from gnnscale.graph import Graph
 from gnnscale.ops.native import naming_graph
 

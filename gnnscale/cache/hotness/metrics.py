@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.cache.hotness.degree_ratio import degree_ratio
+from gnnscale.cache.hotness.degree import degree_ratio, pagerank, train_vertices, uniform
 from gnnscale.cache.hotness.inclusion import inclusion
-from gnnscale.cache.hotness.pagerank import pagerank
-from gnnscale.cache.hotness.random import uniform
-from gnnscale.cache.hotness.training import train_vertices
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.partition import UNREACHED
 
 if TYPE_CHECKING:

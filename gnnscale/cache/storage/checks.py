@@ -7,9 +7,8 @@ from pathlib import Path
 
 from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.task import list_bytes, row_bytes
-from gnnscale.config import printable
-from gnnscale.errors import shown
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError, printable, shown
+from gnnscale.graph import Graph
 
 __all__ = ["check_plan_figures"]
 

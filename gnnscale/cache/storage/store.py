@@ -26,12 +26,12 @@ from gnnscale.cache.cache_plan import (
 from gnnscale.cache.storage.checks import check_plan_figures
 from gnnscale.cache.storage.identity import FORMAT_VERSION, PlanIdentity
 from gnnscale.cache.task import row_bytes
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.core.files import write_atomically
 from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
-from gnnscale.errors import shown
-from gnnscale.files import write_atomically
-from gnnscale.graph import Graph, GraphError, vertex_dtype
-from gnnscale.graph_files import ArrayEntry
+from gnnscale.graph import Graph
+from gnnscale.graph_files import ArrayEntry, vertex_dtype
 from gnnscale.partition.storage.identity import Divided, describe
 from gnnscale.plain_records import record_from
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.formats.plain import file_bytes, read_file
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 
 __all__ = ["parse_json", "read_versioned", "vertex_keys"]
 

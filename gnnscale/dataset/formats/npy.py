@@ -12,22 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import npy
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.checks import check_array
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.plain import file_bytes
-from gnnscale.graph import GraphError
 from gnnscale.npy import NpyWriter
 
-__all__ = ["SLICE_BYTES", "NpyWriter", "NpzReader", "map_npy", "row_slices"]
+__all__ = [
+    "SLICE_BYTES",
+    "ArrayFolder",
+    "NpyWriter",
+    "NpzReader",
+    "map_npy",
+    "open_arrays",
+    "row_slices",
+]
 
 #: About how much is read in one go.
 SLICE_BYTES = 64 << 20
+
 #: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
 #: of the web, sorted, take a seventeenth.
 _WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
+
 #: Sparse features that are written out, and edges, are read in slices.
 _ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200
+
 _PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
+
 _ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
 
 
@@ -199,3 +211,82 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
     if len(data) != num_bytes:
         raise GraphError(f"{source}: ends before its last element")
     return data
+
+
+class ArrayFolder:
+    """The arrays of a folder of .npy files, with what ``NpzReader`` has for those of an archive.
+
+    Arrays are mapped, not read, so that any of them may exceed memory. Errors are GraphErrors that
+    name the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> ArrayFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        try:
+            return sorted(file.stem for file in self.path.iterdir() if file.suffix == ".npy")
+        except OSError as error:
+            raise GraphError(f"{self.path}: {error.strerror}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return (self.path / f"{name}.npy").exists()
+
+    def source(self, name: str) -> str:
+        """How errors name an array."""
+        return f"{self.path}/{name}.npy"
+
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> npy.NpyHeader:
+        """Return shape and type of an array, checked as in ``map_npy``."""
+        array = map_npy(self.path / f"{name}.npy")
+        check_array(array, axes=axes, kinds=kinds, source=self.source(name))
+        return npy.NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
+
+    def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
+        """Map the array ``name``, which must have one axis."""
+        return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
+
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
+        """Map labels, ``[num_vertices]`` or a row of them for each vertex."""
+        self.header(name, axes=(1, 2), kinds=kinds)
+        return map_npy(self.path / f"{name}.npy")
+
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[NDArray[Any]]:
+        """Yield the matrix ``name`` in slices of its rows."""
+        array = map_npy(self.path / f"{name}.npy", axes=2, kinds=kinds)
+        for part in row_slices(len(array), array[:1].nbytes):
+            yield array[part]
+
+    def pairs(self, name: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        array = map_npy(self.path / f"{name}.npy", axes=2, kinds="iu")
+        if len(array) != 2:
+            raise GraphError(f"{self.source(name)}: {list(array.shape)}, allowed is [2, num_edges]")
+        for part in row_slices(array.shape[1], 2 * array.itemsize, SLICE_BYTES):
+            yield array[0, part], array[1, part]
+
+
+def open_arrays(path: Path) -> ArrayFolder | NpzReader:
+    """Open a folder of .npy files, or an archive of them, as a context manager.
+
+    Raises:
+        GraphError: ``path`` is neither.
+    """
+    if path.is_dir():
+        return ArrayFolder(path)
+    if path.suffix != ".npz":
+        raise GraphError(f"{path}: allowed are a folder of .npy files and a .npz file")
+    return NpzReader(path)

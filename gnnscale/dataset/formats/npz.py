@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.formats.archive import Archive
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 from gnnscale.graph_files import ArrayEntry
 from gnnscale.npy import NpyError, read_header
 

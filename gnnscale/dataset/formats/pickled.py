@@ -15,6 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.checks import check_array, quoted
 from gnnscale.dataset.formats.pickle_objects import (
     CALLS,
@@ -26,8 +27,6 @@ from gnnscale.dataset.formats.pickle_objects import (
     SparseRecord,
 )
 from gnnscale.dataset.formats.plain import read_file
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 
 __all__ = ["array_of", "load_pickle", "parse_pickle", "sparse_fields"]
 

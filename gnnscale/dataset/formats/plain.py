@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError
 
 __all__ = ["file_bytes", "open_regular", "read_file", "readable", "total_bytes"]
 

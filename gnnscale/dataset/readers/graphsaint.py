@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import (
     check_num_features,
@@ -21,7 +22,7 @@ from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
 from gnnscale.dataset.formats.plain import read_file, total_bytes
 from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph import MAX_FEATURES, GraphError
+from gnnscale.graph_files import MAX_FEATURES
 
 __all__ = ["GraphSaint"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_features
-from gnnscale.dataset.formats.npy import NpyWriter
-from gnnscale.graph import FEATURE_DTYPES, GraphError
-from gnnscale.progress import track
+from gnnscale.graph_files import FEATURE_DTYPES
+from gnnscale.npy import NpyWriter
 
 __all__ = ["FeatureEncoding", "write_features"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gnnscale.files import unfinished_folder
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.core.files import unfinished_folder
 
 __all__ = ["new_folder"]
 

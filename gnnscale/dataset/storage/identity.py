@@ -13,13 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError, shown
+from gnnscale.core.hardware import home
+from gnnscale.core.progress import track
 from gnnscale.dataset.formats.plain import open_regular
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 from gnnscale.graph_files import ARRAYS, DEGREES, WEIGHTS, StoreMeta, read_entries
-from gnnscale.hardware import home
-from gnnscale.progress import track
 
 __all__ = [
     "RawFile",

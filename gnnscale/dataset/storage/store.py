@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_choice, check_range
+from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range
 from gnnscale.dataset.checks import (
     check_ids,
     check_num_features,
@@ -21,21 +21,22 @@ from gnnscale.dataset.checks import (
     checked_weights,
     count_classes,
 )
-from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.formats.npy import map_npy
 from gnnscale.dataset.storage.edge_spool import SELF_LOOPS, EdgeSpool
 from gnnscale.dataset.storage.features import FeatureEncoding, write_features
 from gnnscale.dataset.storage.identity import RawFile
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.topology import write_topology
-from gnnscale.graph import (
+from gnnscale.graph_files import (
     FEATURE_DTYPES,
     FORMAT_VERSION,
     MAX_CLASSES,
     METRICS,
-    GraphError,
+    WEIGHTED_FORMAT_VERSION,
+    WEIGHTS,
     vertex_dtype,
 )
-from gnnscale.graph_files import WEIGHTED_FORMAT_VERSION, WEIGHTS
+from gnnscale.npy import NpyWriter
 
 __all__ = ["StoreOptions", "StoreWriter"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.dataset.formats.npy import NpyWriter
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
-from gnnscale.graph import vertex_dtype
+from gnnscale.graph_files import vertex_dtype
+from gnnscale.npy import NpyWriter
 
 __all__ = ["write_topology"]
 

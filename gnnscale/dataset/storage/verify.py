@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError, one_line
+from gnnscale.core.progress import track
 from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
 from gnnscale.dataset.ids import check_ids_file, read_ids
-from gnnscale.errors import one_line
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.graph_files import WEIGHTS, StoreMeta, read_meta
-from gnnscale.progress import track
 
 __all__ = ["Check", "verify_store"]
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import printable
-from gnnscale.errors import shown
-from gnnscale.graph import Graph, GraphError
-from gnnscale.partition.figures.examine import PartFigures, PartitionFigures
-from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
+from gnnscale.core.errors import GraphError, printable, shown
+from gnnscale.graph import Graph
+from gnnscale.partition.figures import PartFigures, PartitionFigures
+from gnnscale.partition.partitioner import NO_PART, UNREACHED, Parts
 from gnnscale.partition.storage.identity import Divided
 from gnnscale.sampler.seed_order import labelled_vertices
 

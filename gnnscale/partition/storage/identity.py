@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from gnnscale.core.hardware import home
+from gnnscale.core.progress import track
 from gnnscale.dataset.storage.identity import store_place
 from gnnscale.graph import Graph
-from gnnscale.hardware import home
 from gnnscale.partition.partitioner import PartitionerConfig
-from gnnscale.progress import track
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = [

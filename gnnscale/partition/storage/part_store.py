@@ -12,19 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.npy import SLICE_BYTES, NpyWriter, row_slices
+from gnnscale.core.errors import GraphError
+from gnnscale.core.progress import track
+from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
-from gnnscale.graph import Graph, GraphError
-from gnnscale.graph_files import (
-    DEGREES,
-    PART_FORMAT_VERSION,
-    WEIGHTED_FORMAT_VERSION,
-    WEIGHTS,
-)
-from gnnscale.partition.parts import UNREACHED, Parts
+from gnnscale.graph import Graph
+from gnnscale.graph_files import DEGREES, PART_FORMAT_VERSION, WEIGHTED_FORMAT_VERSION, WEIGHTS
+from gnnscale.npy import NpyWriter
+from gnnscale.partition.partitioner import UNREACHED, Parts
 from gnnscale.partition.storage.identity import describe
-from gnnscale.progress import track
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["view_of_part", "write_part"]

@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.core.files import write_atomically
 from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
-from gnnscale.errors import shown
-from gnnscale.files import write_atomically
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.graph_files import ArrayEntry
-from gnnscale.partition.figures.examine import PartitionFigures
-from gnnscale.partition.partitioner import MAX_PARTS
-from gnnscale.partition.parts import Parts
+from gnnscale.partition.figures import PartitionFigures
+from gnnscale.partition.partitioner import MAX_PARTS, Parts
 from gnnscale.partition.storage.checks import check_figures, problem_of
 from gnnscale.partition.storage.identity import FORMAT_VERSION, Divided, Identity, describe
 from gnnscale.plain_records import record_from

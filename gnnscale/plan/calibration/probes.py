@@ -18,7 +18,8 @@ from torch.nn import functional
 from gnnscale import ops
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import FEATURE_DTYPES, Graph
+from gnnscale.graph import Graph
+from gnnscale.graph_files import FEATURE_DTYPES
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer.plain import PlainAdam

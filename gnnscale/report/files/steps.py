@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.files import write_atomically
-from gnnscale.stages import STAGES, Access, Traffic
+from gnnscale.core.files import write_atomically
+from gnnscale.core.stages import STAGES, Access, Traffic
 
 if TYPE_CHECKING:
     from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.files import write_atomically
-from gnnscale.hardware import find_machine, installed
-from gnnscale.metrics import mteps, nvtps
+from gnnscale.core.files import write_atomically
+from gnnscale.core.hardware import find_machine, installed
+from gnnscale.core.metrics import mteps, nvtps
+from gnnscale.core.stages import STAGES, Traffic
+from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import Device, Fpga
-from gnnscale.report.devices import least_real
+from gnnscale.report.figures import least_real
 from gnnscale.report.fpga import SIMULATED, csim_figures
-from gnnscale.run_directory import METRICS_FILE
-from gnnscale.stages import STAGES, Traffic
 
 if TYPE_CHECKING:  # a sweep's table and the options' help do without torch
     from gnnscale.partition import PartitionFigures

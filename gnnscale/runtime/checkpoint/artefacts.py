@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnscale.cache import StoredPlan, read_plan
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 from gnnscale.graph_files import read_meta
 from gnnscale.partition.make import make_partition
 from gnnscale.partition.storage.store import Partition, read_partition
@@ -110,7 +111,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
 def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Artefact:
     """Return the cache plan of a run: the one that is given, or the planner's."""
     # The launching process imports no torch where nothing is cached: its start would take longer.
-    from gnnscale.runtime.caching.task import check_given_plan, plan_caches
+    from gnnscale.runtime.cache.task import check_given_plan, plan_caches
 
     if config.cache_plan is not None:
         path = config.cache_plan

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gnnscale.config import ConfigError, differences
-from gnnscale.errors import one_line, shown
-from gnnscale.files import remove_unfinished, write_atomically
-from gnnscale.options_file import read_regular
+from gnnscale.core.errors import ConfigError, one_line, shown
+from gnnscale.core.files import remove_unfinished, write_atomically
+from gnnscale.options.config import differences
+from gnnscale.options.file import read_regular
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from gnnscale.config import ConfigError
-from gnnscale.run_directory import METRICS_FILE
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.stages import STAGES
+from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.runtime.telemetry.records import EpochRecord
-from gnnscale.stages import STAGES
 
 __all__ = ["check_record", "is_validation_of", "num_recorded", "read_history"]
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.optimizer.state import restore_optimizer
+from gnnscale.optimizer.plain import restore_optimizer
+from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.plan import DevicePlan
-from gnnscale.run_directory import METRICS_FILE
 from gnnscale.runtime.checkpoint.file import (
     BEST,
     LAST,

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import shown
+from gnnscale.core.errors import ConfigError, shown
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 from gnnscale.runtime.checkpoint.history import check_record

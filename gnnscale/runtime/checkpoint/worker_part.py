@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnscale.errors import shown
+from gnnscale.core.errors import shown
 from gnnscale.runtime.checkpoint.tensor_file import pack, unpack
 
 __all__ = ["WorkerPart"]

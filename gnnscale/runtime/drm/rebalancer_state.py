@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnscale.errors import shown
+from gnnscale.core.errors import shown
+from gnnscale.core.stages import StageTimes
 from gnnscale.plain_records import fields_from, record_from
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Trade
 from gnnscale.runtime.drm.task_times import CPU_TASKS, TaskTimes
 from gnnscale.runtime.pipeline.schedule import MAX_PLANS
-from gnnscale.stages import StageTimes
 
 __all__ = ["WINDOW", "RebalancerState"]
 

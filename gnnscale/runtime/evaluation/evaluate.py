@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.config import ConfigError, typed
-from gnnscale.errors import shown
-from gnnscale.found import check_found
+from gnnscale.core.errors import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.run_directory import CONFIG_FILE, check_store_of_run, read_run
+from gnnscale.options.config import typed
+from gnnscale.options.found import check_found
+from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
 from gnnscale.runtime.checkpoint.file import (
     BEST,
     check_same_graph,

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.metrics import score
+from gnnscale.core.metrics import score
+from gnnscale.core.progress import track
 from gnnscale.model import TrainableModel
 from gnnscale.model.links import LinkGNN
-from gnnscale.progress import track
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.sampler.seed_order import labelled_vertices
 from gnnscale.task.base import Task

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.chunks import Vertices
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.core.progress import track
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.progress import track
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import TrainConfig
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnscale.plan import Device, DevicePlan
+from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.predict import Correction
-from gnnscale.plan.perf.predictions import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps

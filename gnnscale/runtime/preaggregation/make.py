@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
-from gnnscale.dataset.formats.npy import NpyWriter
+from gnnscale.core.progress import track
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.feature import HostFeatures
@@ -19,7 +19,7 @@ from gnnscale.graph_files import ArrayEntry
 from gnnscale.model import ModelConfig
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.model.options import LayeredModel
-from gnnscale.progress import track
+from gnnscale.npy import NpyWriter
 from gnnscale.runtime.preaggregation.store import (
     ROWS_FILE,
     Identity,

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.core.files import write_atomically
 from gnnscale.dataset.checks import check_features
 from gnnscale.dataset.formats.json_file import read_versioned
 from gnnscale.dataset.formats.npy import map_npy, row_slices
 from gnnscale.dataset.formats.plain import file_bytes
-from gnnscale.errors import shown
-from gnnscale.files import write_atomically
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.graph_files import ArrayEntry
 from gnnscale.partition.storage.identity import Divided, describe, place_in_home
 from gnnscale.plain_records import record_from

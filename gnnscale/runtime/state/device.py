@@ -11,8 +11,8 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.feature import FeatureStore
 from gnnscale.plan import Device
 from gnnscale.plan.device import shared_collective
-from gnnscale.runtime.caching.open import OpenedCache, devices_with_caches, open_caches
-from gnnscale.runtime.caching.replan import CacheReplanner
+from gnnscale.runtime.cache.open import OpenedCache, devices_with_caches, open_caches
+from gnnscale.runtime.cache.replan import CacheReplanner
 from gnnscale.runtime.checkpoint.artefacts import open_aggregated
 from gnnscale.runtime.pipeline.stages import Stages
 from gnnscale.runtime.pipeline.step import TrainStep

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from gnnscale.model import GNN, TrainableModel
-from gnnscale.optimizer.state import optimizer_state
+from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.data import Data
 from gnnscale.runtime.sync.group import Group
-from gnnscale.runtime.sync.p3.split_run import SplitRun
-from gnnscale.runtime.sync.p3.weights import SplitWeights
+from gnnscale.runtime.sync.p3.split_run import SplitRun, SplitWeights
 
 __all__ = ["Learning"]
 

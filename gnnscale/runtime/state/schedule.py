@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnscale.cache import CachePlan
+from gnnscale.core.prefetch import Pipeline
 from gnnscale.plan import DevicePlan
-from gnnscale.prefetch import Pipeline
-from gnnscale.runtime.caching.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
 from gnnscale.runtime.pipeline.look_ahead import look_ahead

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
-from gnnscale.stages import StageTimes, Traffic
 
 __all__ = ["EpochCounters"]
 

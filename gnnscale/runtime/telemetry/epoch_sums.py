@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.plain_records import fields_from
-from gnnscale.stages import StageTimes, Traffic
 
 __all__ = ["DeviceSums", "EpochSums"]
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.metrics import peak_rss_bytes
+from gnnscale.core.metrics import peak_rss_bytes
+from gnnscale.core.stages import SPAN
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
-from gnnscale.stages import SPAN
 
 __all__ = ["WorkerFigures", "pss_bytes"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.stages import Traffic
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.group import Group
@@ -17,7 +18,6 @@ from gnnscale.runtime.telemetry.counters import EpochCounters
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.gathering import WorkerFigures
 from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
-from gnnscale.stages import Traffic
 
 __all__ = ["StepRecorder"]
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache import CacheFigures
-from gnnscale.metrics import better
+from gnnscale.core.metrics import better
+from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.partition import PartitionFigures
 from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
-from gnnscale.plan.perf.predictions import PlanPredictions
+from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
-from gnnscale.stages import StageTimes, Traffic
 
 __all__ = [
     "ChosenPlan",

@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError, shown
+from gnnscale.core.files import write_atomically
+from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.dataset.formats.json_file import read_versioned
-from gnnscale.dataset.formats.npy import NpyWriter, map_npy
+from gnnscale.dataset.formats.npy import map_npy
 from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
-from gnnscale.errors import shown
-from gnnscale.files import write_atomically
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.graph_files import ArrayEntry, check_offsets
+from gnnscale.npy import NpyWriter
 from gnnscale.partition.storage.identity import place_in_home
 from gnnscale.plain_records import record_from
-from gnnscale.progress import track
 
 __all__ = ["EdgeSplit", "SplitIdentity", "identify_split", "make_split", "open_split"]
 

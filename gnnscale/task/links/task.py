@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, ModelConfig
 from gnnscale.model.links import LinkGNN, initialise_rows, link_objective, make_decoder
-from gnnscale.model.loss import Objective
 from gnnscale.model.options import LayeredModel
+from gnnscale.model.trainable import Objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
 from gnnscale.task.links.split import EdgeSplit

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import ConfigError, GraphError
 
 from ..case import Input, Outcome, case_rng
 from ..odd import ASIDE, odd_places, regular_files

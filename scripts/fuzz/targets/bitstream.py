@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gnnscale.backend.fpga.board import Board, BoardError
 from gnnscale.backend.fpga.csim.build import Design, library
-from gnnscale.backend.fpga.csim.seal import seal
+from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.backend.fpga.drivers import load_csim
 
 from ..case import Input, case_rng

@@ -61,7 +61,7 @@ class CachePlans(Stored):
     def valid(self, folder: Path) -> list[Valid]:
         """Plan with each of the configurations."""
         import gnnscale.report.cache_plan
-        import gnnscale.runtime.caching.open  # noqa: F401
+        import gnnscale.runtime.cache.open  # noqa: F401
 
         found, task = [], _task(self._graph)
         for number, config in enumerate(_CONFIGS):
@@ -131,8 +131,8 @@ def _use(plan: CachePlan, graph: Graph) -> None:
     Raises:
         WrongResultError: no device can have such a cache.
     """
-    from gnnscale.cache.store.static import slots_of
-    from gnnscale.runtime.caching.open import cache_effects
+    from gnnscale.cache.cached_features import slots_of
+    from gnnscale.runtime.cache.open import cache_effects
 
     num_devices = 1 + max((each.device for each in plan.devices), default=0)
     if num_devices > _NUM_DEVICES:

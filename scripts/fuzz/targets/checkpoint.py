@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.saving import kept_management, resume
 from gnnscale.runtime.state.learning import Learning

@@ -173,7 +173,7 @@ _TARGETS = (
         "3",
     ),
     *(
-        "gnnscale.config.importlib.import_module",
+        "gnnscale.options.config.importlib.import_module",
         "gnnscale.__main__.main",
         "gnnscale.dataset.Planetoid",
     ),

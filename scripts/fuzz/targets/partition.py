@@ -21,8 +21,7 @@ from gnnscale.partition import (
     make_partition,
     read_partition,
 )
-from gnnscale.partition.figures.edges import cut_matrix
-from gnnscale.partition.figures.examine import Predicted
+from gnnscale.partition.figures import Predicted, cut_matrix
 from gnnscale.partition.storage.identity import identify
 from gnnscale.partition.storage.store import write_partition
 

@@ -14,14 +14,14 @@ import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.api import results
-from gnnscale.export import predict, weights
+from gnnscale.core.stages import SPAN
+from gnnscale.report.export import predict, weights
 from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import summarise
 from gnnscale.report.page.page import render
 from gnnscale.report.sweep import SweepReport
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.stages import SPAN
 
 from ..case import Input, case_rng
 from ..structured import packed_value

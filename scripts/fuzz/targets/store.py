@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale import dataset
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import verify_store
 from gnnscale.dataset.ids import read_classes, read_ids
-from gnnscale.export.ids import RowIds
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.partition import PaGraph, write_part
+from gnnscale.report.export.answers import RowIds
 
 from ..case import Input
 from ..verdict import WrongResultError

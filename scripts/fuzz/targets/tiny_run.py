@@ -12,14 +12,15 @@ import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.api.options import compose_run
-from gnnscale.config import typed
+from gnnscale.core.stages import STAGES, Access, StageTimes, Traffic
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.optimizer.state import optimizer_state
+from gnnscale.optimizer.plain import optimizer_state
+from gnnscale.options.config import typed
+from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.steps import STEPS_FILE, StepLog
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json, write_metrics
-from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.worker_part import WorkerPart
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
@@ -33,7 +34,6 @@ from gnnscale.runtime.telemetry.records import (
     TrainResult,
 )
 from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import STAGES, Access, StageTimes, Traffic
 
 from .training import train_on
 from .words import TINY

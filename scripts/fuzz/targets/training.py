@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import FEATURE_DTYPES, METRICS, Graph
+from gnnscale.graph import Graph
+from gnnscale.graph_files import FEATURE_DTYPES, METRICS
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
-from gnnscale.model.loss import seed_loss
+from gnnscale.model.trainable import seed_loss
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
 from ..verdict import WrongResultError

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 
 from gnnscale.cache import CacheTask
-from gnnscale.cache.hotness import (
-    degree_ratio,
-    inclusion,
-    out_degree,
-    pagerank,
-    presample,
-    uniform,
-)
+from gnnscale.cache.hotness import degree_ratio, inclusion, out_degree, pagerank, presample, uniform
+from gnnscale.cache.hotness.degree import train_vertices
 from gnnscale.cache.hotness.metrics import METRICS, measure
-from gnnscale.cache.hotness.training import train_vertices
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import UNREACHED, Parts
 

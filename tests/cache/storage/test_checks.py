@@ -10,7 +10,8 @@ import pytest
 from gnnscale.cache import CachePlan, CacheTraffic, CurvePoint, DeviceCache, LookAhead
 from gnnscale.cache.cache_plan import BatchBytes
 from gnnscale.cache.storage.checks import check_plan_figures
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 
 FILE = Path("cache_plan.json")
 NONE = np.empty(0, np.int32)

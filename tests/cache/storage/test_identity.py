@@ -10,7 +10,7 @@ from small_tasks import small_task
 
 from gnnscale.cache import CachePlannerConfig, Legion, LookAheadCache, NoCache, StaticCache
 from gnnscale.cache.storage.identity import PlanIdentity, identify, plan_place
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition.storage.identity import describe
 
@@ -45,7 +45,7 @@ def test_an_identity_says_what_decides_a_plan(tiny_graph: Graph) -> None:
     )
     assert found.graph == describe(tiny_graph)
     assert (found.feature_dtype, found.row_bytes, found.partition) == ("float32", 8, "ab")
-    assert found.planner == "gnnscale.cache.policies.static.StaticCache"
+    assert found.planner == "gnnscale.cache.policies.StaticCache"
     assert found.options == {
         **{"name": "pagraph", "hotness": "out_degree", "scope": "device"},
         **{"shared": False, "local": False, "budget_bytes": None, "ratio": 0.5},

@@ -21,7 +21,8 @@ from gnnscale.cache import (
 )
 from gnnscale.cache.storage.identity import identify
 from gnnscale.cache.storage.store import JSON_FILE, NPZ_FILE, read_plan, write_plan
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 
 
 def ids(*vertices: int) -> Any:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.json_file import parse_json, vertex_keys
-from gnnscale.graph import GraphError
 
 
 def test_object():

@@ -3,12 +3,15 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gnnscale.dataset.formats.npy import NpyWriter, NpzReader, map_npy
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.dataset.formats import npy as array_folder
+from gnnscale.dataset.formats.npy import ArrayFolder, NpzReader, map_npy, open_arrays
+from gnnscale.npy import NpyWriter
 
 
 def test_writer(tmp_path):
@@ -171,3 +174,41 @@ def test_files_that_are_no_arrays(tmp_path, content):
         map_npy(tmp_path / "x.npy")
     with pytest.raises(GraphError, match=r"x.npz: cannot be read"):
         NpzReader(tmp_path / "x.npz")
+
+
+PAIRS = np.array([[0, 1, 2], [3, 4, 5]])
+
+
+def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:
+    arrays = {"pairs": PAIRS, "ids": np.arange(3), "labels": np.array([[1, 0], [0, 1]])}
+    np.savez(tmp_path / "all.npz", **arrays)
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    with open_arrays(tmp_path) as folder, open_arrays(tmp_path / "all.npz") as archive:
+        assert isinstance(folder, ArrayFolder)
+        assert isinstance(archive, NpzReader)
+        assert sorted(folder.names) == sorted(archive.names) == sorted(arrays)
+        for each in (folder, archive):
+            assert "ids" in each
+            assert "other" not in each
+            assert each.vector("ids").tolist() == [0, 1, 2]
+            assert each.labels("labels", 2).tolist() == [[1, 0], [0, 1]]
+            assert np.concatenate(list(each.rows("pairs"))).tolist() == PAIRS.tolist()
+            slices = list(each.pairs("pairs"))
+            ends = [np.concatenate(end).tolist() for end in zip(*slices, strict=True)]
+            assert ends == PAIRS.tolist()
+            assert each.header("pairs", axes=2, kinds="iu").shape == (2, 3)
+            with pytest.raises(GraphError, match=r"ids.npy: int64\[3\] has 1 axes"):
+                each.header("ids", axes=2, kinds="iu")
+
+
+def test_slices_array_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_folder, "SLICE_BYTES", 32)
+    np.save(tmp_path / "pairs.npy", PAIRS)
+    slices = [np.stack(ends).tolist() for ends in ArrayFolder(tmp_path).pairs("pairs")]
+    assert slices == [[[0, 1], [3, 4]], [[2], [5]]]
+
+
+def test_neither_folder_nor_archive(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"x.npy: allowed are a folder of .npy files and a .npz"):
+        open_arrays(tmp_path / "x.npy")

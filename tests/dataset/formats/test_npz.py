@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
-from gnnscale.graph import GraphError
 from gnnscale.graph_files import ArrayEntry
 
 IDS = np.array([3, 1, 2], np.int32)

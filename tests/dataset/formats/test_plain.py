@@ -5,6 +5,7 @@ import zlib
 
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.plain import (
     file_bytes,
     open_regular,
@@ -12,7 +13,6 @@ from gnnscale.dataset.formats.plain import (
     readable,
     total_bytes,
 )
-from gnnscale.graph import GraphError
 
 
 def test_sizes_and_content(tmp_path):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.graph import GraphError
 
 
 def fill(path, text="new", **options):

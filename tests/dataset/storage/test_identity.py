@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition, Snap
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 
 EDGES = "".join(f"{v} {(v + step) % 30}\n" for v in range(30) for step in (1, 2))
 

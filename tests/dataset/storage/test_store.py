@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset.storage import edge_spool
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 
 SPLIT = (np.array([2]), np.array([0]), np.array([1]))
 

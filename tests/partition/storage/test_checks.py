@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 from gnnscale.partition import UNREACHED, Parts
-from gnnscale.partition.figures.examine import Measured, Predicted, examine
+from gnnscale.partition.figures import Measured, Predicted, examine
 from gnnscale.partition.storage.checks import check_figures, problem_of
 from gnnscale.partition.storage.identity import describe
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import Hash, PartitionerConfig, Random
 from gnnscale.partition.storage.identity import Identity, describe, identify, partition_place

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts
-from gnnscale.partition.figures.examine import Measured, Predicted, examine
+from gnnscale.partition.figures import Measured, Predicted, examine
 from gnnscale.partition.storage.identity import Identity, describe
 from gnnscale.partition.storage.store import (
     JSON_FILE,

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.files import write_atomically
+from gnnscale.core.files import write_atomically
+from gnnscale.core.stages import STAGES
 from gnnscale.report.files.steps import StepLog, read_steps
 from gnnscale.report.files.summary import write_json
-from gnnscale.stages import STAGES
 
 
 def write(file: Path, steps: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gnnscale.cache import CacheFigures, CacheTraffic
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import append_metrics, summarise, write_json, write_metrics
 from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
-from gnnscale.stages import Access, Traffic
 
 
 def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from gnnscale.core.stages import STAGES
 from gnnscale.plan import Accelerator, DevicePlan
-from gnnscale.stages import STAGES
 
 SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),

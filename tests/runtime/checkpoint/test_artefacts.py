@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import GraphError
 from gnnscale.runtime.checkpoint.artefacts import (
     GRAPH_STORE,
     PREAGGREGATED,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.file import (
     LAST,
     check_same_run,

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.checkpoint.tensor_file import pack, unpack
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.sampler import ShuffledOrder
-from gnnscale.stages import StageTimes
 
 STEPS, LEAD = 60, 5
 Change = Callable[[dict[str, Any]], object]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import BEST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate, load_run

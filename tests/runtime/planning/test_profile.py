@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan, rehearsed_steps
@@ -15,7 +16,6 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import ShuffledOrder
-from gnnscale.stages import StageTimes
 
 Settings = Callable[..., TrainConfig]
 EMULATED = (

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.runtime import settings as run_settings
-from gnnscale.runtime.caching.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.planning import plan_model
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile
@@ -20,7 +21,6 @@ from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import StepSeeds, TwoStageOrder
-from gnnscale.stages import StageTimes
 
 Settings = Callable[..., TrainConfig]
 

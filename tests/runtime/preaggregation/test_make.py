@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.storage.space import NoSpaceError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.runtime.preaggregation import make as making
 from gnnscale.runtime.preaggregation.make import preaggregate

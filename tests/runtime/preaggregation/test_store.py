@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 from gnnscale.model import GIN
 from gnnscale.runtime.preaggregation.make import preaggregate
 from gnnscale.runtime.preaggregation.store import JSON_FILE, ROWS_FILE, open_rows
@@ -127,8 +128,10 @@ def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> Non
 
 def test_rows_of_another_layer_or_width(path: Path, graph: Graph) -> None:
     whole = (path / ROWS_FILE).read_bytes()
-    changed(path, lambda entries: entries["identity"].update(layer="gnnscale.model.sage.SAGELayer"))
-    with pytest.raises(GraphError, match=r"has rows of 8 features of gnnscale\.model\.sage\.SAGE"):
+    changed(
+        path, lambda entries: entries["identity"].update(layer="gnnscale.model.layers.SAGELayer")
+    )
+    with pytest.raises(GraphError, match=r"has rows of 8 features of gnnscale\.model\.layers"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)
     (path / ROWS_FILE).write_bytes(whole)
     np.save(path / ROWS_FILE, np.zeros((600, 9), np.float32))

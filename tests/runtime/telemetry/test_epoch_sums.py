@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.runtime.telemetry.counters import EpochCounters
 from gnnscale.runtime.telemetry.epoch_sums import DeviceSums, EpochSums
-from gnnscale.stages import Access, StageTimes, Traffic
 
 SUMS = EpochSums(
     num_batches=3,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
@@ -14,7 +15,6 @@ from gnnscale.runtime.telemetry.records import (
     best_epoch,
     waited,
 )
-from gnnscale.stages import Access, Traffic
 
 
 def history(*metrics: float | None) -> tuple[EpochRecord, ...]:

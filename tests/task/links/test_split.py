@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.task.links import split as module
 from gnnscale.task.links.split import (
     EdgeSplit,
