@@ -133,7 +133,9 @@ def test_what_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(values) == {"base.module": ("code", ("a:B",))}
 
 
-@pytest.mark.parametrize("target", ["gnnscale.none.Data", "os.mkdir", "gnnscale.config.typed", 3])
+@pytest.mark.parametrize(
+    "target", ["gnnscale.none.Data", "os.mkdir", "gnnscale.options.config.typed", 3]
+)
 def test_a_group_of_an_unknown_class_is_refused(target: Any, home: Path) -> None:
     with pytest.raises(ConfigError, match=r"^run/config\.yaml: base\._target_=.*: (no such|not a)"):
         check({"base": {"_target_": target, "module": "a:B"}})
@@ -464,10 +466,10 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
     arguments = {"module": "mine:Net", "arguments": {}, "form": "auto", "num_layers": 2}
     static = {"name": "x", "hotness": "exact", "scope": "device"}
     groups: dict[str, dict[str, Any]] = {
-        "loss": {"_target_": "gnnscale.loss.custom.CustomLoss"},
+        "loss": {"_target_": "gnnscale.model.losses.CustomLoss"},
         "model": {"_target_": options, **arguments},
         "partitioner": {"_target_": "gnnscale.partition.given.Given", "owners": "home/owners/x"},
-        "cache_planner": {"_target_": "gnnscale.cache.policies.static.StaticCache", **static},
+        "cache_planner": {"_target_": "gnnscale.cache.policies.StaticCache", **static},
     }
     group, _, name = option.partition(".")
     if option == "partitioner.nvlink":
