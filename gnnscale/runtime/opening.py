@@ -21,7 +21,7 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.data import Data
 from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Learning
-from gnnscale.runtime.state.schedule import WorkerSchedule, choose_plan, manages
+from gnnscale.runtime.state.schedule import WorkerSchedule, manages, plan_layout
 from gnnscale.runtime.state.train_state import Progress, TrainState
 from gnnscale.runtime.sync.group import Group
 
@@ -110,8 +110,8 @@ def _begin(state: TrainState) -> None:
         state.checkpoint.begin()
     device.backend.load_state()
     known = None if saved is None else saved.plan_under(state.checkpoint.options)
-    state.chosen = choose_plan(config, data, state.learning, device, group, known or None)
-    plan = state.chosen.plan
+    state.layout = plan_layout(config, data, state.learning, device, group, known or None)
+    plan = state.layout.plan
     kept = RebalancerState()
     if saved is not None and manages(config, plan):
         kept = kept_management(state, saved)

@@ -78,7 +78,7 @@ def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
             log.info("resume: the checkpoint has no resource management, which begins anew")
         return RebalancerState()
     try:
-        return RebalancerState.from_values(state.chosen.plan, values, step=saved.step)
+        return RebalancerState.from_values(state.layout.plan, values, step=saved.step)
     except ValueError as error:
         raise foreign(state.checkpoint.directory / LAST, str(error)) from None
 

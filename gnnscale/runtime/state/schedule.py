@@ -29,21 +29,21 @@ from gnnscale.runtime.state.device import WorkerDevice
 from gnnscale.runtime.state.learning import Learning
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
-from gnnscale.runtime.telemetry.records import ChosenPlan
+from gnnscale.runtime.telemetry.records import RunLayout
 
-__all__ = ["WorkerSchedule", "choose_plan", "manages"]
+__all__ = ["WorkerSchedule", "manages", "plan_layout"]
 
 log = logging.getLogger(__name__)
 
 
-def choose_plan(
+def plan_layout(
     config: TrainConfig,
     data: Data,
     learning: Learning,
     device: WorkerDevice,
     group: Group,
     known: list[dict[str, Any]] | None,
-) -> ChosenPlan:
+) -> RunLayout:
     """Let rank 0 search for a plan, which all workers profile, or go on with the one known.
 
     Args:
@@ -85,16 +85,18 @@ def choose_plan(
 
     plan = agree_on_plan(search, device.devices, group, profile)
     if search is None:
-        return ChosenPlan(plan=plan)
-    chosen = ChosenPlan(
+        return RunLayout(plan=plan)
+    layout = RunLayout(
         plan=plan,
         predicted=search.predictions,
         planning_s=time.perf_counter() - start,
         step_bytes=search.step_bytes(),
+        partition=None if data.partition is None else data.partition.figures,
+        cache=None if data.caches is None else data.caches.figures,
     )
-    _report_bytes(chosen, data, learning)
+    _report_bytes(layout, learning)
     _report_depths(plan, config)
-    return chosen
+    return layout
 
 
 def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
@@ -108,10 +110,10 @@ def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
             )
 
 
-def _report_bytes(chosen: ChosenPlan, data: Data, learning: Learning) -> None:
+def _report_bytes(layout: RunLayout, learning: Learning) -> None:
     """Say what a step over parts moves, and what it would with the other kind of first layer."""
-    found = chosen.step_bytes
-    if found is None or data.partition is None:
+    found = layout.step_bytes
+    if found is None or layout.partition is None:
         return
     ways = {"p3": found.p3, "data_parallel": found.data_parallel}
     mine = "data_parallel" if learning.split is None else "p3"

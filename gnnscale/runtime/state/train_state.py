@@ -18,7 +18,7 @@ from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.synchronizer import StepTotals
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
-from gnnscale.runtime.telemetry.records import ChosenPlan, EpochRecord, TrainResult, waited
+from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout, TrainResult, waited
 from gnnscale.task.measures import ceiling
 
 __all__ = ["Progress", "TrainState"]
@@ -69,7 +69,7 @@ class TrainState:
         device: this worker's device.
         checkpoint: where the run is saved.
         progress: how far it has come.
-        chosen: the plan that it begins with.
+        layout: what its devices do and keep.
         schedule: what is trained when.
     """
 
@@ -80,7 +80,7 @@ class TrainState:
     device: WorkerDevice
     checkpoint: RunCheckpoint
     progress: Progress
-    chosen: ChosenPlan = field(init=False)
+    layout: RunLayout = field(init=False)
     schedule: WorkerSchedule = field(init=False)
 
     @property
@@ -158,24 +158,17 @@ class TrainState:
 
     def result(self, test_metrics: dict[str, float | None] | None = None) -> TrainResult:
         """Describe the run so far."""
-        data, progress, chosen = self.data, self.progress, self.chosen
+        graph, progress = self.data.graph, self.progress
         return TrainResult(
-            dataset=data.graph.name,
+            dataset=graph.name,
             model=self.config.model.name,
             seed=self.config.seed,
-            metric=self.metric,
-            ceiling=ceiling(data.graph, self.metric),
+            layout=self.layout,
+            measures=self.data.task.measures,
+            ceiling=ceiling(graph, self.metric),
             history=tuple(progress.history),
-            plan=chosen.plan,
-            predicted=chosen.predicted,
-            planning_s=chosen.planning_s,
-            test_metric=(test_metrics or {}).get(self.metric),
-            measures=data.task.measures,
             test_metrics=test_metrics or {},
             stopped_early=self.out_of_patience and progress.epoch < self.config.epochs,
             steps_per_epoch=progress.steps_per_epoch,
             steps_done=progress.steps_done,
-            partition=None if data.partition is None else data.partition.figures,
-            step_bytes=chosen.step_bytes,
-            cache=None if data.caches is None else data.caches.figures,
         )

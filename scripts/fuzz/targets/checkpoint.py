@@ -15,7 +15,7 @@ from gnnscale.runtime.saving import kept_management, resume
 from gnnscale.runtime.state.learning import Learning
 from gnnscale.runtime.state.train_state import Progress
 from gnnscale.runtime.sync.group import ALONE
-from gnnscale.runtime.telemetry.records import ChosenPlan, EpochRecord
+from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout
 
 from ..case import Input, case_rng
 from ..structured import packed_value
@@ -87,7 +87,7 @@ class Checkpoints(Artefact):
             progress=Progress(steps_per_epoch=run.steps_per_epoch),
             metric=run.graph.metric,
             step=SimpleNamespace(rows={}),
-            chosen=ChosenPlan(plan=run.plan),
+            layout=RunLayout(plan=run.plan),
         )
         saved = resume(state)
         if saved is None:
@@ -95,7 +95,7 @@ class Checkpoints(Artefact):
         kept = saved.plan_under(state.checkpoint.options)
         if kept is not None:
             plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
-            state.chosen = ChosenPlan(plan=plan)
+            state.layout = RunLayout(plan=plan)
         kept_management(state, saved)
         if not all(isinstance(each, EpochRecord) for each in state.progress.history):
             raise WrongResultError("something else in place of an epoch")

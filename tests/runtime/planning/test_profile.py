@@ -32,7 +32,7 @@ def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
     optimizer = run.config.optimizer.build(model)
     return profile_plan(
         order,
-        run.chosen.plan,
+        run.layout.plan,
         rank=0,
         model=model,
         backend=device.backend,
@@ -126,7 +126,7 @@ def test_slow_steps_are_few(
         monkeypatch.setattr(run.device.backend, "propagate", slow)
         found = rehearsed(run)
         assert found.step_s == pytest.approx(0.25)
-        assert found.num_steps == rehearsed_steps(run.chosen.plan, 0.25) == 3
+        assert found.num_steps == rehearsed_steps(run.layout.plan, 0.25) == 3
         # Three to warm up, three that count, and what was on its way.
         assert trained == steps
 
