@@ -47,20 +47,38 @@ _MAX_PREFETCH_DEPTH = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeConfig:
-    """How a run is carried out.
-
-    Nothing here but ``compute_dtype``, ``clip_norm`` and ``accumulate`` changes what it learns.
+class UpdateConfig:
+    """Those options of the group ``runtime`` that change what a run learns.
 
     Attributes:
         compute_dtype: one of ``COMPUTE_DTYPES``; bfloat16 becomes float32 on processors without
             instructions that multiply it.
-        inference: one of ``INFERENCE``, for validation and test.
-        eval_every: validate after every so many epochs, and after the last.
-        patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
         accumulate: mini-batches whose gradients make one update of the weights: the gradient is of
             the mean over all their seeds. The last update of an epoch may have fewer.
+    """
+
+    compute_dtype: str = "float32"
+    clip_norm: float | None = None
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
+        check_range("runtime.accumulate", self.accumulate, 1)
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig(UpdateConfig):
+    """How a run is carried out.
+
+    Nothing here but what ``UpdateConfig`` has changes what it learns.
+
+    Attributes:
+        inference: one of ``INFERENCE``, for validation and test.
+        eval_every: validate after every so many epochs, and after the last.
+        patience: stop after so many validations without a better metric; None never stops early.
         checkpoint: write ``checkpoints/last.safetensors`` while the run trains and at its end, and
             with it ``best.safetensors`` where there are better weights.
         checkpoint_every_s: seconds between two checkpoints, inside epochs as well; 0 begins the
@@ -77,12 +95,9 @@ class RuntimeConfig:
             and rehearsal, and resource management counts work in place of seconds.
     """
 
-    compute_dtype: str = "float32"
     inference: str = "exact"
     eval_every: int = 1
     patience: int | None = None
-    clip_norm: float | None = None
-    accumulate: int = 1
     checkpoint: bool = True
     checkpoint_every_s: float | None = None
     prefetch: str = "auto"
@@ -92,10 +107,9 @@ class RuntimeConfig:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
+        super().__post_init__()
         check_choice("runtime.inference", self.inference, INFERENCE)
         check_range("runtime.eval_every", self.eval_every, 1)
-        check_range("runtime.accumulate", self.accumulate, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
         every_s = self.checkpoint_every_s
@@ -111,8 +125,6 @@ class RuntimeConfig:
             )
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
 
 
 @dataclass(frozen=True, kw_only=True)
