@@ -57,19 +57,8 @@ def plan_layout(
     Raises:
         ConfigError: a device cannot hold its part.
     """
-    start, search = time.perf_counter(), None
-    if group.is_rank0:
-        model = PlanModel(
-            config,
-            data.graph,
-            learning.model,
-            group,
-            data.order,
-            sampling=data.task.sampling(config.trained_sampler, data.order),
-            devices=device.devices,
-            effects=cache_effects(len(device.devices), data.caches),
-        )
-        search = PlanSearch(config, model, data.order, known)
+    start = time.perf_counter()
+    search = _search(config, data, learning, device, group, known) if group.is_rank0 else None
 
     def profile(plan: DevicePlan) -> PlanProfile:
         optimizer = config.optimizer.build(learning.trained)  # thrown away
@@ -97,6 +86,27 @@ def plan_layout(
     _report_bytes(layout, learning)
     _report_depths(plan, config)
     return layout
+
+
+def _search(
+    config: TrainConfig,
+    data: Data,
+    learning: Learning,
+    device: WorkerDevice,
+    group: Group,
+    known: list[dict[str, Any]] | None,
+) -> PlanSearch:
+    model = PlanModel(
+        config,
+        data.graph,
+        learning.model,
+        group,
+        data.order,
+        sampling=data.task.sampling(config.trained_sampler, data.order),
+        devices=device.devices,
+        effects=cache_effects(len(device.devices), data.caches),
+    )
+    return PlanSearch(config, model, data.order, known)
 
 
 def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
