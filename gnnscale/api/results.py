@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.api.design import own_module
 from gnnscale.api.graphs import as_dataset
-from gnnscale.api.modules import own_module
 from gnnscale.api.options import Choice, check_made
 from gnnscale.api.training import run
 from gnnscale.core.errors import ConfigError, check_choice
