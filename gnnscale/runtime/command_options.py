@@ -33,7 +33,7 @@ class PrepareConfig:
 
     Attributes:
         dataset: what it is made of.
-        force: make it again where it exists.
+        force: make it again if it exists.
     """
 
     dataset: GraphSource
@@ -49,7 +49,7 @@ class PartitionConfig:
         partitioner: how.
         num_threads: threads to use; the result does not depend on it.
         num_hops: layers of the model that will be trained, which some partitioners look at.
-        force: make it again where it exists.
+        force: make it again if it exists.
         part_stores: also write each part as a graph store of its own, in ``parts`` below the
             partition; for partitioners whose parts have all that sampling can touch (pagraph).
     """
@@ -67,7 +67,7 @@ class PartitionConfig:
 
     @property
     def num_parts(self) -> int:
-        """Parts that are asked for, 4 where no number is."""
+        """Parts that are asked for, 4 if no number is."""
         return self.partitioner.num_parts or _NUM_PARTS
 
 
@@ -76,7 +76,7 @@ class PlanCacheConfig(BatchesConfig):
     """A cache plan to make.
 
     Attributes:
-        force: make it again where it exists.
+        force: make it again if it exists.
     """
 
     force: bool = False

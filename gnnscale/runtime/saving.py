@@ -14,7 +14,7 @@ from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch
 
-__all__ = ["keep_best", "kept_management", "resume", "save_behind_epoch", "save_inside_epoch"]
+__all__ = ["keep_best", "kept_management", "resume", "save_after_epoch", "save_inside_epoch"]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
-    """Begin to write a checkpoint behind the step that is done; every worker calls this.
+    """Begin to write a checkpoint after the step that is done; every worker calls this.
 
     The stages of later steps go on meanwhile.
 
@@ -104,13 +104,13 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
         _save(state, state.progress.history, sums, workers)
 
 
-def save_behind_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
-    """Begin to write the checkpoint behind an epoch where it is due, on rank 0.
+def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
+    """Begin to write the checkpoint after an epoch if it is due, on rank 0.
 
     Args:
         state: where the run stands; the whole model is up to date.
         trained: the epoch's record, which is yet to be validated.
-        last: whether it is the last one, behind which the checkpoint is always written, and
+        last: whether it is the last one, after which the checkpoint is always written, and
             waited for.
     """
     state.checkpoint.check()

@@ -13,7 +13,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.validator import Validator
 from gnnscale.runtime.opening import open_run
-from gnnscale.runtime.saving import keep_best, save_behind_epoch, save_inside_epoch
+from gnnscale.runtime.saving import keep_best, save_after_epoch, save_inside_epoch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
@@ -126,7 +126,7 @@ def _write_and_validate(
         record = recorder.epoch_record(epoch=progress.epoch + 1, lr=state.learning.last_rate)
         progress.unvalidated = record
         # Whatever becomes of the validation, the epoch need not be trained again.
-        save_behind_epoch(state, record, last=last)
+        save_after_epoch(state, record, last=last)
     _validate(state, validator, observer)
 
 

@@ -57,8 +57,8 @@ class Move:
     Attributes:
         plan: the plan after it.
         promise: the part of a step that it is expected to save.
-        trade: the thread that goes from one task to another; None where seeds move.
-        shift: seeds that each device gets; negative where it gives some.
+        trade: the thread that goes from one task to another; None if seeds move.
+        shift: seeds that each device gets; negative if it gives some.
         gain: the part of the way to equal times that they go.
         takes_back: whether it undoes a trade that was of no use.
     """
@@ -72,7 +72,7 @@ class Move:
 
 
 def num_threads(share: DeviceShare, task: str) -> int:
-    """Host threads of a device's task; 0 where it has none to trade."""
+    """Host threads of a device's task; 0 if it has no thread to trade."""
     threads = share.threads
     if share.prefetch == "none":
         return 0

@@ -78,7 +78,7 @@ class Predictor:
         return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: NDArray[np.integer[Any]] | None) -> None:
-        """Say what predicting ``vertices``, all where None, takes; refuse it without room.
+        """Say what predicting ``vertices``, all if None, takes; refuse it without room.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
@@ -93,7 +93,7 @@ class Predictor:
         return np.concatenate(list(self._sampled(vertices)))
 
     def rows(self, vertices: NDArray[np.integer[Any]] | None) -> Iterator[NDArray[np.float32]]:
-        """Yield rows of ``vertices``, all where None, some after the other in their order."""
+        """Yield rows of ``vertices``, all if None, some after the other in their order."""
         if self._exact is not None:
             yield from (rows.numpy() for rows in self._exact.rows(vertices))
         else:

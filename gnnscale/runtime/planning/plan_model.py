@@ -139,7 +139,7 @@ class PlanModel:
     def step_bytes(self, plan: DevicePlan) -> StepBytes | None:
         """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
 
-        None for one device, and where the first layer cannot be split (see ``StepBytes``), or
+        None for one device, and if the first layer cannot be split (see ``StepBytes``), or
         its aggregation is ready.
         """
         first = self._first

@@ -22,14 +22,14 @@ __all__ = ["PlanSearch", "agree_on_plan"]
 
 log = logging.getLogger(__name__)
 
-#: Plans that are rehearsed at most, the seconds that each takes, or the steps where these are
+#: Plans that are rehearsed at most, the seconds that each takes, or the steps if these are
 #: longer, and the part of a run that all of them may take: no plan is that much faster.
 _REHEARSALS = 3
 _REHEARSAL_S = 0.75
 _REHEARSAL_STEPS = 6
 _PART = 0.25
 #: By how much another plan has to promise a shorter step to be rehearsed as well; and what is
-#: enough where it prefetches in another way, which the model knows less of.
+#: enough if it prefetches in another way, which the model knows less of.
 _WORTHWHILE = 0.95
 _UNCERTAIN = 1.25
 #: Seconds of a step above which a rehearsal is announced.
