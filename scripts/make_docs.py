@@ -36,13 +36,13 @@ from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig
 from gnnscale.report.export.weights import ExportConfig
 from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
-from gnnscale.runtime.settings import (
+from gnnscale.runtime.command_options import (
     EvaluateConfig,
     PartitionConfig,
     PlanCacheConfig,
     PrepareConfig,
-    TrainConfig,
 )
+from gnnscale.runtime.settings import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gnnscale"

@@ -28,7 +28,7 @@ from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import summarise
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint import file as checkpoint_file
-from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -403,10 +403,10 @@ def test_every_field_of_a_run_is_described() -> None:
         dataset="",
         model="",
         seed=0,
-        metric="accuracy",
+        layout=RunLayout(plan=DevicePlan(shares=(share,))),
+        measures=("accuracy",),
         ceiling=None,
         history=(),
-        plan=DevicePlan(shares=(share,)),
     )
     summary = summarise(run, status="completed")
     records = (EpochRecord, DeviceEpoch, Access)

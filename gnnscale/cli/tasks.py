@@ -37,7 +37,7 @@ failures: list[Exception] = []
 
 def prepare(options: DictConfig) -> None:
     """Turn raw files into a graph store."""
-    from gnnscale.runtime.settings import PrepareConfig
+    from gnnscale.runtime.command_options import PrepareConfig
 
     config = typed(options, PrepareConfig)
     print(config.dataset.prepare(force=config.force))
@@ -50,7 +50,7 @@ def partition(options: DictConfig) -> None:
     from gnnscale.core.files import write_atomically
     from gnnscale.partition import PICTURE_FILE, make_partition, read_partition, write_parts
     from gnnscale.report.partition import draw, print_partition
-    from gnnscale.runtime.settings import PartitionConfig
+    from gnnscale.runtime.command_options import PartitionConfig
 
     config = typed(options, PartitionConfig)
     graph = config.dataset.open()
@@ -82,7 +82,7 @@ def plan_cache(options: DictConfig) -> None:
     from gnnscale.report.cache_plan import draw, print_plan
     from gnnscale.runtime.cache.task import plan_caches
     from gnnscale.runtime.checkpoint.artefacts import divide, open_partition
-    from gnnscale.runtime.settings import PlanCacheConfig
+    from gnnscale.runtime.command_options import PlanCacheConfig
 
     config = typed(options, PlanCacheConfig)
     graph = config.dataset.open()
@@ -155,8 +155,8 @@ def evaluate(options: DictConfig) -> None:
     from dataclasses import asdict
 
     from gnnscale.report.files.summary import write_json
+    from gnnscale.runtime.command_options import EvaluateConfig
     from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
-    from gnnscale.runtime.settings import EvaluateConfig
 
     config = typed(options, EvaluateConfig)
     evaluation = evaluate_run(config)

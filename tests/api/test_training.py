@@ -21,9 +21,10 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Planetoid
 from gnnscale.graph import Graph
 from gnnscale.options.config import typed
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 
 Train = Callable[..., api.Training]
 

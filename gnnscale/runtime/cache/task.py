@@ -171,7 +171,6 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         replace=bool(getattr(config.sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
-        num_threads=config.num_threads,
     )
     found = _devices(config, graph, unmeasured_workload(graph, model), task)
     return replace(task, devices=found, cliques=_cliques(config, found))

@@ -11,8 +11,7 @@ import msgspec
 
 from gnnscale.core.records import Count, Seconds
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
-from gnnscale.runtime.drm.move import Move
+from gnnscale.runtime.drm.move import Move, Trade
 
 __all__ = ["DEAD_BAND", "Damping", "Trial"]
 

@@ -9,8 +9,8 @@ from gnnscale.core.errors import shown
 from gnnscale.core.records import Count, decode
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
 from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.move import Trade
 from gnnscale.runtime.drm.task_times import CPU_TASKS, TaskTimes
 from gnnscale.runtime.pipeline.schedule import MAX_PLANS
 

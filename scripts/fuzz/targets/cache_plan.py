@@ -121,7 +121,6 @@ def _task(graph: Graph) -> CacheTask:
         fanouts=tuple(_FANOUTS),
         aggregated_row_bytes=20,
         seed=0,
-        num_threads=1,
     )
 
 

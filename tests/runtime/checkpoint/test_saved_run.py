@@ -17,8 +17,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.tensor_file import pack
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
 Change = Callable[[dict[str, Any]], object]

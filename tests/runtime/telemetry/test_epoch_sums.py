@@ -37,7 +37,7 @@ def test_sums_come_back_exactly() -> None:
 
 def test_an_epoch_is_counted_on(clock: Any) -> None:
     clock.advance(100)
-    counters = EpochCounters.going_on(SUMS)
+    counters = EpochCounters.begin(1, SUMS)
     counters.count(num_seeds=4, num_edges=1, num_vertices=2, loss=0.5)
     clock.advance(2)
     assert counters.elapsed() == 3.5

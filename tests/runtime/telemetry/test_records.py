@@ -12,6 +12,7 @@ from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
     EpochRecord,
+    RunLayout,
     TrainResult,
     best_epoch,
     waited,
@@ -64,10 +65,10 @@ def test_result_reads_the_best_epoch() -> None:
         dataset="d",
         model="m",
         seed=0,
-        metric="accuracy",
+        layout=RunLayout(plan=plan_on_one_core()),
+        measures=("accuracy",),
         ceiling=None,
         history=history(0.2, 0.9, 0.3),
-        plan=plan_on_one_core(),
     )
     assert (result.best_epoch, result.valid_metric) == (2, 0.9)
 

@@ -10,7 +10,7 @@ from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.perf.predict import Host
 from gnnscale.plan.perf.workload import measure_workload
 from gnnscale.runtime.order import checked_order
-from gnnscale.runtime.planning.measured_step import with_measured_step
+from gnnscale.runtime.planning.plan_model import with_measured_step
 from gnnscale.sampler.seed_order import labelled_vertices
 
 
@@ -26,7 +26,7 @@ def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.Mon
     platform = this_machine()
     # A clock on which every step takes two seconds.
     ticks = iter(range(0, 100, 2))
-    name = "gnnscale.runtime.planning.measured_step.time.perf_counter"
+    name = "gnnscale.runtime.planning.plan_model.time.perf_counter"
     monkeypatch.setattr(name, lambda: next(ticks))
     threads = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
