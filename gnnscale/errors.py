@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["UserError", "explain", "one_line", "shown"]
+__all__ = ["GraphError", "UserError", "explain", "one_line", "shown"]
 
 #: Characters of a whole message, and of one value in it.
 _MAX_MESSAGE = 600
@@ -16,6 +16,10 @@ class UserError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+class GraphError(UserError):
+    """A graph, or what is kept of one on disk, is not usable."""
 
 
 def explain(error: BaseException) -> str | None:

@@ -17,7 +17,7 @@ from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.policies.look_ahead import LookAheadCache
 from gnnscale.cache.policies.none import NoCache
 from gnnscale.cache.policies.static import StaticCache
-from gnnscale.cache.storage.store import StoredPlan, read_plan
+from gnnscale.cache.stored_plan import StoredPlan, read_plan
 from gnnscale.cache.task import CacheDevice, CacheTask
 
 __all__ = [

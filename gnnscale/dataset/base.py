@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -15,25 +13,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.folder import check_place, new_folder
+from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.config import ConfigError, check_choice, check_range
 from gnnscale.dataset.storage.download import Published, discard, download
-from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.dataset.storage.identity import (
+from gnnscale.dataset.storage.raw_files import (
     changed_file,
     check_options,
-    check_place,
     check_replaceable,
     raw_records,
-    store_place,
 )
 from gnnscale.dataset.storage.remote import check_address, is_remote
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.errors import shown
 from gnnscale.found import names
-from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
-from gnnscale.graph_files import has_label, read_meta
-from gnnscale.hardware import home
+from gnnscale.graph import Graph, GraphError
 from gnnscale.progress import track
 
 __all__ = ["SPLITS", "Dataset", "GraphSource", "random_split"]
@@ -192,14 +187,11 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the store's directory."""
-        if self.store is not None:
-            return store_place(self.store)
-        identity = {"format": FORMAT_VERSION, **self._identity()}
-        if self.raw is not None:
+        identity = self._identity()
+        if self.raw is not None and self.store is None:
             remote = is_remote(self.raw)
             identity["raw"] = self.raw if remote else str(_expanded(self.raw).absolute())
-        digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=4)
-        return home() / "graphs" / f"{self.name}-{digest.hexdigest()}"
+        return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
         """Return the published file or folder, downloaded first where that is possible."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnnscale.artifact.folder import store_place
+from gnnscale.artifact.graph_store import read_meta
 from gnnscale.config import ConfigError
 from gnnscale.dataset.base import GraphSource
-from gnnscale.dataset.storage.identity import store_place
 from gnnscale.graph import GraphError
-from gnnscale.graph_files import read_meta
 
 __all__ = ["ExistingStore"]
 

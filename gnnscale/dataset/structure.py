@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import row_slices
 from gnnscale.config import check_range
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.npy import row_slices
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import MAX_CLASSES, MAX_FEATURES
 from gnnscale.progress import track

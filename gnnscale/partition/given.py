@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy
 from gnnscale.config import ConfigError
 from gnnscale.errors import shown
 from gnnscale.found import names
-from gnnscale.graph import Graph
-from gnnscale.npy import NpyError, map_npy
+from gnnscale.graph import Graph, GraphError
 from gnnscale.partition.partitioner import (
     Forecast,
     PartitionerConfig,
@@ -48,10 +48,8 @@ class Given(PartitionerConfig):
         source = f"partitioner.owners={shown(self.owners)}"
         try:
             found = map_npy(Path(self.owners))
-        except OSError as error:
-            raise ConfigError(f"{source}: {error.strerror}") from None
-        except NpyError as error:
-            raise ConfigError(f"{source}: {error}") from None
+        except GraphError as error:
+            raise ConfigError(f"partitioner.owners={error}") from None
         owners = check_owners(found, graph, num_parts, source=source)
         return Parts(num_parts=num_parts, owner=owners)
 

@@ -7,23 +7,22 @@ import time
 from pathlib import Path
 
 from gnnscale.config import ConfigError, check_range
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.errors import shown
 from gnnscale.graph import Graph, GraphError
 from gnnscale.hardware import find_machine
 from gnnscale.partition.figures.examine import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.figures.peak import PeakMemory, watch_peak
+from gnnscale.partition.part_store import write_part
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig
-from gnnscale.partition.parts import Parts
-from gnnscale.partition.storage.checks import problem_of
-from gnnscale.partition.storage.identity import Identity, identify, partition_place
-from gnnscale.partition.storage.part_store import write_part
-from gnnscale.partition.storage.store import (
-    JSON_FILE,
-    NPZ_FILE,
+from gnnscale.partition.parts import Parts, problem_of
+from gnnscale.partition.store import (
+    PARTITION,
+    Identity,
     Partition,
     check_graph,
+    identify,
+    partition_place,
     read_meta,
     write_partition,
 )
@@ -37,7 +36,6 @@ PICTURE_FILE = "partition.svg"
 PARTS_FOLDER = "parts"
 
 _LOG = logging.getLogger(__name__)
-_FILES = {JSON_FILE, NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
 #: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
 _CLEARLY = 2
 
@@ -72,14 +70,9 @@ def make_partition(
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
     path = partition_place(config, identity)
 
-    def replace() -> bool:
-        if force:
-            _check_replaceable(path)
-            return True
-        _check_fits(path, identity)
-        return False
-
-    with new_folder(path, replace=replace) as folder:
+    with PARTITION.making(
+        path, fits=lambda: _check_fits(path, identity), force=force, holds=_holds_parts
+    ) as folder:
         if folder is not None:
             _make(folder, path, config, graph, identity, num_hops, num_threads)
     return path
@@ -110,10 +103,14 @@ def write_parts(partition: Partition, graph: Graph) -> Path:
 
 
 def _holds_parts(folder: Path) -> bool:
-    """Whether ``folder`` holds stores of parts and nothing else."""
-    return folder.is_dir() and all(
-        entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
-        for entry in folder.iterdir()
+    """Whether ``folder`` is that of the stores of parts, and holds nothing else."""
+    return (
+        folder.name == PARTS_FOLDER
+        and folder.is_dir()
+        and all(
+            entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
+            for entry in folder.iterdir()
+        )
     )
 
 
@@ -228,19 +225,3 @@ def _named(identity: Identity) -> dict[str, object]:
         "num_hops": identity.num_hops,
         **identity.options,
     }
-
-
-def _check_replaceable(path: Path) -> None:
-    """Refuse to replace a directory that holds anything but a partition, even by force.
-
-    Raises:
-        GraphError: names what it holds.
-    """
-    for entry in sorted(path.iterdir()):
-        if entry.name == PARTS_FOLDER and _holds_parts(entry):
-            continue
-        if entry.name not in _FILES or entry.is_dir():
-            raise GraphError(
-                f"{path}: holds {shown(entry.name)}, which is no file of a partition, so it is "
-                "not replaced; name another partitioner.store, or move that away"
-            )

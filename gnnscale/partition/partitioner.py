@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gnnscale.artifact.folder import check_place
 from gnnscale.config import ConfigError, check_range
-from gnnscale.dataset.storage.identity import check_place
 from gnnscale.errors import shown
 from gnnscale.found import names
 from gnnscale.graph import Graph

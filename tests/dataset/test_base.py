@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from gnnscale.artifact.folder import new_folder
 from gnnscale.config import ConfigError, typed
 from gnnscale.dataset import Dataset, Planetoid, PlantedPartition, RMat, Snap, random_split
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.graph import Graph, GraphError
 
 SMALL = {"num_vertices": 400, "num_edges": 2000, "num_classes": 4, "num_features": 8}

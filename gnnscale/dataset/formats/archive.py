@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, Any
 
-from gnnscale.dataset.formats.plain import file_bytes, readable
+from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.graph import GraphError
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gnnscale import npy
-from gnnscale.dataset.checks import check_array
-from gnnscale.dataset.formats.npy import SLICE_BYTES, NpzReader, map_npy, row_slices
+from gnnscale.artifact.arrays import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.graph import GraphError
 
 __all__ = ["ArrayFolder", "open_arrays"]
@@ -53,11 +52,11 @@ class ArrayFolder:
         """How errors name an array."""
         return f"{self.path}/{name}.npy"
 
-    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> npy.NpyHeader:
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
         """Return shape and type of an array, checked as in ``map_npy``."""
         array = map_npy(self.path / f"{name}.npy")
         check_array(array, axes=axes, kinds=kinds, source=self.source(name))
-        return npy.NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
+        return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
 
     def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
         """Map the array ``name``, which must have one axis."""

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.plain import file_bytes, readable
+from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.errors import one_line, shown
 from gnnscale.graph import MAX_FEATURES, GraphError
 

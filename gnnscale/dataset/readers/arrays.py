@@ -16,7 +16,7 @@ from gnnscale.config import check_choice
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import class_labels, is_regression
 from gnnscale.dataset.formats.array_folder import ArrayFolder, open_arrays
-from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
 from gnnscale.dataset.readers.arrays_needs import Needs
 from gnnscale.dataset.storage.store import StoreWriter

@@ -8,6 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy, row_slices
+from gnnscale.artifact.files import file_bytes, total_bytes
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import (
     check_ids,
@@ -17,9 +19,7 @@ from gnnscale.dataset.checks import (
     quoted,
 )
 from gnnscale.dataset.formats.archive import Archive
-from gnnscale.dataset.formats.npy import map_npy, row_slices
 from gnnscale.dataset.formats.pickled import array_of, parse_pickle
-from gnnscale.dataset.formats.plain import file_bytes, total_bytes
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph import GraphError
 

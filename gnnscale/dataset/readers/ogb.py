@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import file_bytes, total_bytes
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import check_num_features, check_num_vertices, class_labels
-from gnnscale.dataset.formats.npy import NpzReader
-from gnnscale.dataset.formats.plain import file_bytes, total_bytes
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.dataset.storage.download import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import total_bytes
 from gnnscale.config import ConfigError, check_choice
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.plain import total_bytes
 from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage.remote import copy_remote, is_remote
 from gnnscale.dataset.storage.space import check_space, size

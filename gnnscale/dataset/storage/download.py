@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.key import file_sha256
 from gnnscale.dataset.formats.archive import extract_all
-from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.dataset.storage.identity import file_sha256
 from gnnscale.dataset.storage.space import NoSpaceError, check_space, size
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gnnscale.artifact.folder import new_folder
 from gnnscale.config import ConfigError, check_choice
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.errors import one_line, shown
 from gnnscale.graph import GraphError

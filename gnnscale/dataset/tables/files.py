@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.artifact.files import file_bytes
 from gnnscale.errors import shown
 from gnnscale.graph import GraphError
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import has_label
 from gnnscale.dataset.tables.arrays import floats, is_text, plain
 from gnnscale.dataset.tables.batch import Batch
 from gnnscale.dataset.tables.ids import IdColumn
 from gnnscale.errors import shown
 from gnnscale.graph import MAX_CLASSES, GraphError
-from gnnscale.graph_files import has_label
 
 __all__ = ["LABEL_KINDS", "MAX_CLASS_NAMES", "LabelColumn", "SplitColumn"]
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.graph import Graph, GraphError
-from gnnscale.graph_files import read_meta
 from gnnscale.partition.make import make_partition
-from gnnscale.partition.storage.store import Partition, read_partition
-from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.partition.store import Partition, read_partition
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     if config.has_caches:
         made.append(_cache(config, graph, open_partition(made, graph)))
     if config.features.preaggregates:
-        from gnnscale.runtime.preaggregation.make import preaggregate
+        from gnnscale.runtime.preaggregation import open_rows, preaggregate
 
         rows = preaggregate(config.model, graph, num_threads=config.num_threads)
         content = open_rows(rows, graph).content
@@ -198,6 +197,7 @@ def open_aggregated(
         GraphError: they are damaged, or others than when the run was launched.
     """
     from gnnscale.feature import PreaggregatedFeatures
+    from gnnscale.runtime.preaggregation import open_rows
 
     found = _named(artefacts, PREAGGREGATED)
     if found is None:

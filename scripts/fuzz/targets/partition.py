@@ -23,8 +23,7 @@ from gnnscale.partition import (
 )
 from gnnscale.partition.figures.edges import cut_matrix
 from gnnscale.partition.figures.examine import Predicted
-from gnnscale.partition.storage.identity import identify
-from gnnscale.partition.storage.store import write_partition
+from gnnscale.partition.store import identify, write_partition
 
 from ..case import Input
 from ..verdict import WrongResultError
@@ -44,6 +43,7 @@ class Partitions(Stored):
 
     name = "partition"
     record = "partition.json"
+    checksums = True
     kinds = ("kept", "named")
     leaves = frozenset({"home"})
 

@@ -7,7 +7,7 @@ import pytest
 
 from gnnscale.dataset.formats import array_folder
 from gnnscale.dataset.formats.array_folder import ArrayFolder, open_arrays
-from gnnscale.dataset.formats.npy import NpzReader
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.graph import GraphError
 
 PAIRS = np.array([[0, 1, 2], [3, 4, 5]])
