@@ -77,7 +77,7 @@ def refused(store):
     assert str(error.value).startswith(str(store))
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 700
-    line = str(error.value).removesuffix(f"; {GRAPH_STORE.again}")
+    line = str(error.value).removesuffix("; run gnnscale prepare again with force=true")
     return line.removeprefix(f"{store}").lstrip("/")
 
 

@@ -61,8 +61,8 @@ GRAPH_STORE = Kind(
     header="meta.json",
     version=5,
     folder="graphs",
-    again="run gnnscale prepare again with force=true",
     option="dataset.store",
+    command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
     rf"(ids|{'|'.join((*ARRAYS, DEGREES, WEIGHTS))})\.npy",
     max_bytes=4 << 20,

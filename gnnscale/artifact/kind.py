@@ -45,8 +45,8 @@ class Kind:
         header: name of the header's file, JSON.
         version: of the format, which the header records.
         folder: of ``GNNSCALE_HOME``, for all of this kind.
-        again: what makes one anew, for errors; ``{path}`` stands for its directory.
         option: names the directory; None if the user cannot.
+        command: of the user, that makes one; None if runs alone do.
         files: regular expression of names of files that a directory of this kind may hold.
         max_bytes: of the header.
     """
@@ -55,8 +55,8 @@ class Kind:
     header: str
     version: int
     folder: str
-    again: str
     option: str | None = None
+    command: str | None = None
     files: str = ""
     max_bytes: int = 64 << 20
 
@@ -236,10 +236,32 @@ class Kind:
         except GraphError as error:
             raise self.worded(file.parent, error) from None
 
+    def check_same(
+        self, path: Path, now: Mapping[str, object], before: Mapping[str, object]
+    ) -> None:
+        """Refuse the artefact at ``path`` if what decided it, ``before``, is not what does now.
+
+        Raises:
+            GraphError: names the first that differs.
+        """
+        for name in (*now, *before):
+            if now.get(name) != before.get(name):
+                raise GraphError(
+                    f"{path}: made with {shown(name)}={shown(before.get(name))}, now "
+                    f"{shown(name)}={shown(now.get(name))}; {self.otherwise(path)}"
+                )
+
+    def otherwise(self, path: Path) -> str:
+        """Return what a user can do who needs another artefact than the one at ``path``."""
+        if self.command is None:
+            return f"remove {path}, and it is made again"
+        return f"name another {self.option}, or run {self.command} with force=true"
+
     def refused(self, path: Path, problem: object) -> GraphError:
         """Return the error for a header of the artefact at ``path`` that is not what it must be."""
         return self.worded(path, f"{path / self.header}: {problem}")
 
     def worded(self, path: Path, problem: object) -> GraphError:
         """Return an error that ends with what makes the artefact at ``path`` anew."""
-        return GraphError(f"{problem}; {self.again.format(path=path)}")
+        again = f"run {self.command} again with force=true"
+        return GraphError(f"{problem}; {again if self.command else self.otherwise(path)}")

@@ -77,27 +77,18 @@ def check_plan(stored: StoredPlan, wanted: PlanIdentity) -> None:
     Raises:
         GraphError: names what differs.
     """
-    found = stored.identity
     check_parts(stored, wanted.partition)
-    pairs = [
-        ("planner", wanted.planner, found.planner),
-        ("cliques", wanted.cliques, found.cliques),
-        ("devices", wanted.devices, found.devices),
-        *_options("cache_planner.", wanted.options, found.options),
-        *_options("", wanted.run, found.run),
-    ]
-    for name, now, before in pairs:
-        if now != before:
-            raise GraphError(
-                f"{stored.path}: made with {name}={shown(before)}, now {name}={shown(now)}; name "
-                "another cache_planner.store, or run gnnscale plan-cache with force=true"
-            )
+    CACHE_PLAN.check_same(stored.path, _named(wanted), _named(stored.identity))
 
 
-def _options(
-    prefix: str, now: dict[str, Any], before: dict[str, Any]
-) -> list[tuple[str, Any, Any]]:
-    return [(f"{prefix}{name}", now.get(name), before.get(name)) for name in {**now, **before}]
+def _named(identity: PlanIdentity) -> dict[str, object]:
+    return {
+        "planner": identity.planner,
+        "cliques": identity.cliques,
+        "devices": identity.devices,
+        **{f"cache_planner.{name}": value for name, value in identity.options.items()},
+        **identity.run,
+    }
 
 
 def check_parts(stored: StoredPlan, partition: str | None) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, write_array
@@ -15,19 +15,21 @@ from gnnscale.artifact.header import check_limits, check_lines
 from gnnscale.artifact.key import digest, plain
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.cache.cache_plan import (
-    MAX_WINDOW,
     BatchBytes,
+    Bytes,
     CachePlan,
     CacheTraffic,
     CurvePoint,
     DeviceCache,
     LookAhead,
+    Reads,
+    Share,
 )
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheTask, list_bytes, row_bytes
 from gnnscale.errors import GraphError, shown
 from gnnscale.graph import Graph, vertex_dtype
-from gnnscale.partition.store import GraphIdentity, describe
+from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 __all__ = [
     "CACHE_PLAN",
@@ -45,19 +47,13 @@ CACHE_PLAN = Kind(
     header="cache_plan.json",
     version=3,
     folder="cache_plans",
-    again="run gnnscale plan-cache again with force=true",
     option="cache_planner.store",
+    command="gnnscale plan-cache",
     files=r"cache_plan\.json|(features|topology)_\d+\.npy|cache_plan\.svg|\.cache_plan\.svg\.tmp",
 )
 _CACHED = ("features", "topology")
 #: Characters of a name or a note.
 _MAX_TEXT = 1000
-#: More than that is no device's memory, and no run's reads.
-_MAX_BYTES, _MAX_COUNT = 1 << 60, 10**14
-_MAX_SECONDS = 1e12
-
-#: A figure's name, its value, and the most that it can be.
-_Limit = tuple[str, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +143,9 @@ class StoredPlan:
 class _Device:
     """An entry of ``devices``."""
 
-    device: int
+    device: Annotated[int, Meta(ge=0)]
     name: str
-    budget_bytes: int
+    budget_bytes: Bytes
     topology_bytes: int
     feature_bytes: int
     num_cached_topology: int
@@ -164,8 +160,8 @@ class _Device:
 class _Clique:
     """An entry of ``cliques``."""
 
-    devices: tuple[int, ...]
-    alpha: float | None
+    devices: Annotated[tuple[int, ...], Meta(min_length=1)]
+    alpha: Share | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +172,7 @@ class _Predicted:
     link_bytes: int | None
     feature_hit_rate: float | None
     topology_hit_rate: float | None
-    num_epochs: int
+    num_epochs: Reads
     exact: bool
     devices: tuple[CacheTraffic, ...] | None
 
@@ -190,7 +186,7 @@ class _Header:
     devices: tuple[_Device, ...]
     predicted: _Predicted
     curve: tuple[CurvePoint, ...]
-    seconds: float
+    seconds: Annotated[float, Meta(ge=0, le=1e12)]
     notes: tuple[str, ...]
     identity: PlanIdentity
     arrays: dict[str, ArrayEntry]
@@ -257,7 +253,7 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
     if problem is not None:
         raise CACHE_PLAN.refused(folder, problem)
     plan = _plan(header, _arrays(folder, header, graph))
-    check_plan_figures(folder / CACHE_PLAN.header, plan, graph, seconds=header.seconds)
+    check_plan_figures(folder / CACHE_PLAN.header, plan, graph)
     devices = [asdict(each) for each in header.devices]
     arrays = [(name, each.shape, each.crc32) for name, each in sorted(header.arrays.items())]
     return StoredPlan(
@@ -276,24 +272,14 @@ def _check_graph(path: Path, found: PlanIdentity, graph: Graph) -> None:
             f"{path}: is for rows of {found.row_bytes} bytes in {shown(found.feature_dtype)}, not "
             f"of {row_bytes(graph)} bytes in {graph.feature_dtype}"
         )
-    wanted = describe(graph)
-    if found.graph != wanted:
-        raise GraphError(
-            f"{path}: is a cache plan of {_named(found.graph)}, not of {_named(wanted)}"
-        )
-
-
-def _named(graph: GraphIdentity) -> str:
-    return f"{shown(graph.name)} ({graph.num_vertices} vertices, content {shown(graph.content)})"
+    check_graph(CACHE_PLAN, path, found.graph, graph)
 
 
 def _device_problem(header: _Header, graph: Graph) -> str | None:
     """Return what is wrong with devices and cliques that no plan has, None if nothing is."""
     positions = [each.device for each in header.devices]
     members = [each for clique in header.cliques for each in clique.devices]
-    some = all(clique.devices for clique in header.cliques)
-    fits = positions == sorted(set(positions)) == sorted(members)
-    if not (some and fits) or min(positions, default=0) < 0:
+    if not positions == sorted(set(positions)) == sorted(members):
         return f"devices {shown(positions)} are not those of the cliques {shown(members)}"
     predicted = header.predicted.devices
     if predicted is not None and len(predicted) != len(positions):
@@ -345,14 +331,13 @@ def _cache(each: _Device, arrays: dict[str, NDArray[Any]]) -> DeviceCache:
     return DeviceCache(**kept | {kind: arrays[f"{kind}_{each.device}"] for kind in _CACHED})
 
 
-def check_plan_figures(file: Path, plan: CachePlan, graph: Graph, *, seconds: float) -> None:
+def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
     """Refuse figures that no plan for ``graph`` can have.
 
     Args:
         file: named in errors.
         plan: what was read; its vertices are some of the graph's.
         graph: whose rows and lists are kept.
-        seconds: how long planning took.
 
     Raises:
         GraphError: names ``file`` and the figure.
@@ -361,67 +346,29 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph, *, seconds: fl
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:
         _check_sizes(file, cache, graph)
-    for told in plan.predicted or ():
-        _check_places(file, told, plan)
-    check_limits(file, _limits(plan, graph, seconds))
-
-
-def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
-    """Refuse a cache that takes more or less memory than what it holds."""
-    num_rows = len(cache.features)
-    if cache.look_ahead is not None:
-        num_rows += cache.look_ahead.num_rows
-    sizes = {
-        "feature_bytes": (cache.feature_bytes, num_rows * row_bytes(graph)),
-        "topology_bytes": (cache.topology_bytes, list_bytes(graph, cache.topology)),
-    }
-    for name, (told, needed) in sizes.items():
-        if told != needed:
-            raise GraphError(
-                f"{file}: devices.{cache.device}.{name} is {told}, but what it keeps takes {needed}"
-            )
-
-
-def _check_places(file: Path, told: CacheTraffic, plan: CachePlan) -> None:
-    """Refuse traffic that does not say of every device, and of the host, what is read there."""
-    assert plan.predicted is not None
-    first = plan.predicted[0]
+    predicted = plan.predicted or ()
     needed = max((cache.device for cache in plan.devices), default=-1) + 2
-    sizes = {len(told.rows), len(told.lists)}
-    if sizes != {len(first.rows)} or len(first.rows) < needed:
+    sizes = {len(reads) for traffic in predicted for reads in (traffic.rows, traffic.lists)}
+    if predicted and (len(sizes) > 1 or min(sizes) < needed):
         raise GraphError(
             f"{file}: predicted.devices reads at {shown(sorted(sizes))} places, needed are the "
             f"devices of the plan and the host, {needed} at least"
         )
 
 
-def _limits(plan: CachePlan, graph: Graph, seconds: float) -> Iterator[_Limit]:
-    """Each figure with its name and the most that it can be."""
-    yield "seconds", seconds, _MAX_SECONDS
-    yield "predicted.num_epochs", plan.num_epochs, _MAX_COUNT
-    for cache in plan.devices:
-        yield f"devices.{cache.device}.budget_bytes", cache.budget_bytes, _MAX_BYTES
-        matches = cache.look_ahead is not None and cache.look_ahead.match
-        all_rows = graph.num_vertices * row_bytes(graph) if matches else 0
-        yield f"devices.{cache.device}.matched_bytes", cache.matched_bytes, all_rows
-        if cache.batch_bytes is not None:
-            for name, value in vars(cache.batch_bytes).items():
-                yield f"devices.{cache.device}.batch_bytes.{name}", value, _MAX_BYTES
-        if cache.look_ahead is not None:
-            where = f"devices.{cache.device}.look_ahead"
-            yield f"{where}.window", cache.look_ahead.window, MAX_WINDOW
-            yield f"{where}.num_rows", cache.look_ahead.num_rows, graph.num_vertices
-    for alpha in plan.alphas:
-        if alpha is not None:
-            yield "alpha", alpha, 1
-    for told in plan.predicted or ():
-        for name in ("rows", "lists"):
-            found = getattr(told, name)
-            yield f"predicted.devices.{name}", min(found), _MAX_COUNT
-            yield f"predicted.devices.{name}", sum(found), _MAX_COUNT
-        yield "predicted.devices.transactions", told.transactions, _MAX_BYTES
-        yield "predicted.devices.link_bytes", told.link_bytes, _MAX_BYTES
-    for point in plan.curve:
-        yield "curve.alpha", point.alpha, 1
-        for name in ("n_t", "n_f", "n_total"):
-            yield f"curve.{name}", getattr(point, name), _MAX_BYTES
+def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
+    """Refuse a cache that takes more or less memory than what it holds."""
+    rows, all_rows, ahead = len(cache.features), graph.num_vertices, cache.look_ahead
+    of = f"devices.{cache.device}"
+    if ahead is not None:
+        check_limits(file, [(f"{of}.look_ahead.num_rows", ahead.num_rows, all_rows)])
+        rows += ahead.num_rows
+    matched = all_rows * row_bytes(graph) if ahead is not None and ahead.match else 0
+    check_limits(file, [(f"{of}.matched_bytes", cache.matched_bytes, matched)])
+    sizes = {
+        "feature_bytes": (cache.feature_bytes, rows * row_bytes(graph)),
+        "topology_bytes": (cache.topology_bytes, list_bytes(graph, cache.topology)),
+    }
+    for name, (stated, needed) in sizes.items():
+        if stated != needed:
+            raise GraphError(f"{file}: {of}.{name} is {stated}, but what it keeps takes {needed}")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from gnnscale.config import ConfigError, check_range
 from gnnscale.dataset.storage.space import NoSpaceError, size
-from gnnscale.errors import shown
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.hardware import find_machine
 from gnnscale.partition.figures.examine import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.figures.peak import PeakMemory, watch_peak
@@ -71,7 +70,7 @@ def make_partition(
     path = partition_place(config, identity)
 
     with PARTITION.making(
-        path, fits=lambda: _check_fits(path, identity), force=force, holds=_holds_parts
+        path, fits=lambda: _check_fits(path, identity, graph), force=force, holds=_holds_parts
     ) as folder:
         if folder is not None:
             _make(folder, path, config, graph, identity, num_hops, num_threads)
@@ -200,22 +199,15 @@ def _notes(peak: PeakMemory) -> tuple[str, ...]:
     return ("peak memory is that of the process since it was started",)
 
 
-def _check_fits(path: Path, identity: Identity) -> None:
+def _check_fits(path: Path, identity: Identity, graph: Graph) -> None:
     """Refuse a partition of another graph, or one that was made otherwise.
 
     Raises:
         GraphError: names what differs.
     """
-    meta = read_meta(path)
-    check_graph(path, meta, identity.graph)
-    now, before = _named(identity), _named(meta.identity)
-    for name in (*now, *before):
-        if now.get(name) != before.get(name):
-            raise GraphError(
-                f"{path}: made with {shown(name)}={shown(before.get(name))}, now {shown(name)}="
-                f"{shown(now.get(name))}; name another partitioner.store, or run gnnscale "
-                "partition with force=true"
-            )
+    found = read_meta(path).identity
+    check_graph(PARTITION, path, found.graph, graph)
+    PARTITION.check_same(path, _named(identity), _named(found))
 
 
 def _named(identity: Identity) -> dict[str, object]:

@@ -44,8 +44,8 @@ PARTITION = Kind(
     header="partition.json",
     version=2,
     folder="partitions",
-    again="run gnnscale partition again with force=true",
     option="partitioner.store",
+    command="gnnscale partition",
     files=r"partition\.json|(owner|hops)\.npy|partition\.svg|\.partition\.svg\.tmp",
 )
 _MAX_TEXT = 500
@@ -236,7 +236,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
         GraphError: it is no partition, one of another graph, or damaged.
     """
     meta = read_meta(path)
-    check_graph(path, meta, describe(graph))
+    check_graph(PARTITION, path, meta.identity.graph, graph)
     num_parts, names = meta.identity.num_parts, set(meta.arrays)
     forms: dict[str, Form] = {
         "owner": (np.dtype(np.int16), (graph.num_vertices,)),
@@ -259,22 +259,25 @@ def read_partition(path: Path, graph: Graph) -> Partition:
     return Partition(parts=parts, figures=meta.figures, path=path, content=meta.content)
 
 
-def check_graph(path: Path, meta: PartitionMeta, graph: GraphIdentity) -> None:
-    """Refuse a partition of another graph.
+def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> None:
+    """Refuse an artefact of another graph.
+
+    Args:
+        kind: of the artefact.
+        path: its directory.
+        found: the graph that it is of.
+        graph: the graph that it has to be of.
 
     Raises:
         GraphError: names both.
     """
-    other = meta.identity.graph
-    if other == graph:
-        return
-    what = f"of {shown(other.name)}"
-    if other.name == graph.name:
-        what = f"of another {shown(graph.name)} ({other.num_vertices} vertices, other content)"
-    raise GraphError(
-        f"{path}: is a partition {what}, not of {shown(graph.name)} ({graph.num_vertices} "
-        "vertices); name another partitioner.store, or run gnnscale partition with force=true"
-    )
+    wanted = describe(graph)
+    if found != wanted:
+        old, new = (
+            f"{shown(each.name)} ({each.num_vertices} vertices, content {shown(each.content)})"
+            for each in (found, wanted)
+        )
+        raise GraphError(f"{path}: is a {kind.name} of {old}, not of {new}; {kind.otherwise(path)}")
 
 
 def check_figures(file: Path, figures: PartitionFigures, graph: GraphIdentity) -> None:

@@ -23,7 +23,7 @@ from gnnscale.graph import Graph, GraphError
 from gnnscale.model import ModelConfig
 from gnnscale.model.layer import LinearAggregationLayer
 from gnnscale.model.options import LayeredModel
-from gnnscale.partition.store import GraphIdentity, describe
+from gnnscale.partition.store import GraphIdentity, check_graph, describe
 from gnnscale.progress import track
 from gnnscale.sampler import Block
 
@@ -31,11 +31,10 @@ __all__ = ["PREAGGREGATED", "AggregatedRows", "Identity", "identify", "open_rows
 
 _LOG = logging.getLogger(__name__)
 PREAGGREGATED = Kind(
-    name="folder of preaggregated rows",
+    name="table of aggregated rows",
     header="preaggregated.json",
     version=1,
     folder="preaggregated",
-    again="remove {path}, and it is made again",
     max_bytes=1 << 20,
 )
 
@@ -184,14 +183,8 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
         GraphError: they are of another graph, or damaged.
     """
     header = PREAGGREGATED.record(_Header, PREAGGREGATED.read_header(path), path)
-    identity, found = header.identity, describe(graph)
-    if identity.graph != found:
-        raise PREAGGREGATED.worded(
-            path,
-            f"{path}: has rows of {shown(identity.graph.name)} "
-            f"(content {shown(identity.graph.content)}), not of {shown(found.name)} "
-            f"(content {found.content})",
-        )
+    identity = header.identity
+    check_graph(PREAGGREGATED, path, identity.graph, graph)
     forms: dict[str, Form] = {"rows": (np.dtype(np.float32), (graph.num_vertices, identity.width))}
     (rows,) = PREAGGREGATED.arrays(path, header.arrays, forms).values()
     return AggregatedRows(rows=rows, identity=identity, content=digest(asdict(header)))

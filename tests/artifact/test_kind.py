@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ KIND = Kind(
     header="bag.json",
     version=3,
     folder="bags",
-    again="make {path} anew",
     option="bag.store",
+    command="bag make",
     files=r"bag\.json|(ids|table)\.npy",
     max_bytes=1 << 20,
 )
@@ -126,10 +126,10 @@ def test_any_shapes(tmp_path_factory: pytest.TempPathFactory, shapes: list[Any])
         (b"[" * 100_000, "cannot be read as JSON"),
         (b'{"weight": NaN}', "NaN is not a number"),
         (b"\xff", "cannot be read as JSON"),
-        (b" " * ((1 << 20) + 1), "more than 1 MiB; make "),
+        (b" " * ((1 << 20) + 1), "more than 1 MiB; run "),
         (b'{"a": 1, "a": 2}', "stands twice"),
-        (b'{"format_version": 2}', "format version 2, this release reads 3; make "),
-        (b'{"format_version": 3.0}', "format version 3.0, this release reads 3; make "),
+        (b'{"format_version": 2}', "format version 2, this release reads 3; run "),
+        (b'{"format_version": 3.0}', "format version 3.0, this release reads 3; run "),
         (b"{}", "format version None"),
     ],
 )
@@ -164,7 +164,7 @@ def test_entries_that_are_wrong(bag: Path, change: Any, said: str) -> None:
     changed(bag, change)
     line = refused(bag)
     assert said in line
-    assert line.endswith(f"; make {bag} anew")
+    assert line.endswith("; run bag make again with force=true")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_is_missing_and_what_is_no_file(bag: Path, tmp_path: Path) -> None:
             read(tmp_path / name)
         assert str(error.value).isprintable()
     (bag / "ids.npy").unlink()
-    assert refused(bag) == f"{bag}/ids.npy: missing; make {bag} anew"
+    assert refused(bag) == f"{bag}/ids.npy: missing; run bag make again with force=true"
     for name in ("ids.npy", "bag.json"):
         (bag / name).unlink(missing_ok=True)
         os.mkfifo(bag / name)  # a pipe is not waited for
@@ -289,3 +289,20 @@ def test_what_else_is_there_is_never_replaced(tmp_path: Path, name: str) -> None
         "bag.store, or move that away"
     )
     assert (path / name).read_text() == "years"
+
+
+def test_what_it_was_made_of_is_compared(tmp_path: Path) -> None:
+    KIND.check_same(tmp_path, {"a": 1, "b": [2]}, {"b": [2], "a": 1})
+    for now, before, said in (
+        ({"a": 1}, {"a": 2}, "a=2, now a=1"),
+        ({}, {"a": 2}, "a=2, now a=None"),
+    ):
+        with pytest.raises(GraphError) as error:
+            KIND.check_same(tmp_path, now, {"a": 2})
+        assert str(error.value) == (
+            f"{tmp_path}: made with {said}; name another bag.store, or run bag make with force=true"
+        )
+    unnamed = replace(KIND, option=None, command=None)
+    assert str(unnamed.refused(tmp_path, "no")) == (
+        f"{tmp_path}/bag.json: no; remove {tmp_path}, and it is made again"
+    )

@@ -67,9 +67,9 @@ def test_open_prepares_once(leftovers):
 
 def test_store_of_other_options(tmp_path):
     small(store=str(tmp_path / "x")).prepare()
-    with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
+    with pytest.raises(GraphError, match=r"x: made with self_loops=keep, now self_loops=add"):
         small(store=str(tmp_path / "x"), self_loops="add").open()
-    with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
+    with pytest.raises(GraphError, match=r"x: made with self_loops=keep, now self_loops=add"):
         small(store=str(tmp_path / "x"), self_loops="add").prepare()
 
 

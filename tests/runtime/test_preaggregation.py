@@ -181,8 +181,9 @@ def test_other_rows_have_another_content(path: Path, graph: Graph) -> None:
 def test_rows_of_another_graph(path: Path, graph: Graph) -> None:
     other = replace(graph, content="0" * 32)
     assert refusal(path, other) == (
-        f"{path}: has rows of planted-partition (content {graph.content}), not of "
-        f"planted-partition (content {'0' * 32}); remove {path}, and it is made again"
+        f"{path}: is a table of aggregated rows of planted-partition (600 vertices, content "
+        f"{graph.content}), not of planted-partition (600 vertices, content {'0' * 32}); remove "
+        f"{path}, and it is made again"
     )
 
 
@@ -234,4 +235,4 @@ def test_rows_of_what_the_entries_say_is_another_graph(
 ) -> None:
     value = "other" if entry in ("name", "content") else 2**30
     changed(path, lambda entries: entries["identity"]["graph"].update({entry: value}))
-    assert "has rows of" in refusal(path, graph)
+    assert "is a table of aggregated rows of" in refusal(path, graph)

@@ -16,7 +16,7 @@ from gnnscale.artifact.files import read_file
 from gnnscale.artifact.graph_store import GRAPH_STORE, StoreMeta
 from gnnscale.artifact.header import header_text, parse_json
 from gnnscale.artifact.key import file_sha256
-from gnnscale.errors import GraphError, shown
+from gnnscale.errors import GraphError
 
 __all__ = ["RawFile", "changed_file", "check_options", "check_replaceable", "raw_records"]
 
@@ -155,13 +155,7 @@ def check_options(store: Path, meta: StoreMeta, options: Mapping[str, Any]) -> N
     before = meta.entries.get("options")
     if not isinstance(before, dict):
         raise GRAPH_STORE.refused(store, "options are missing")
-    for name in (*options, *before):
-        if before.get(name) != options.get(name):
-            raise GraphError(
-                f"{store}: prepared with {shown(name)}={shown(before.get(name))}, "
-                f"now {shown(name)}={shown(options.get(name))}; name another dataset.store, or "
-                "run gnnscale prepare with force=true"
-            )
+    GRAPH_STORE.check_same(store, options, before)
 
 
 def check_replaceable(path: Path) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
@@ -145,10 +145,7 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     found = _named(artefacts, PARTITION)
     if found is None:
         return None
-    partition = read_partition(found.path, graph)
-    if partition.content != found.content:
-        raise GraphError(f"{found.path}: holds another partition than when the run was launched")
-    return partition
+    return _unchanged(found, read_partition(found.path, graph))
 
 
 def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
@@ -159,8 +156,8 @@ def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) 
     """
     found = _named(artefacts, LINKS)
     task = _opened(config, graph, None if found is None else found.path)
-    if found is not None and task.graph.content != found.content:
-        raise GraphError(f"{found.path}: holds other edges than when the run was launched")
+    if found is not None:
+        _unchanged(found, task.graph)
     return task
 
 
@@ -177,10 +174,7 @@ def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan |
     found = _named(artefacts, CACHE_PLAN)
     if found is None:
         return None
-    stored = read_plan(found.path, graph)
-    if stored.content != found.content:
-        raise GraphError(f"{found.path}: holds another cache plan than when the run was launched")
-    return stored
+    return _unchanged(found, read_plan(found.path, graph))
 
 
 def open_aggregated(
@@ -202,9 +196,7 @@ def open_aggregated(
     found = _named(artefacts, PREAGGREGATED)
     if found is None:
         return None
-    opened = open_rows(found.path, graph)
-    if opened.content != found.content:
-        raise GraphError(f"{found.path}: holds other rows than when the run was launched")
+    opened = _unchanged(found, open_rows(found.path, graph))
     return PreaggregatedFeatures(opened.rows, host)
 
 
@@ -219,7 +211,21 @@ def open_graph(artefacts: Sequence[Artefact]) -> Graph:
         GraphError: it is damaged, or holds another graph than when the run was launched.
     """
     (store,) = (each for each in artefacts if each.name == GRAPH_STORE)
-    graph = Graph.open(store.path)
-    if graph.content != store.content:
-        raise GraphError(f"{store.path}: holds another graph than when the run was launched")
-    return graph
+    return _unchanged(store, Graph.open(store.path))
+
+
+class _Opened(Protocol):
+    @property
+    def content(self) -> str | None: ...
+
+
+T = TypeVar("T", bound=_Opened)
+
+
+def _unchanged(artefact: Artefact, opened: T) -> T:
+    """Return what was opened, unless it is another one than when the run was launched."""
+    if opened.content != artefact.content:
+        raise GraphError(
+            f"{artefact.path}: the {artefact.name} in it changed since the run was launched"
+        )
+    return opened

@@ -30,7 +30,6 @@ LINKS = Kind(
     header="links.json",
     version=1,
     folder="links",
-    again="remove {path}, and it is made again",
     max_bytes=1 << 20,
 )
 #: The parts of the split, in the order in which their shares are cut from the unit interval.

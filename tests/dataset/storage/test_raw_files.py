@@ -166,7 +166,7 @@ def test_other_options(raw, tmp_path, what):
     with pytest.raises(GraphError) as error:
         getattr(ring(raw, store=store, self_loops="add"), what)()
     assert str(error.value) == (
-        f"{tmp_path}/x: prepared with self_loops=keep, now self_loops=add; name another "
+        f"{tmp_path}/x: made with self_loops=keep, now self_loops=add; name another "
         "dataset.store, or run gnnscale prepare with force=true"
     )
     ring(raw, store=store, self_loops="add").prepare(force=True)
@@ -177,7 +177,7 @@ def test_other_options(raw, tmp_path, what):
 def test_another_layout(raw, tmp_path, what):
     store = str(tmp_path / "x")
     ring(raw, store=store).prepare()
-    with pytest.raises(GraphError, match=r"x: prepared with layout=Snap, now layout=Planted"):
+    with pytest.raises(GraphError, match=r"x: made with layout=Snap, now layout=Planted"):
         getattr(PlantedPartition(name="ring", store=store), what)()
 
 
@@ -186,7 +186,7 @@ def test_another_layout(raw, tmp_path, what):
     [
         ("options", None, "options are missing"),
         ("options", [1], "options are missing"),
-        ("options", {}, "prepared with layout=None"),
+        ("options", {}, "made with layout=None"),
         ("raw", None, "entry.raw: Expected `array`, got `null`"),
         ("raw", [5], r"entry.raw\[0\]: Expected `object`, got `int`"),
         ("raw", [{"name": "ring.txt"}], r"entry.raw\[0\]: Object missing required field"),
