@@ -10,15 +10,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
-from gnnscale.graph_files import read_meta
 from gnnscale.partition.make import make_partition
-from gnnscale.partition.storage.store import Partition, read_partition
-from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.partition.store import Partition, read_partition
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     if config.has_caches:
         made.append(_cache(config, graph, open_partition(made, graph)))
     if config.features.preaggregates:
-        from gnnscale.runtime.preaggregation.make import preaggregate
+        from gnnscale.runtime.preaggregation import open_rows, preaggregate
 
         rows = preaggregate(config.model, graph, num_threads=config.num_threads)
         content = open_rows(rows, graph).content
@@ -147,10 +146,7 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     found = _named(artefacts, PARTITION)
     if found is None:
         return None
-    partition = read_partition(found.path, graph)
-    if partition.content != found.content:
-        raise GraphError(f"{found.path}: holds another partition than when the run was launched")
-    return partition
+    return _unchanged(found, read_partition(found.path, graph))
 
 
 def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
@@ -161,8 +157,8 @@ def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) 
     """
     found = _named(artefacts, LINKS)
     task = _opened(config, graph, None if found is None else found.path)
-    if found is not None and task.graph.content != found.content:
-        raise GraphError(f"{found.path}: holds other edges than when the run was launched")
+    if found is not None:
+        _unchanged(found, task.graph)
     return task
 
 
@@ -179,10 +175,7 @@ def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan |
     found = _named(artefacts, CACHE_PLAN)
     if found is None:
         return None
-    stored = read_plan(found.path, graph)
-    if stored.content != found.content:
-        raise GraphError(f"{found.path}: holds another cache plan than when the run was launched")
-    return stored
+    return _unchanged(found, read_plan(found.path, graph))
 
 
 def open_aggregated(
@@ -199,13 +192,12 @@ def open_aggregated(
         GraphError: they are damaged, or others than when the run was launched.
     """
     from gnnscale.feature import PreaggregatedFeatures
+    from gnnscale.runtime.preaggregation import open_rows
 
     found = _named(artefacts, PREAGGREGATED)
     if found is None:
         return None
-    opened = open_rows(found.path, graph)
-    if opened.content != found.content:
-        raise GraphError(f"{found.path}: holds other rows than when the run was launched")
+    opened = _unchanged(found, open_rows(found.path, graph))
     return PreaggregatedFeatures(opened.rows, host)
 
 
@@ -220,7 +212,21 @@ def open_graph(artefacts: Sequence[Artefact]) -> Graph:
         GraphError: it is damaged, or holds another graph than when the run was launched.
     """
     (store,) = (each for each in artefacts if each.name == GRAPH_STORE)
-    graph = Graph.open(store.path)
-    if graph.content != store.content:
-        raise GraphError(f"{store.path}: holds another graph than when the run was launched")
-    return graph
+    return _unchanged(store, Graph.open(store.path))
+
+
+class _Opened(Protocol):
+    @property
+    def content(self) -> str | None: ...
+
+
+T = TypeVar("T", bound=_Opened)
+
+
+def _unchanged(artefact: Artefact, opened: T) -> T:
+    """Return what was opened, unless it is another one than when the run was launched."""
+    if opened.content != artefact.content:
+        raise GraphError(
+            f"{artefact.path}: the {artefact.name} in it changed since the run was launched"
+        )
+    return opened
