@@ -24,16 +24,16 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
     """Fill a temporary sibling of ``path`` in the ``with`` block, then rename it to ``path``.
 
     The sibling is locked while it is filled. A second process waits for the first, and what a
-    killed process left is cleared. Where the block is left by an exception, Ctrl-C included,
-    nothing stays behind. An empty directory counts as none.
+    killed process left is cleared. If the block is left by an exception, Ctrl-C included,
+    nothing is left. An empty directory counts as none.
 
     Args:
         path: the directory to make.
-        replace: says whether to fill it anew where it exists; None for no. It is asked again
+        replace: says whether to fill it anew if it exists; None for no. It is asked again
             once the sibling is locked, since another process may just have done so.
 
     Yields:
-        The temporary directory; or None where ``path`` exists, possibly by another process's
+        The temporary directory; or None if ``path`` exists, possibly by another process's
         work while this one waited, and is not to be replaced.
 
     Raises:

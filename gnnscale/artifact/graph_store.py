@@ -79,8 +79,8 @@ def has_label(labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Return ``[n]``, whether each row of ``labels`` says what its vertex is.
 
     Args:
-        labels: as a Graph holds them: classes, -1 where unknown; or targets of regression, NaN
-            where one is unknown; or zeros and ones, which always do.
+        labels: as a Graph holds them: classes, -1 if unknown; or targets of regression, NaN
+            if one is unknown; or zeros and ones, which always do.
     """
     if labels.dtype.kind == "f":
         known: NDArray[np.bool_] = ~np.isnan(labels)
@@ -118,13 +118,13 @@ class StoreMeta:
         num_vertices: number of vertices.
         num_edges: number of directed edges.
         num_features: length of a feature row.
-        num_classes: number of classes, or of targets of regression; 0 where nothing is labelled.
+        num_classes: number of classes, or of targets of regression; 0 if nothing is labelled.
         feature_dtype: one of ``FEATURE_DTYPES``.
         metric: one of ``METRICS``.
         arrays: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, and for ``WEIGHTS``
             if edges have them.
         part: which part of a graph it is, None for a whole graph.
-        attainable_accuracy: what the generator of the graph allows, None where not known.
+        attainable_accuracy: what the generator of the graph allows, None if not known.
         entries: all of ``meta.json``, what is not listed here unchecked.
     """
 
@@ -146,7 +146,7 @@ class StoreMeta:
 
     @property
     def content(self) -> str:
-        """Hex digest of shapes, types and checksums: it tells stores with other data apart."""
+        """Hex digest of shapes, types and checksums, which differs if the data do."""
         return digest(
             [
                 (name, entry.shape, entry.dtype, entry.crc32)
@@ -327,7 +327,7 @@ def _check_targets(file: Path, labels: NDArray[np.floating]) -> None:
             place = tuple(np.argwhere(np.isinf(part))[0])
             raise GraphError(
                 f"{file}: label {part[place]} of vertex {first + place[0]}, allowed are finite "
-                "numbers, and NaN where unknown"
+                "numbers, and NaN if unknown"
             )
 
 

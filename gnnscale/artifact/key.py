@@ -1,4 +1,4 @@
-"""What tells artefacts apart: digests of what decides how one comes out, and of files."""
+"""Keys of artefacts: digests of what decides how one comes out, and of files."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def make_plan(
     Raises:
         ConfigError: the policy does not go with the run.
         GraphError: ``planner.store`` holds something else, or the directory cannot be written.
-            Nothing is left behind.
+            Nothing is left.
     """
     identity = identify(planner, task, partition=partition, run=run)
     path = plan_place(planner, identity, policy=planner.policy)

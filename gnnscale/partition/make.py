@@ -51,7 +51,7 @@ def make_partition(
 
     Args:
         config: the partitioner.
-        graph: of a store or in memory; one in memory is told apart by a hash of its topology and
+        graph: of a store or in memory; one in memory is identified by a hash of its topology and
             training vertices.
         num_parts: K; ``config.num_parts`` is not looked at.
         num_hops: layers of the model that is trained, L.
@@ -61,7 +61,7 @@ def make_partition(
     Raises:
         ConfigError: the graph cannot be divided so.
         GraphError: ``config.store`` holds something else, or the directory cannot be written.
-            Nothing is left behind.
+            Nothing is left.
         NoSpaceError: it needs far more memory than this machine has.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)

@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
 from gnnscale.artifact.header import check_limits, check_lines
@@ -80,13 +81,13 @@ class Identity:
         algorithm: the partitioner's name.
         options: its options, plain values.
         num_parts: number of parts, K.
-        num_hops: layers of the model, L; None where they play no part.
+        num_hops: layers of the model, L; None if they play no part.
     """
 
     graph: GraphIdentity
     algorithm: str
     options: dict[str, Any]
-    num_parts: int
+    num_parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]
     num_hops: int | None
 
 
@@ -103,7 +104,7 @@ def identify(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hop
 
 
 def describe(graph: Graph) -> GraphIdentity:
-    """Return what tells ``graph`` apart from others.
+    """Return what identifies ``graph``.
 
     A graph in memory has no hash of its content yet: its topology and training vertices are read.
     """
@@ -134,13 +135,13 @@ class PartitionMeta:
     """
 
     identity: Identity
-    columns: tuple[tuple[int, ...], ...] | None
+    columns: tuple[tuple[int, int], ...] | None
     arrays: dict[str, ArrayEntry]
     figures: PartitionFigures
 
     @property
     def content(self) -> str:
-        """Hex digest that tells partitions with other parts, or of other graphs, apart."""
+        """Hex digest, which differs for other parts and other graphs."""
         return digest(
             [
                 asdict(self.identity.graph),
@@ -174,9 +175,7 @@ def write_partition(
     found = {"owner": parts.owner, "hops": parts.hops}
     entries = {
         **asdict(figures),
-        "graph": asdict(identity.graph),
-        "options": identity.options,
-        "num_hops": identity.num_hops,
+        **asdict(identity),
         "columns": parts.columns,
         "arrays": {
             name: write_array(folder / f"{name}.npy", array)
@@ -188,12 +187,8 @@ def write_partition(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Header:
-    """The entries of ``partition.json`` that are no figures."""
-
-    graph: GraphIdentity
-    num_hops: int | None
-    columns: tuple[tuple[int, ...], ...] | None
+class _Arrays:
+    columns: tuple[tuple[int, int], ...] | None
     arrays: dict[str, ArrayEntry]
 
 
@@ -204,27 +199,12 @@ def read_meta(path: Path) -> PartitionMeta:
         GraphError: it is missing, of another version, or an entry is not what it must be.
     """
     entries = PARTITION.read_header(path)
-    header = PARTITION.record(_Header, entries, path)
     figures = PARTITION.record(PartitionFigures, entries, path)
-    options = entries.get("options")
-    if not isinstance(options, dict):
-        raise PARTITION.refused(path, f"options is {shown(options)}, allowed is an object")
-    if not 1 <= figures.num_parts <= MAX_PARTS:
-        raise PARTITION.refused(
-            path, f"num_parts is {figures.num_parts}, allowed are 1 to {MAX_PARTS}"
-        )
-    if any(len(each) != 2 for each in header.columns or ()):
-        raise PARTITION.refused(path, "columns is no list of pairs")
-    check_figures(path / PARTITION.header, figures, header.graph)
-    identity = Identity(
-        graph=header.graph,
-        algorithm=figures.algorithm,
-        options=options,
-        num_parts=figures.num_parts,
-        num_hops=header.num_hops,
-    )
+    identity = PARTITION.record(Identity, entries, path)
+    arrays = PARTITION.record(_Arrays, entries, path)
+    check_figures(path / PARTITION.header, figures, identity.graph)
     return PartitionMeta(
-        identity=identity, columns=header.columns, arrays=header.arrays, figures=figures
+        identity=identity, columns=arrays.columns, arrays=arrays.arrays, figures=figures
     )
 
 
@@ -249,7 +229,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
         owner=arrays.get("owner"),
         hops=arrays.get("hops"),
         num_hops=(meta.identity.num_hops or 0) if "hops" in arrays else 0,
-        columns=None if meta.columns is None else tuple((a, b) for a, b in meta.columns),
+        columns=meta.columns,
         notes=meta.figures.notes,
     )
     problem = problem_of(parts, graph)

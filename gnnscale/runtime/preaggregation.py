@@ -81,7 +81,7 @@ def identify(graph: Graph, *, layer: type[object], width: int) -> Identity:
     """Return what decides the rows of ``graph`` aggregated by ``layer``.
 
     Raises:
-        GraphError: the graph is in memory alone, where nothing tells its features apart.
+        GraphError: the graph is in memory, without a hash of its features.
     """
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, features are preaggregated of a store alone")
@@ -110,7 +110,7 @@ def preaggregate(
         The directory of the rows.
 
     Raises:
-        GraphError: they cannot be written, and nothing is left behind; or those that are there are
+        GraphError: they cannot be written, and nothing is left; or those that are there are
             of something else, damaged or not finite.
         NoSpaceError: the disk has no room for them.
     """

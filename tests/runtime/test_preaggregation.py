@@ -221,7 +221,7 @@ def test_rows_of_another_layer_or_width(path: Path, graph: Graph) -> None:
     changed(
         path, lambda entries: entries["identity"].update(layer="gnnscale.model.layers.SAGELayer")
     )
-    with pytest.raises(GraphError, match=r"has rows of 8 features of gnnscale\.model\.sage\.SAGE"):
+    with pytest.raises(GraphError, match=r"has rows of 8 features of gnnscale\.model\.layers\.SAGE"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)
     (path / "rows.npy").write_bytes(whole)
     np.save(path / "rows.npy", np.zeros((600, 9), np.float32))

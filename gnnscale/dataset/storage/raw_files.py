@@ -74,8 +74,8 @@ def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list
 def changed_file(store: Path, meta: StoreMeta, files: Sequence[Path], root: Path) -> Path | None:
     """Return the first of ``files`` whose content is not what ``store`` was made of, else None.
 
-    Where size and time are those recorded, so is the content; otherwise it is hashed. Times that
-    are found out of date are recorded anew where that is possible, so that the next look is quick.
+    If size and time are those recorded, so is the content; otherwise it is hashed. Times that
+    are found out of date are recorded anew if that is possible, so that the next look is quick.
 
     Args:
         store: the store's directory.
@@ -123,7 +123,7 @@ def _recorded(meta: StoreMeta, store: Path) -> dict[str, RawFile]:
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Write other records of the published files into ``meta.json``, where it is possible.
+    """Write other records of the published files into ``meta.json``, if that is possible.
 
     All goes through the directory as it was opened: another process may put a new store into its
     place at any time, and that one must not get an old ``meta.json``.

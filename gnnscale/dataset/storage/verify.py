@@ -27,7 +27,7 @@ class Check:
 
     Attributes:
         what: the file, and what of it.
-        problem: one line on the first thing that is wrong, None where all is well.
+        problem: one line on the first thing that is wrong, None if all is well.
     """
 
     what: str
@@ -56,7 +56,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
 
 
 def _ids_checks(path: Path, meta: StoreMeta, graph: Graph) -> Iterator[Check]:
-    """Look at the user's ids of the vertices where the store has them."""
+    """Look at the user's ids of the vertices if the store has them."""
     if "ids" not in meta.entries:
         return
     try:
@@ -127,7 +127,7 @@ def _feature_problem(first: int, rows: NDArray[Any], dtype: str) -> str | None:
     """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
     if dtype == "uint8":
         return None
-    # bfloat16 is carried by uint16: its exponent has all bits set where it is not finite.
+    # bfloat16 is carried by uint16: its exponent has all bits set if it is not finite.
     finite = (rows & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(rows)
     if finite.all():
         return None

@@ -82,7 +82,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
 
 
 def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
-    """Make what a run needs of ``graph``, where it is not there yet.
+    """Make what a run needs of ``graph``, unless it is there.
 
     That is a partition or divided edges, a cache plan, and preaggregated features.
 
@@ -109,7 +109,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
 
 def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Artefact:
     """Return the cache plan of a run: the one that is given, or the planner's."""
-    # The launching process imports no torch where nothing is cached: its start would take longer.
+    # The launching process imports no torch if nothing is cached: its start would take longer.
     from gnnscale.runtime.cache.task import check_given_plan, plan_caches
 
     if config.cache_plan is not None:
@@ -121,7 +121,7 @@ def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Ar
 
 
 def divide(config: BatchesConfig, graph: Graph) -> Artefact:
-    """Make the partition of ``graph`` that a run needs, where there is none yet.
+    """Make the partition of ``graph`` that a run needs, if there is none yet.
 
     Raises:
         GraphError: it cannot be made, or is damaged.
@@ -138,7 +138,7 @@ def divide(config: BatchesConfig, graph: Graph) -> Artefact:
 
 
 def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | None:
-    """Open the partition of ``graph`` among ``artefacts``; None where there is none.
+    """Open the partition of ``graph`` among ``artefacts``; None if there is none.
 
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
@@ -167,7 +167,7 @@ def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
 
 
 def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:
-    """Open the cache plan for ``graph`` among ``artefacts``; None where there is none.
+    """Open the cache plan for ``graph`` among ``artefacts``; None if there is none.
 
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
@@ -181,7 +181,7 @@ def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan |
 def open_aggregated(
     artefacts: Sequence[Artefact], graph: Graph, host: FeatureStore
 ) -> PreaggregatedFeatures | None:
-    """Open the preaggregated features of ``graph`` among ``artefacts``; None where there are none.
+    """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none.
 
     Args:
         artefacts: what was made for the run.

@@ -103,7 +103,7 @@ def identify_split(
     """Return what decides a split of ``graph``.
 
     Raises:
-        GraphError: the graph is in memory alone, where nothing tells it apart.
+        GraphError: the graph is in memory, without a hash of its content.
     """
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
@@ -122,13 +122,13 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     """Divide the edges of ``graph``, unless that is done already, and return the directory.
 
     The part that an edge belongs to is a pure function of its ends and the seed; an edge and its
-    reverse belong to the same where every edge has one. Loops send messages, and are not predicted.
+    reverse belong to the same if every edge has one. Loops send messages, and are not predicted.
     Memory is bounded, whatever the number of edges.
 
     Raises:
         ConfigError: a part of the split would be empty.
-        GraphError: the split cannot be written, and nothing is left behind; or another one is
-            where it belongs.
+        GraphError: the split cannot be written, and nothing is left; or another one is
+            in its place.
     """
     path = LINKS.place(None, graph.name, "split", asdict(identity))
     with LINKS.making(path, fits=lambda: _check_fits(path, identity)) as folder:
