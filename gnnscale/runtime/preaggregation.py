@@ -15,7 +15,7 @@ from gnnscale.artifact.folder import new_folder
 from gnnscale.artifact.key import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.core.errors import GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_features
 from gnnscale.dataset.storage.space import check_space, size
@@ -197,13 +197,7 @@ def _check_rows(path: Path, graph: Graph, identity: Identity) -> None:
         GraphError: as ``open_rows``; they are of another layer, or one is not finite.
     """
     opened = open_rows(path, graph)
-    found = opened.identity
-    if found != identity:
-        raise PREAGGREGATED.refused(
-            path,
-            f"has rows of {found.width} features of {shown(found.layer)}, not of "
-            f"{identity.width} features of {identity.layer}",
-        )
+    PREAGGREGATED.check_same(path, asdict(identity), asdict(opened.identity))
     file = path / "rows.npy"
     try:
         for first, rows in read_slices(file, opened.rows):

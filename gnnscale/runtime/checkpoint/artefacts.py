@@ -7,10 +7,11 @@ Workers only open what was made, and make sure that it is the same still.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 GRAPH_STORE = "graph store"
 PARTITION = "partition"
@@ -143,10 +145,7 @@ def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | N
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
     """
-    found = _named(artefacts, PARTITION)
-    if found is None:
-        return None
-    return _unchanged(found, read_partition(found.path, graph))
+    return _reopened(artefacts, PARTITION, lambda path: read_partition(path, graph))
 
 
 def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
@@ -155,11 +154,10 @@ def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) 
     Raises:
         GraphError: what was made for it is damaged, or another one than when the run was launched.
     """
-    found = _named(artefacts, LINKS)
-    task = _opened(config, graph, None if found is None else found.path)
-    if found is not None:
-        _unchanged(found, task.graph)
-    return task
+    task = _reopened(
+        artefacts, LINKS, lambda path: _opened(config, graph, path), lambda task: task.graph.content
+    )
+    return _opened(config, graph, None) if task is None else task
 
 
 def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
@@ -172,10 +170,7 @@ def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan |
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
     """
-    found = _named(artefacts, CACHE_PLAN)
-    if found is None:
-        return None
-    return _unchanged(found, read_plan(found.path, graph))
+    return _reopened(artefacts, CACHE_PLAN, lambda path: read_plan(path, graph))
 
 
 def open_aggregated(
@@ -194,15 +189,8 @@ def open_aggregated(
     from gnnscale.feature import PreaggregatedFeatures
     from gnnscale.runtime.preaggregation import open_rows
 
-    found = _named(artefacts, PREAGGREGATED)
-    if found is None:
-        return None
-    opened = _unchanged(found, open_rows(found.path, graph))
-    return PreaggregatedFeatures(opened.rows, host)
-
-
-def _named(artefacts: Sequence[Artefact], name: str) -> Artefact | None:
-    return next((each for each in artefacts if each.name == name), None)
+    opened = _reopened(artefacts, PREAGGREGATED, lambda path: open_rows(path, graph))
+    return None if opened is None else PreaggregatedFeatures(opened.rows, host)
 
 
 def open_graph(artefacts: Sequence[Artefact]) -> Graph:
@@ -211,22 +199,22 @@ def open_graph(artefacts: Sequence[Artefact]) -> Graph:
     Raises:
         GraphError: it is damaged, or holds another graph than when the run was launched.
     """
-    (store,) = (each for each in artefacts if each.name == GRAPH_STORE)
-    return _unchanged(store, Graph.open(store.path))
+    graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
+    assert graph is not None
+    return graph
 
 
-class _Opened(Protocol):
-    @property
-    def content(self) -> str | None: ...
-
-
-T = TypeVar("T", bound=_Opened)
-
-
-def _unchanged(artefact: Artefact, opened: T) -> T:
-    """Return what was opened, unless it is another one than when the run was launched."""
-    if opened.content != artefact.content:
-        raise GraphError(
-            f"{artefact.path}: the {artefact.name} in it changed since the run was launched"
-        )
-    return opened
+def _reopened(
+    artefacts: Sequence[Artefact],
+    name: str,
+    opened: Callable[[Path], T],
+    content: Callable[[T], str | None] = attrgetter("content"),
+) -> T | None:
+    """Open the artefact ``name`` and make sure that it is the same still; None if there is none."""
+    found = next((each for each in artefacts if each.name == name), None)
+    if found is None:
+        return None
+    artefact = opened(found.path)
+    if content(artefact) != found.content:
+        raise GraphError(f"{found.path}: the {name} in it changed since the run was launched")
+    return artefact

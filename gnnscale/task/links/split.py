@@ -16,16 +16,17 @@ from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
 from gnnscale.artifact.graph_store import check_offsets
 from gnnscale.artifact.key import digest
 from gnnscale.artifact.kind import Form, Kind
-from gnnscale.core.errors import ConfigError, GraphError, shown
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_ids, checked_weights
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.graph import Graph
+from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 __all__ = ["EdgeSplit", "SplitIdentity", "identify_split", "make_split", "open_split"]
 
 LINKS = Kind(
-    name="split of edges",
+    name="division of edges",
     header="links.json",
     version=1,
     folder="links",
@@ -44,19 +45,13 @@ class SplitIdentity:
     """What decides the split.
 
     Attributes:
-        graph: hash of what the graph's store holds.
-        name: of the graph.
-        num_vertices: of the graph.
-        num_edges: of the graph.
+        graph: whose edges are divided.
         valid_fraction: share of the edges that are validated.
         test_fraction: share of the edges that are tested.
         seed: fixes which.
     """
 
-    graph: str
-    name: str
-    num_vertices: int
-    num_edges: int
+    graph: GraphIdentity
     valid_fraction: float
     test_fraction: float
     seed: int
@@ -108,10 +103,7 @@ def identify_split(
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
     return SplitIdentity(
-        graph=graph.content,
-        name=graph.name,
-        num_vertices=graph.num_vertices,
-        num_edges=graph.num_edges,
+        graph=describe(graph),
         valid_fraction=valid_fraction,
         test_fraction=test_fraction,
         seed=seed,
@@ -131,7 +123,7 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
             in its place.
     """
     path = LINKS.place(None, graph.name, "split", asdict(identity))
-    with LINKS.making(path, fits=lambda: _check_fits(path, identity)) as folder:
+    with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
         if folder is not None:
             undirected = is_undirected(graph)
             arrays = _write(folder, graph, identity, undirected)
@@ -140,10 +132,10 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     return path
 
 
-def _check_fits(path: Path, identity: SplitIdentity) -> None:
+def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
     found = LINKS.record(_Header, LINKS.read_header(path), path).identity
-    if found != identity:
-        raise LINKS.refused(path, f"is of {shown(asdict(found))}, not of what was asked for")
+    check_graph(LINKS, path, found.graph, graph)
+    LINKS.check_same(path, asdict(identity), asdict(found))
 
 
 def open_split(path: Path, graph: Graph) -> EdgeSplit:
@@ -153,8 +145,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         GraphError: it is of another graph, or damaged.
     """
     header = LINKS.record(_Header, LINKS.read_header(path), path)
-    if header.identity.graph != graph.content:
-        raise LINKS.refused(path, f"divides the edges of another graph than {graph.name}")
+    check_graph(LINKS, path, header.identity.graph, graph)
     forms: dict[str, Form] = {
         name: (dtype, (None, *row_shape)) for name, (dtype, row_shape) in _dtypes(graph).items()
     }
