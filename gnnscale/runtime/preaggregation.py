@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 PREAGGREGATED = Kind(
     name="table of aggregated rows",
     header="preaggregated.json",
-    version=1,
+    version=2,
     folder="preaggregated",
     max_bytes=1 << 20,
 )

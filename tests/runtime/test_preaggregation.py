@@ -226,7 +226,8 @@ def test_rows_of_another_layer_or_width(path: Path, graph: Graph) -> None:
     (path / "rows.npy").write_bytes(whole)
     np.save(path / "rows.npy", np.zeros((600, 9), np.float32))
     size = (path / "rows.npy").stat().st_size
-    changed(path, lambda entries: entries["identity"].update(width=9))
+    layer = "gnnscale.model.layers.GINLayer"
+    changed(path, lambda entries: entries["identity"].update(width=9, layer=layer))
     changed(path, lambda entries: entries["arrays"]["rows"].update(bytes=size, shape=[600, 9]))
     with pytest.raises(GraphError, match="made with width=9, now width=8; remove"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)

@@ -28,7 +28,7 @@ __all__ = ["EdgeSplit", "SplitIdentity", "identify_split", "make_split", "open_s
 LINKS = Kind(
     name="division of edges",
     header="links.json",
-    version=1,
+    version=2,
     folder="links",
     max_bytes=1 << 20,
 )
