@@ -345,9 +345,9 @@ own differences from the defaults) and `resume=DIR`.
 
 
 GOING_ON = """\
-## Going on
+## Resuming
 
-A run that is resumed has the options that it was started with. These may have other values (a group
+A resumed run has the options that it was started with. These may have other values (a group
 stands for all of its options):
 
 {free}

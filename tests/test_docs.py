@@ -1,4 +1,4 @@
-"""README.md and docs/ say what is so: links lead somewhere, names exist, quotes are true."""
+"""README.md and docs/ are correct: links lead somewhere, names exist, quotes match their files."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainRe
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+INDEX = ROOT / "docs" / "index.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [
     *(README, CONTRIBUTING, ROOT / "CHANGELOG.md", ROOT / "fpga" / "README.md"),
@@ -131,7 +132,7 @@ def test_tables_are_whole(page: Path) -> None:
 
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
+    for target in re.findall(r"(?:\]\(|<img src=\")([^)\"]+)", prose(page)):
         if target.startswith("https://"):
             continue
         file, _, anchor = target.partition("#")
@@ -140,9 +141,34 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", README.read_text()))
-    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+def test_the_index_has_every_page_once() -> None:
+    linked = re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\): ", INDEX.read_text(), re.M)
+    assert sorted([*linked, INDEX.name]) == sorted(p.name for p in INDEX.parent.glob("*.md"))
+
+
+def test_the_readme_has_few_links_and_leads_to_the_index() -> None:
+    links = re.findall(r"(?<!!)\[[^]]+\]\(([^)]+)\)", README.read_text())
+    assert len(links) <= 8
+    assert "docs/index.md" in links
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    rows = re.findall(r"^\| (.+) \| ([\d.]+)x (\w+) \| `(.+)` \|$", README.read_text(), re.M)
+    sections = json.loads((ROOT / "docs" / "benchmarks.json").read_text())["sections"]
+    measured = [
+        (
+            row["what"],
+            row["ratio"],
+            (row["peer"] or {}).get("name", "").split(" ")[0],
+            row["command"],
+        )
+        for section in sections
+        for row in section["rows"]
+        if row["kind"] == "measured"
+    ]
+    assert len(rows) == 3
+    for what, ratio, peer, command in rows:
+        assert (what, float(ratio), peer, command) in measured, what
 
 
 @each_current

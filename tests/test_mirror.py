@@ -50,6 +50,7 @@ WHOLE = {
     "test_pages_run.py": "docs/from-python.md and docs/taking-home.md",
     "test_random_streams.py": "whatever is random, pinned",
     "test_skips.py": "what tests may be skipped for",
+    "test_words.py": "words of pages and code",
 }
 
 
