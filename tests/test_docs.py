@@ -19,11 +19,11 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from gnnscale import graph_files
+from gnnscale.artifact import graph_store
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
 from gnnscale.options.config import typed
-from gnnscale.partition.storage import identity as partition_identity
+from gnnscale.partition.store import PARTITION
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import summarise
 from gnnscale.runtime.checkpoint import artefacts
@@ -236,22 +236,17 @@ def test_formats_are_those_that_are_written() -> None:
         (cell,) = re.findall(rf"^\| `{name}` \| (.*) \|$", (ROOT / "docs" / page).read_text(), re.M)
         return str(cell)
 
-    graphs = (
-        graph_files.FORMAT_VERSION,
-        graph_files.PART_FORMAT_VERSION,
-        graph_files.WEIGHTED_FORMAT_VERSION,
-    )
-    assert [int(each) for each in re.findall(r"\d+", row("data.md", "format_version"))] == [*graphs]
-    assert re.findall(r"`(\w+)`", row("data.md", "metric")) == [*graph_files.METRICS]
-    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*graph_files.FEATURE_DTYPES]
-    assert row("partitions.md", "format_version") == str(partition_identity.FORMAT_VERSION)
+    assert row("data.md", "format_version") == str(graph_store.GRAPH_STORE.version)
+    assert re.findall(r"`(\w+)`", row("data.md", "metric")) == [*graph_store.METRICS]
+    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*graph_store.FEATURE_DTYPES]
+    assert row("partitions.md", "format_version") == str(PARTITION.version)
     runs = (ROOT / "docs" / "run-directory.md").read_text()
     assert f"format version {checkpoint_file.FORMAT_VERSION};" in runs
 
 
 def test_every_array_of_a_store_is_described() -> None:
     page = (ROOT / "docs" / "data.md").read_text()
-    for array in (*graph_files.ARRAYS, graph_files.DEGREES, graph_files.WEIGHTS):
+    for array in (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.WEIGHTS):
         assert f"`{array}.npy`" in page, array
 
 

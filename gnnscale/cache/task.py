@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree, slices
 from gnnscale.cache.hotness.expected import ExpectedReads, Foretold, expect_reads, later_steps
@@ -18,7 +19,6 @@ from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.core.progress import track
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FEATURE_DTYPES, vertex_dtype
 from gnnscale.partition import Parts
 from gnnscale.sampler import MiniBatch
 from gnnscale.sampler.seed_order import labelled_vertices

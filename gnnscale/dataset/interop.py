@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.core.hardware import usable_cores
 from gnnscale.dataset.checks import checked_weights
@@ -19,7 +20,6 @@ from gnnscale.dataset.given import (
     vertex_ids,
 )
 from gnnscale.graph import Graph
-from gnnscale.graph_files import METRICS, vertex_dtype
 
 if TYPE_CHECKING:
     import dgl

@@ -155,8 +155,8 @@ def test_a_file_in_the_way(task: CacheTask, tmp_path: Path) -> None:
 def test_a_damaged_plan_is_replaced_by_force(task: CacheTask, tmp_path: Path) -> None:
     planner = dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
     path = make(planner, task)
-    (path / "cache_plan.npz").write_bytes(b"")
-    with pytest.raises(GraphError, match=r"cache_plan\.npz"):
+    (path / "features_1.npy").write_bytes(b"")
+    with pytest.raises(GraphError, match=r"features_1\.npy"):
         make(planner, task)
     assert len(read_plan(make(planner, task, force=True), task.graph).plan.devices) == 2
 

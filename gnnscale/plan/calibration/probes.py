@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import FEATURE_DTYPES
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FEATURE_DTYPES
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer.plain import PlainAdam

@@ -1,4 +1,4 @@
-"""Divided edges: damaged ones are opened, sampled, and trained one step on."""
+"""GraphIdentity edges: damaged ones are opened, sampled, and trained one step on."""
 
 from __future__ import annotations
 
