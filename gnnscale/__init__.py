@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnnscale.api.results import Result, evaluate, load, train
-    from gnnscale.config import ConfigError
+    from gnnscale.core.errors import ConfigError, GraphError
     from gnnscale.dataset import from_arrays, from_dgl, from_pyg
-    from gnnscale.graph import Graph, GraphError
+    from gnnscale.graph import Graph
     from gnnscale.loader.neighbor_loader import NeighborLoader
     from gnnscale.model.adapters import DGLModel, PyGModel
     from gnnscale.runtime.telemetry.records import Observer
@@ -43,9 +43,9 @@ __all__ = [
 
 _MODULES = {
     "gnnscale.api.results": ("Result", "evaluate", "load", "train"),
-    "gnnscale.config": ("ConfigError",),
+    "gnnscale.core.errors": ("ConfigError", "GraphError"),
     "gnnscale.dataset": ("from_arrays", "from_dgl", "from_pyg"),
-    "gnnscale.graph": ("Graph", "GraphError"),
+    "gnnscale.graph": ("Graph",),
     "gnnscale.model.adapters": ("DGLModel", "PyGModel"),
     "gnnscale.loader.neighbor_loader": ("NeighborLoader",),
     "gnnscale.runtime.telemetry.records": ("Observer",),

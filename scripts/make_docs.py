@@ -30,19 +30,19 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest brings it
 
-from gnnscale.export.predict import PredictConfig
-from gnnscale.export.weights import ExportConfig
 from gnnscale.plan.device import Accelerator, Cpu, Device, Emulated
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
+from gnnscale.report.export.predict import PredictConfig
+from gnnscale.report.export.weights import ExportConfig
 from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
-from gnnscale.runtime.settings import (
+from gnnscale.runtime.command_options import (
     EvaluateConfig,
     PartitionConfig,
     PlanCacheConfig,
     PrepareConfig,
-    TrainConfig,
 )
+from gnnscale.runtime.settings import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gnnscale"
@@ -343,9 +343,9 @@ own differences from the defaults) and `resume=DIR`.
 [choices.md](choices.md) says what to choose when.
 """
 GOING_ON = """\
-## Going on
+## Resuming
 
-A run that is resumed has the options that it was started with. These may have other values (a group
+A resumed run has the options that it was started with. These may have other values (a group
 stands for all of its options):
 
 {free}

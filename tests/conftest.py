@@ -14,9 +14,9 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import typed
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
+from gnnscale.options.config import typed
 from gnnscale.plan.platform import Platform
 
 ROOT = Path(__file__).parents[1]
@@ -56,41 +56,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-#: Files that take 15 seconds and more on two cores, the longest first.
-LONGEST = (
-    "backend/fpga/test_kernels.py",
-    "runtime/test_fpga.py",
-    "cli/test_command.py",
-    "runtime/test_equivalence.py",
-    "runtime/faults/test_killed.py",
-    "runtime/faults/test_ended.py",
-    "runtime/test_partitions.py",
-    "runtime/test_caches.py",
-    "runtime/test_train.py",
-    "test_examples.py",
-    "api/test_training.py",
-    "cli/test_odd_lines.py",
-    "runtime/test_own_layer.py",
-    "runtime/test_own_parts.py",
-    "fuzz/test_cases.py",
-    "backend/fpga/csim/test_build.py",
-    "runtime/processes/test_torchrun.py",
-    "test_configs.py",
-)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, so that none of them is alone at the end.
+    """Begin with what takes longest, so that none of it is alone at the end.
 
-    Files that start processes come next.
+    Integration tests come first, then files that start processes.
     """
-    tests = ROOT / "tests"
-    places = {tests / name: place for place, name in enumerate(LONGEST)}
-    assert all(file.is_file() for file in places)
-    processes = {tests / name for name in ("runtime", "cli")}
+    processes = {ROOT / "tests" / name for name in ("runtime", "cli")}
 
-    def place(item: pytest.Item) -> tuple[int, bool]:
-        return places.get(item.path, len(places)), processes.isdisjoint(item.path.parents)
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        integration = item.get_closest_marker("integration") is not None
+        return not integration, processes.isdisjoint(item.path.parents)
 
     items.sort(key=place)
 
@@ -211,3 +186,13 @@ def random_graph() -> Callable[..., Graph]:
         )
 
     return build
+
+
+@pytest.fixture
+def leftovers() -> Callable[[Path], list[str]]:
+    """Return what lies beside a store, hidden or not, apart from the store itself."""
+
+    def find(store: Path) -> list[str]:
+        return sorted(path.name for path in store.parent.iterdir() if path != store)
+
+    return find

@@ -11,30 +11,27 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.cache import CachePlannerConfig
-from gnnscale.config import typed
+from gnnscale.core.hardware import usable_cores
 from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig
-from gnnscale.hardware import usable_cores
-from gnnscale.loss import LossConfig
 from gnnscale.model import ModelConfig
+from gnnscale.model.losses import LossConfig
 from gnnscale.optimizer import OptimizerConfig
+from gnnscale.options.config import typed
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
+from gnnscale.runtime.command_options import EvaluateConfig, PartitionConfig, PrepareConfig
 from gnnscale.runtime.processes.launch import launch
-from gnnscale.runtime.settings import (
-    EvaluateConfig,
-    PartitionConfig,
-    PrepareConfig,
-    RuntimeConfig,
-    TrainConfig,
-)
+from gnnscale.runtime.settings import RuntimeConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig
 from gnnscale.task import TaskConfig
+
+pytestmark = pytest.mark.integration
 
 CONFIGS = Path(str(resources.files("gnnscale.configs")))
 GROUPS: dict[str, type[Any]] = {

@@ -14,6 +14,8 @@ import pytest
 
 from gnnscale.model import CustomModel
 
+pytestmark = pytest.mark.integration
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from gnnscale.api.options import Choice, check_made, choose
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError, shown
+from gnnscale.core.hardware import home
 from gnnscale.dataset import GraphSource, from_dgl, from_pyg
-from gnnscale.errors import shown
-from gnnscale.graph import Graph, GraphError
-from gnnscale.hardware import home
+from gnnscale.graph import Graph
 
 __all__ = ["as_dataset"]
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend.base import BatchOutcome, DeviceBatch, DeviceMemoryError, HostParts
+from gnnscale.backend.base import (
+    BatchOutcome,
+    DeviceBatch,
+    DeviceMemory,
+    DeviceMemoryError,
+    HostParts,
+)
 from gnnscale.backend.cpu import CpuBackend
-from gnnscale.backend.memory import DeviceMemory
-from gnnscale.backend.passes import passes
-from gnnscale.cache.store.lists import CachedLists
+from gnnscale.cache.cached_topology import CachedLists
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
 from gnnscale.plan.perf.equations import (
@@ -34,9 +41,56 @@ from gnnscale.plan.perf.work import (
 )
 from gnnscale.plan.perf.workload import unmeasured_workload
 from gnnscale.sampler import MiniBatch
-from gnnscale.stages import Access, Traffic
 
-__all__ = ["EmulatedBackend", "link_bytes"]
+__all__ = [
+    "EmulatedBackend",
+    "link_bytes",
+    "passes",
+    "size_of_part",
+]
+
+
+def passes(
+    batch: MiniBatch, seeds: range, fits: Callable[[BatchSize], bool]
+) -> tuple[BatchSize, ...] | None:
+    """Halve ``seeds`` until what leads to each part fits; None where one seed alone does not.
+
+    Args:
+        batch: the mini-batch.
+        seeds: positions of seeds in it, one at least.
+        fits: whether a mini-batch of a size fits into memory.
+    """
+    size = size_of_part(batch, seeds)
+    if fits(size):
+        return (size,)
+    if len(seeds) == 1:
+        return None
+    half = len(seeds) // 2
+    halves = [passes(batch, each, fits) for each in (seeds[:half], seeds[half:])]
+    return None if halves[0] is None or halves[1] is None else halves[0] + halves[1]
+
+
+def size_of_part(batch: MiniBatch, seeds: range) -> BatchSize:
+    """Return the size of the mini-batch that leads to some seeds of ``batch``.
+
+    Args:
+        batch: the mini-batch.
+        seeds: positions of the seeds in it.
+    """
+    needed = np.arange(seeds.start, seeds.stop, dtype=np.int64)
+    vertices, edges = [len(needed)], []
+    for block in reversed(batch.blocks):
+        read = np.zeros(block.num_src, np.bool_)
+        read[needed] = True
+        # Destinations are the first of the sources, so that a mask over these finds their edges.
+        wanted = np.repeat(read[: block.num_dst], np.diff(block.indptr))
+        sources = block.indices[wanted]
+        read[sources] = True
+        needed = np.flatnonzero(read)
+        vertices.append(len(needed))
+        edges.append(len(sources))
+    return BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
+
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from operator import attrgetter
 
 from gnnscale.backend.base import Backend, HostParts
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Device
 from gnnscale.plan.registry import device_kind
 

@@ -14,10 +14,8 @@ from gnnscale.cache.draws import Draw, Draws
 from gnnscale.cache.legion.legion import Legion
 from gnnscale.cache.make import PICTURE_FILE, check_parts, make_plan
 from gnnscale.cache.planner import CachePlannerConfig
-from gnnscale.cache.policies.look_ahead import LookAheadCache
-from gnnscale.cache.policies.none import NoCache
-from gnnscale.cache.policies.static import StaticCache
-from gnnscale.cache.storage.store import StoredPlan, read_plan
+from gnnscale.cache.policies import LookAheadCache, NoCache, StaticCache
+from gnnscale.cache.stored_plan import StoredPlan, read_plan
 from gnnscale.cache.task import CacheDevice, CacheTask
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from gnnscale.core.prefetch import Pipeline
 from gnnscale.graph import Graph
-from gnnscale.prefetch import Pipeline
 from gnnscale.sampler import (
     MiniBatch,
     NeighborSampler,

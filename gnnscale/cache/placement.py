@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.cache_plan import CacheTraffic, DeviceCache
-from gnnscale.cache.hotness.foretold import Foretold
+from gnnscale.cache.hotness.expected import Foretold
 from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.task import CacheDevice, CacheTask
 

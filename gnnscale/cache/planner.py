@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gnnscale.artifact.folder import check_place
 from gnnscale.cache.cache_plan import CachePlan
 from gnnscale.cache.task import CacheTask
-from gnnscale.config import ConfigError, check_range
-from gnnscale.dataset.storage.identity import check_place
-from gnnscale.errors import shown
-from gnnscale.found import names
+from gnnscale.core.errors import ConfigError, check_range, shown
+from gnnscale.options.found import names
 from gnnscale.partition.nvlink import MACHINES
 
 __all__ = ["CachePlannerConfig"]

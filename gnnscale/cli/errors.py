@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gnnscale.cli.plugins import explain_missing_plugin
-from gnnscale.config import unknown_option
-from gnnscale.errors import explain, shown
+from gnnscale.core.errors import explain, shown
+from gnnscale.options.config import unknown_option
 
 __all__ = ["explain_hydra"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import shown
+from gnnscale.core.errors import ConfigError, shown
 
 __all__ = [
     "PLUGIN_GROUPS",

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.dataset.base import Dataset, GraphSource, random_split
-from gnnscale.dataset.existing import ExistingStore
+from gnnscale.dataset.base import Dataset, ExistingStore, GraphSource, random_split
 from gnnscale.dataset.ids import read_classes, read_ids
 from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.dataset.readers.graphsaint import GraphSaint
 from gnnscale.dataset.readers.heterophilous import Heterophilous
-from gnnscale.dataset.readers.mag240m import Mag240m
 from gnnscale.dataset.readers.musae import Musae
-from gnnscale.dataset.readers.ogb import Ogb
+from gnnscale.dataset.readers.ogb import Mag240m, Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
 from gnnscale.dataset.readers.tables import Tables

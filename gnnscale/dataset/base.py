@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -15,32 +13,35 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_choice, check_range
-from gnnscale.dataset.storage.download import Published, discard, download
-from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.dataset.storage.identity import (
+from gnnscale.artifact.folder import check_place, new_folder, store_place
+from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
+from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range, shown
+from gnnscale.core.progress import track
+from gnnscale.dataset.storage.raw_files import (
     changed_file,
     check_options,
-    check_place,
     check_replaceable,
     raw_records,
-    store_place,
 )
-from gnnscale.dataset.storage.remote import check_address, is_remote
+from gnnscale.dataset.storage.remote import Published, check_address, discard, download, is_remote
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
-from gnnscale.errors import shown
-from gnnscale.found import names
-from gnnscale.graph import FORMAT_VERSION, Graph, GraphError
-from gnnscale.graph_files import has_label, read_meta
-from gnnscale.hardware import home
-from gnnscale.progress import track
+from gnnscale.graph import Graph
+from gnnscale.options.found import names
 
-__all__ = ["SPLITS", "Dataset", "GraphSource", "random_split"]
+__all__ = [
+    "SPLITS",
+    "Dataset",
+    "ExistingStore",
+    "GraphSource",
+    "random_split",
+]
 
 _LOG = logging.getLogger(__name__)
+
 #: Where the split comes from: the publisher, or a random draw over the labelled vertices.
 SPLITS = ("published", "random")
+
 #: Names become names of folders, and parts of addresses.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
@@ -192,14 +193,11 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the store's directory."""
-        if self.store is not None:
-            return store_place(self.store)
-        identity = {"format": FORMAT_VERSION, **self._identity()}
-        if self.raw is not None:
+        identity = self._identity()
+        if self.raw is not None and self.store is None:
             remote = is_remote(self.raw)
             identity["raw"] = self.raw if remote else str(_expanded(self.raw).absolute())
-        digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=4)
-        return home() / "graphs" / f"{self.name}-{digest.hexdigest()}"
+        return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
         """Return the published file or folder, downloaded first where that is possible."""
@@ -329,3 +327,40 @@ def random_split(
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
     return order[:first], order[first:second], order[second:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingStore(GraphSource):
+    """The graph of an existing store; nothing is prepared.
+
+    Attributes:
+        store: the store's directory; needed.
+    """
+
+    def prepare(self, force: bool = False) -> Path:
+        """Return the store's directory.
+
+        Args:
+            force: not allowed, since what the store was made of is not known here.
+
+        Raises:
+            ConfigError: ``store`` is not given or no path, or ``force`` is given.
+            GraphError: there is no store, or it holds one part of a graph.
+        """
+        if force:
+            raise ConfigError(
+                "force=true: dataset=store uses a store as it is; name the dataset that it was "
+                "prepared from"
+            )
+        if self.store is None:
+            raise ConfigError("dataset.store: name the directory of the graph store")
+        path = store_place(self.store)
+        if not path.exists():
+            raise GraphError(f"dataset.store={self.store}: no such folder")
+        part = read_meta(path).part
+        if part is not None:
+            raise GraphError(
+                f"{path}: is part {part.index} of {part.num_parts} of a graph, name the store of "
+                "the whole"
+            )
+        return path

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
+from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.checks import (
     check_features,
     check_ids,
@@ -18,8 +20,6 @@ from gnnscale.dataset.checks import (
     count_classes,
     is_regression,
 )
-from gnnscale.errors import shown
-from gnnscale.graph import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, GraphError, vertex_dtype
 
 __all__ = [
     "as_array",

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.config import ConfigError, check_range
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES
+from gnnscale.core.errors import ConfigError, check_range
+from gnnscale.core.progress import track
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.rmat import RmatDraws
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure, class_centroids, class_features
-from gnnscale.graph import FEATURE_DTYPES, MAX_FEATURES
-from gnnscale.progress import track
 
 __all__ = ["PlantedPartition", "RMat"]
 

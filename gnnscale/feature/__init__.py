@@ -16,8 +16,7 @@ from gnnscale.feature.options import (
 
 if TYPE_CHECKING:
     from gnnscale.feature.aggregation import Aggregation
-    from gnnscale.feature.host import HostFeatures, read_from_disk
-    from gnnscale.feature.preaggregated import PreaggregatedFeatures
+    from gnnscale.feature.host import HostFeatures, PreaggregatedFeatures, read_from_disk
     from gnnscale.feature.store import FeatureStore, check_store
 
 __all__ = [
@@ -36,7 +35,7 @@ _HOMES = {
     "Aggregation": "gnnscale.feature.aggregation",
     "FeatureStore": "gnnscale.feature.store",
     "HostFeatures": "gnnscale.feature.host",
-    "PreaggregatedFeatures": "gnnscale.feature.preaggregated",
+    "PreaggregatedFeatures": "gnnscale.feature.host",
     "check_store": "gnnscale.feature.store",
     "read_from_disk": "gnnscale.feature.host",
 }

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core.errors import GraphError
+from gnnscale.core.stages import Traffic
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.sampler import Block
-from gnnscale.stages import Traffic
 
 __all__ = ["FeatureStore", "check_store"]
 

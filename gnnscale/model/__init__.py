@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.model.options import GAT, GCN, GIN, CustomModel, GraphSAGE, ModelConfig
 
 if TYPE_CHECKING:
-    from gnnscale.model.gnn import GNN, Inputs, TrainableModel
+    from gnnscale.model.gnn import GNN
+    from gnnscale.model.trainable import Inputs, TrainableModel
 
 __all__ = [
     "GAT",

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import shown
+from gnnscale.core.errors import ConfigError, shown
 from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted

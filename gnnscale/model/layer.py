@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gnnscale.core.stages import Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.model.activation import Activation
 from gnnscale.model.aggregation import aggregate
 from gnnscale.model.cost import LayerCost
 from gnnscale.sampler import Block
-from gnnscale.stages import Traffic
 
 __all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear", "say_unweighted"]
 

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnscale.model.gnn import GNN, Inputs
-from gnnscale.model.sage import SAGELayer
+from gnnscale.model.gnn import GNN
+from gnnscale.model.layers import SAGELayer
 from gnnscale.model.segments import take
+from gnnscale.model.trainable import Inputs
 from gnnscale.sampler import MiniBatch
 
 __all__ = [

@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gnnscale.config import ConfigError, check_choice, check_range
-from gnnscale.errors import shown
-from gnnscale.foreign import check_name, name_of_code
-from gnnscale.found import names
+from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.options.found import names
+from gnnscale.options.user_code import check_name, name_of_code
 
 if TYPE_CHECKING:
     from gnnscale.model.gnn import GNN
@@ -121,7 +120,7 @@ class GCN(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        from gnnscale.model.gcn import GCNLayer
+        from gnnscale.model.layers import GCNLayer
 
         return GCNLayer(num_in, num_out)
 
@@ -135,7 +134,7 @@ class GraphSAGE(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        from gnnscale.model.sage import SAGELayer
+        from gnnscale.model.layers import SAGELayer
 
         return SAGELayer(num_in, num_out)
 
@@ -172,7 +171,7 @@ class GIN(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        from gnnscale.model.gin import GINLayer
+        from gnnscale.model.layers import GINLayer
 
         return GINLayer(num_in, self.hidden, num_out)
 
@@ -229,4 +228,16 @@ class CustomModel(ModelConfig):
         """
         from gnnscale.model.foreign_module import build_foreign
 
-        return build_foreign(self, num_features=num_features, num_classes=num_classes)
+        return build_foreign(
+            self.module,
+            self.arguments,
+            {
+                "num_features": num_features,
+                "num_classes": num_classes,
+                "hidden": self.hidden,
+                "num_layers": self.num_layers,
+                "dropout": self.dropout,
+            },
+            form=self.form,
+            named=self.named,
+        )

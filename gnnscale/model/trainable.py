@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from gnnscale.core.stages import Traffic
 from gnnscale.feature import FeatureStore
+from gnnscale.graph import Graph
 from gnnscale.model.cost import CountedCost, LayerCost
+from gnnscale.model.losses import AutoLoss, LossConfig
 from gnnscale.sampler import Block, MiniBatch
-from gnnscale.stages import Traffic
 
 if TYPE_CHECKING:
     from gnnscale.model.layer import Degrees, GraphLayer
 
-__all__ = ["Inputs", "TrainableModel"]
+__all__ = [
+    "Inputs",
+    "Objective",
+    "TrainableModel",
+    "seed_loss",
+    "vertex_objective",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +134,49 @@ class TrainableModel(nn.Module):
         A model that is all here never does.
         """
         return 0.0
+
+
+#: From a model's output rows for a mini-batch, ``[num_seeds, width]`` float32, to the mean loss.
+#: That of a mini-batch without seeds is 0, with a gradient of zeros.
+Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
+
+
+def vertex_objective(graph: Graph, loss: LossConfig | None = None) -> Objective:
+    """Return the loss of predicting the labels of a mini-batch's seeds.
+
+    Args:
+        graph: holds the labels.
+        loss: what is minimised; None for what the labels ask for.
+
+    Raises:
+        ConfigError: the loss does not go with the labels.
+    """
+    measured = (loss or AutoLoss()).build(graph)
+
+    def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
+        if not batch.num_seeds:
+            return outputs.sum()
+        return measured(outputs, _targets(graph, batch.seeds))
+
+    return objective
+
+
+def seed_loss(graph: Graph, outputs: Tensor, seeds: NDArray[np.integer[Any]]) -> Tensor:
+    """Return the mean loss of some vertices, as their labels ask for it; that of none is 0.
+
+    Args:
+        graph: holds the labels.
+        outputs: ``[num_seeds, width]`` float32.
+        seeds: ``[num_seeds]`` global vertex ids, none without a label.
+    """
+    if not len(seeds):
+        return outputs.sum()
+    return AutoLoss().build(graph)(outputs, _targets(graph, seeds))
+
+
+def _targets(graph: Graph, seeds: NDArray[np.integer[Any]]) -> Tensor:
+    """Return the labels of ``seeds`` as a loss takes them."""
+    labels = torch.from_numpy(graph.labels[seeds])
+    if graph.labels.dtype.kind == "f":
+        return labels.to(torch.float32).reshape(len(seeds), -1)
+    return labels.to(torch.float32 if graph.labels.ndim == 2 else torch.int64)

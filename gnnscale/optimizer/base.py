@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.config import ConfigError, check_choice, check_range
-from gnnscale.metrics import better
+from gnnscale.core.errors import ConfigError, check_choice, check_range
+from gnnscale.core.metrics import better
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ class OptimizerConfig(ABC):
             epoch: from 0.
             epochs: how many the run has in all.
             metrics: validation metrics so far.
-            metric: which, one of ``gnnscale.metrics.QUALITY``.
+            metric: which, one of ``gnnscale.core.metrics.QUALITY``.
         """
         # The schedule begins behind the warm-up.
         epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs

@@ -1,17 +1,15 @@
-"""torch's optimizers without torch's compiler, whose import takes longer than all of a short run.
-
-torch wraps the methods of its optimizers so that a compiled program leaves them out, and imports
-the compiler to do so. Nothing is compiled here: the methods inside the wrappers do all the work.
-"""
+"""torch's optimizers without its wrappers, and the state that a checkpoint keeps of them."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["PlainAdam", "PlainAdamW", "PlainSgd"]
+__all__ = ["PlainAdam", "PlainAdamW", "PlainSgd", "optimizer_state", "restore_optimizer"]
 
 
 class _Plain(torch.optim.Optimizer):
@@ -60,3 +58,20 @@ class PlainSgd(_Plain, torch.optim.SGD):
     def step(self, closure: Any = None) -> Any:
         """As torch's."""
         return inspect.unwrap(torch.optim.SGD.step)(self, closure)
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Return what the optimizer keeps of each parameter, by the parameter's number."""
+    state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
+    return {
+        number: {name: each for name, each in kept.items() if each is not None}
+        for number, kept in state.items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Tensor]]
+) -> None:
+    """Give the optimizer a state of its parameters that fits them."""
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": dict(state), "param_groups": groups})

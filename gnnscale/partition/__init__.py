@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from gnnscale.partition.by_id import Hash, Random, Range
-from gnnscale.partition.edge_cut.best_installed import EdgeCut
-from gnnscale.partition.edge_cut.metis import Metis
-from gnnscale.partition.edge_cut.mtkahypar import MtKaHyPar
-from gnnscale.partition.figures.examine import PartFigures, PartitionFigures
+from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
+from gnnscale.partition.figures import PartFigures, PartitionFigures
 from gnnscale.partition.given import Given
 from gnnscale.partition.hierarchical import Hierarchical
 from gnnscale.partition.make import PICTURE_FILE, make_partition, write_parts
 from gnnscale.partition.p3 import P3
 from gnnscale.partition.pagraph import PaGraph
-from gnnscale.partition.partitioner import Forecast, PartitionerConfig
-from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
-from gnnscale.partition.storage.part_store import view_of_part, write_part
-from gnnscale.partition.storage.store import Partition, read_partition
-from gnnscale.partition.whole import NoPartitioner
+from gnnscale.partition.part_store import view_of_part, write_part
+from gnnscale.partition.partitioner import (
+    NO_PART,
+    UNREACHED,
+    Forecast,
+    NoPartitioner,
+    PartitionerConfig,
+    Parts,
+)
+from gnnscale.partition.store import Partition, read_partition
 
 __all__ = [
     "NO_PART",

@@ -9,14 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import MAX_SEED, check_range
-from gnnscale.graph import Graph, vertex_dtype
+from gnnscale.artifact.graph_store import vertex_dtype
+from gnnscale.core.errors import MAX_SEED, check_range
+from gnnscale.graph import Graph
 from gnnscale.partition.partitioner import (
     Forecast,
     PartitionerConfig,
+    Parts,
     check_num_parts,
 )
-from gnnscale.partition.parts import Parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Hash", "Random", "Range"]

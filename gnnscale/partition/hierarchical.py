@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_choice
-from gnnscale.found import names
+from gnnscale.core.errors import ConfigError, check_choice
 from gnnscale.graph import Graph
+from gnnscale.options.found import names
 from gnnscale.partition.by_id import mixed
-from gnnscale.partition.edge_cut.best_installed import CUTTERS, chosen_cutter, cut, forecast_cut
+from gnnscale.partition.edge_cut.libraries import CUTTERS, chosen_cutter, cut, forecast_cut
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
-from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
-from gnnscale.partition.parts import Parts
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Hierarchical"]

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, nearest
-from gnnscale.errors import one_line, shown
+from gnnscale.core.errors import ConfigError, nearest, one_line, shown
 
 __all__ = ["MACHINES", "disjoint_cliques", "links_of", "read_links"]
 

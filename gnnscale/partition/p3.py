@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.partitioner import Forecast, PartitionerConfig
-from gnnscale.partition.parts import Parts
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts
 
 __all__ = ["P3"]
 

@@ -14,12 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.config import check_range
+from gnnscale.core.errors import check_range
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
-from gnnscale.partition.partitioner import Forecast, PartitionerConfig, check_num_parts
-from gnnscale.partition.parts import NO_PART, UNREACHED, Parts
+from gnnscale.partition.partitioner import (
+    NO_PART,
+    UNREACHED,
+    Forecast,
+    PartitionerConfig,
+    Parts,
+    check_num_parts,
+)
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["PaGraph"]

@@ -4,17 +4,75 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar
 
-from gnnscale.config import ConfigError, check_range
-from gnnscale.dataset.storage.identity import check_place
-from gnnscale.errors import shown
-from gnnscale.found import names
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.artifact.folder import check_place
+from gnnscale.core.errors import ConfigError, check_range, shown
 from gnnscale.graph import Graph
-from gnnscale.partition.parts import Parts
+from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["MAX_PARTS", "Forecast", "PartitionerConfig", "check_num_parts"]
+__all__ = [
+    "MAX_PARTS",
+    "NO_PART",
+    "UNREACHED",
+    "Forecast",
+    "NoPartitioner",
+    "PartitionerConfig",
+    "Parts",
+    "check_num_parts",
+    "problem_of",
+]
+
+#: Owner of a vertex that no part has.
+NO_PART = -1
+
+#: Hops to a vertex that a part does not have.
+UNREACHED = 255
+_SLICE_VERTICES = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """A graph divided into parts. Vertices keep their ids, and neighbours their order.
+
+    Attributes:
+        num_parts: number of parts, K.
+        owner: ``[num_vertices]`` int16, the part that each vertex belongs to, ``NO_PART`` where no
+            part has it. A training vertex is trained by its owner. None where every part has the
+            whole topology (P3).
+        hops: ``[K, num_vertices]`` uint8, the hops that a vertex is away from the part's training
+            vertices, ``UNREACHED`` where the part does not have it. A part has the in-neighbours
+            of vertices that are fewer than ``num_hops`` away. None where parts have no halo of
+            their own.
+        num_hops: hops that ``hops`` counts; 0 without.
+        columns: ``(first, last + 1)`` of the feature columns of each part (P3); None where rows
+            are whole.
+        notes: what a report says of how the parts were made, a line each.
+    """
+
+    num_parts: int
+    owner: NDArray[np.int16] | None
+    hops: NDArray[np.uint8] | None = None
+    num_hops: int = 0
+    columns: tuple[tuple[int, int], ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    def train_vertices(self, train_idx: NDArray[np.integer[Any]]) -> list[NDArray[Any]]:
+        """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``.
+
+        Raises:
+            ValueError: every part has the whole topology, and no vertex of its own.
+        """
+        if self.owner is None:
+            raise ValueError("parts without vertices of their own have no training vertices")
+        owners = self.owner[train_idx]
+        return [train_idx[owners == part] for part in range(self.num_parts)]
+
 
 #: Parts of a partition; owners are kept in 16 bits.
 MAX_PARTS = 1024
@@ -113,3 +171,91 @@ def check_num_parts(graph: Graph, num_parts: int) -> None:
             f"partitioner.num_parts={num_parts}: {graph.name} has {num_train} training vertices, "
             "which are fewer"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPartitioner(PartitionerConfig):
+    """The graph stays whole: every part has all of it."""
+
+    algorithm: ClassVar[str] = "none"
+    divides: ClassVar[str] = "nothing"
+    depends_on_hops: ClassVar[bool] = False
+
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+        """Return ``num_parts`` parts that have no vertices or columns of their own."""
+        return Parts(num_parts=num_parts, owner=None)
+
+    def forecast(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> Forecast:
+        """Return what ``assign`` will take: nothing."""
+        return Forecast(memory_bytes=0, seconds=0.0)
+
+
+def problem_of(parts: Parts, graph: Graph) -> str | None:
+    """Return the first thing that is wrong with ``parts`` of ``graph``, None if nothing is.
+
+    Which vertices a part reaches is not counted anew; only that its training vertices are where
+    they must be.
+    """
+    if parts.owner is None:
+        if parts.hops is not None:
+            return "hops are given, and no owners"
+        return _column_problem(parts, graph.num_features)
+    if parts.columns is not None:
+        return "both owners and feature columns are given"
+    problem = _owner_problem(parts.owner, parts.num_parts, graph)
+    if problem is None and parts.hops is not None:
+        problem = _hops_problem(parts.hops, parts, graph)
+    return problem
+
+
+def _column_problem(parts: Parts, num_features: int) -> str | None:
+    if parts.columns is None:
+        return None
+    rising = all(first < last for first, last in parts.columns)
+    joined = all(left[1] == right[0] for left, right in pairwise(parts.columns))
+    ends = parts.columns[:1] and (parts.columns[0][0], parts.columns[-1][1])
+    if len(parts.columns) != parts.num_parts or not (rising and joined and ends):
+        return f"columns are not {parts.num_parts} ranges, one after the other"
+    if ends != (0, num_features):
+        return f"columns go from {ends[0]} to {ends[1]}, the graph has {num_features}"
+    return None
+
+
+def _owner_problem(owner: NDArray[Any], num_parts: int, graph: Graph) -> str | None:
+    if owner.dtype != np.int16 or owner.shape != (graph.num_vertices,):
+        return f"owner is {owner.dtype}{list(owner.shape)}, needed is int16[{graph.num_vertices}]"
+    low, high = int(owner.min()), int(owner.max())
+    if low < NO_PART or high >= num_parts:
+        bad = low if low < NO_PART else high
+        return f"owner {bad} is out of range, allowed are {NO_PART} to {num_parts - 1}"
+    train = labelled_vertices(graph, "train")
+    owners = owner[train]
+    if (owners < 0).any():
+        return f"training vertex {train[(owners < 0).argmax()]} belongs to no part"
+    return None
+
+
+def _hops_problem(hops: NDArray[Any], parts: Parts, graph: Graph) -> str | None:
+    form = (parts.num_parts, graph.num_vertices)
+    if hops.dtype != np.uint8 or hops.shape != form:
+        return f"hops is {hops.dtype}{list(hops.shape)}, needed is uint8{list(form)}"
+    if not 1 <= parts.num_hops < UNREACHED:
+        return f"num_hops is {parts.num_hops}, allowed are 1 to {UNREACHED - 1}"
+    for first in range(0, graph.num_vertices, _SLICE_VERTICES):
+        for part, row in enumerate(hops[:, first : first + _SLICE_VERTICES]):
+            wrong = (row > parts.num_hops) & (row != UNREACHED)
+            if wrong.any():
+                vertex = int(wrong.argmax())
+                return (
+                    f"part {part} has vertex {first + vertex} at {row[vertex]} hops, allowed are "
+                    f"0 to {parts.num_hops} and {UNREACHED}"
+                )
+    train = labelled_vertices(graph, "train")
+    assert parts.owner is not None
+    far = hops[parts.owner[train], train]
+    if far.any():
+        vertex = train[(far != 0).argmax()]
+        return f"training vertex {vertex} is not at 0 hops in the part that it belongs to"
+    return None

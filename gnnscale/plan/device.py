@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from gnnscale.config import ConfigError, check_choice, check_range
-from gnnscale.errors import shown
-from gnnscale.found import names
+from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.options.found import names
 
 __all__ = [
     "MAX_DEVICES",
     "Accelerator",
     "Cpu",
     "Device",
+    "Efficiency",
     "Emulated",
     "Fpga",
     "process_group_backend",
@@ -28,10 +28,13 @@ __all__ = [
 
 #: Devices of a plan or a platform.
 MAX_DEVICES = 1024
+
 #: Compute units of an FPGA card.
 MAX_COMPUTE_UNITS = 16
+
 #: Bytes per second of one DDR channel of an Alveo U250 (HitGNN, listing 1).
 _CHANNEL_BANDWIDTH = 19.25e9
+
 #: Files are called after devices, so that a name holds no folder.
 _NAME = re.compile(r"[\w.:+()-][\w.:+() -]{0,62}", re.ASCII)
 
@@ -298,3 +301,26 @@ def process_group_backend(devices: Sequence[Device]) -> str:
     """Return torch.distributed's backend: gloo for host memory, and what the devices share."""
     collective = shared_collective(devices)
     return "cpu:gloo" if collective in (None, "cpu:gloo") else f"cpu:gloo,{collective}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """Parts of peak rates, above 0 and up to 1. Their sources stand beside them in the files.
+
+    Attributes:
+        processor: of the processor's arithmetic and of the rows it aggregates (eq. 11 and 12).
+        memory: of the host's memory while features are loaded (eq. 7).
+        accelerator: of an accelerator's arithmetic and memory (eq. 11 and 12).
+        link: of its link to the host (eq. 8 and 13).
+    """
+
+    processor: float
+    memory: float
+    accelerator: float
+    link: float
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not 0 < value <= 1:
+                raise ConfigError(f"efficiency.{each.name}={value}: must be above 0 and up to 1")

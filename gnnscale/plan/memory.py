@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.core.errors import ConfigError, check_choice
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import (
     PREFETCH,
@@ -22,7 +23,6 @@ from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.predict import Correction, Host, predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
-from gnnscale.stages import StageTimes
 
 __all__ = ["plan_devices", "predict"]
 

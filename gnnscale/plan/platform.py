@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
-from gnnscale.config import ConfigError, check_range, typed
-from gnnscale.files import write_atomically
-from gnnscale.found import names
-from gnnscale.hardware import find_machine, home, installed
-from gnnscale.options_file import check_references, read_yaml
-from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device
+from gnnscale.core.errors import ConfigError, check_range
+from gnnscale.core.files import write_atomically
+from gnnscale.core.hardware import find_machine, home, installed
+from gnnscale.options.config import typed
+from gnnscale.options.file import check_references, read_yaml
+from gnnscale.options.found import names
+from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Efficiency
 from gnnscale.plan.device_plan import MAX_THREADS
-from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.registry import device_options, parse_devices
 
 __all__ = [

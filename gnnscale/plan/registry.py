@@ -14,8 +14,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import ConfigError, check_choice, check_range, typed
-from gnnscale.errors import shown
+from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
+from gnnscale.options.config import typed
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
 
 __all__ = [

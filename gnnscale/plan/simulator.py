@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range, shown
+from gnnscale.core.metrics import mteps
+from gnnscale.core.stages import STAGES
 from gnnscale.dataset import GraphSource
-from gnnscale.errors import shown
-from gnnscale.metrics import mteps
 from gnnscale.model import ModelConfig
+from gnnscale.plan.device import Efficiency
 from gnnscale.plan.device_plan import PREFETCH, DevicePlan, apportion
-from gnnscale.plan.efficiency import Efficiency
 from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform, PlatformConfig
 from gnnscale.plan.published import PUBLISHED, published_workload
 from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
-from gnnscale.stages import STAGES
 
 __all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
 

@@ -10,8 +10,8 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
+from gnnscale.core.errors import shown
 from gnnscale.dataset.storage.space import size
-from gnnscale.errors import shown
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 

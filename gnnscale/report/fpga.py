@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gnnscale.plan import Device, Fpga
-from gnnscale.report.devices import device_label
-from gnnscale.report.figures import count, duration, percent
-from gnnscale.report.terminal.tables import fits
+from gnnscale.report.figures import count, device_label, duration, percent
+from gnnscale.report.terminal.panel import fits
 
 __all__ = ["SIMULATED", "csim_figures", "is_simulated", "print_csim", "simulating"]
 

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import UserError, explain
-from gnnscale.foreign import load_named, name_of_code
-from gnnscale.report.loggers.csv_file import CsvLogger
-from gnnscale.report.loggers.mlflow import MlflowLogger
-from gnnscale.report.loggers.tensorboard import TensorBoardLogger
+from gnnscale.core.errors import ConfigError, UserError, explain
+from gnnscale.options.user_code import load_named, name_of_code
+from gnnscale.report.loggers import CsvLogger, MlflowLogger, TensorBoardLogger
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 

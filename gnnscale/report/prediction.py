@@ -16,18 +16,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.metrics import mteps
+from gnnscale.core.metrics import mteps
+from gnnscale.core.stages import STAGES, StageTimes
 from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
-from gnnscale.plan.perf.predictions import PlanPredictions
-from gnnscale.report.devices import least_real
-from gnnscale.report.figures import PREDICTIONS
+from gnnscale.plan.perf.equations import PlanPredictions, Prediction, pipeline_seconds
+from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milliseconds
 from gnnscale.report.files.steps import Steps
-from gnnscale.report.noise_floor import noise_floor
 from gnnscale.runtime.telemetry.records import TrainResult
-from gnnscale.stages import STAGES, StageTimes
 
-__all__ = ["compare"]
+__all__ = [
+    "compare",
+    "noise_floor",
+    "sentences",
+    "step_kind",
+]
+
+
+def noise_floor(step_s: NDArray[np.float64], window_steps: int) -> dict[str, Any] | None:
+    """Return how far the median of one window of steps is from that of the next window.
+
+    Windows follow one another and do not overlap; an error is ``window / next window - 1``.
+
+    Args:
+        step_s: ``[n]`` seconds of steps, in their order.
+        window_steps: of a window: as many as a rehearsal measures.
+
+    Returns:
+        ``mean_absolute_error``, ``mean_error`` (with signs), ``window_steps`` and ``num_windows``;
+        None where there are not two windows.
+    """
+    num_windows = len(step_s) // window_steps
+    if num_windows < 2:
+        return None
+    windows = step_s[: num_windows * window_steps].reshape(num_windows, window_steps)
+    medians = np.median(windows, axis=1)
+    errors = medians[:-1] / medians[1:] - 1
+    return {
+        "mean_absolute_error": float(np.abs(errors).mean()),
+        "mean_error": float(errors.mean()),
+        "window_steps": window_steps,
+        "num_windows": num_windows,
+    }
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
@@ -49,20 +78,21 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
         others, and ``stage_times_s``, both per step, and a prediction their errors: ``error`` and
         ``stage_errors``.
     """
-    if run.predicted is None:
+    predicted = run.layout.predicted
+    if predicted is None:
         return None
     chosen = _ran_under(run.plan, steps)
     times = _step_seconds(steps, chosen)
     step_s = float(np.median(times)) if len(times) else None
-    devices = _devices(run.plan, run.predicted, steps.stages[chosen])
+    devices = _devices(run.plan, predicted, steps.stages[chosen])
     return {
-        "source": run.predicted.by_rates.source,
+        "source": predicted.by_rates.source,
         "figures": least_real(share.device.figures for share in run.plan.shares),
-        "basis": run.predicted.basis,
+        "basis": predicted.basis,
         "num_steps": int(chosen.sum()),
         "measured_step_s": step_s,
-        **{name: _step(getattr(run.predicted, name), step_s) for name in PREDICTIONS},
-        "noise_floor": noise_floor(times, run.predicted.window_steps),
+        **{name: _step(getattr(predicted, name), step_s) for name in PREDICTIONS},
+        "noise_floor": noise_floor(times, predicted.window_steps),
         "kinds": _by_kind(devices),
         "devices": devices,
     }
@@ -174,3 +204,58 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
         return None
     error = predicted / measured - 1
     return error if math.isfinite(error) else None
+
+
+def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
+    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor.
+
+    Args:
+        predicted: what ``compare`` returned.
+        absent: also say what is not known, and why.
+    """
+    seen = predicted["measured_step_s"]
+    said = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
+    if seen is not None:
+        kind = step_kind(predicted)
+        said = [f"step: {milliseconds(seen)} ms {kind} over {predicted['num_steps']:,} steps"]
+    said.append(f"by rates (of {predicted['source']}): {_foretold(predicted['by_rates'])}")
+    rehearsed = predicted["rehearsed"]
+    if absent or rehearsed is not None:
+        said.append(
+            "rehearsed: not, the plan goes by rates"
+            if rehearsed is None
+            else f"rehearsed: {_foretold(rehearsed)}"
+        )
+    if absent or predicted["noise_floor"] is not None:
+        said.append(f"noise floor: {_floor(predicted['noise_floor'])}")
+    for kind, errors in (predicted["kinds"] or {}).items():
+        told = ", ".join(
+            f"{words} {fine_percent(errors[name])}"
+            for name, words in PREDICTIONS.items()
+            if errors[name] is not None
+        )
+        if told:
+            said.append(f"error of {kind} devices alone, without waiting: {told}")
+    return said
+
+
+def _foretold(step: dict[str, Any]) -> str:
+    error = "" if step["error"] is None else f", error {fine_percent(step['error'])}"
+    return f"{milliseconds(step['step_s'])} ms{error}"
+
+
+def _floor(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "unknown, the run has not two windows of steps as long as a rehearsal"
+    steps = found["window_steps"]
+    window = "a step" if steps == 1 else f"a window of {steps} steps"
+    error = 100 * found["mean_absolute_error"]
+    return f"{error:.1f} %, by which {window} errs about the next, over {found['num_windows']}"
+
+
+def step_kind(predicted: dict[str, Any]) -> str:
+    """Return the kind of a step's seconds, which are this machine's where it simulates an FPGA."""
+    devices = predicted["devices"]
+    simulates = any((each["kind"], each["figures"]) == ("fpga", "csim") for each in devices)
+    kind: str = predicted["figures"]
+    return kind + (" (simulating included)" if simulates else "")

@@ -10,13 +10,12 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import UserError, explain
-from gnnscale.found import forget_own
+from gnnscale.core.errors import ConfigError, UserError, explain
+from gnnscale.options.found import forget_own
+from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.observers import Observers, open_observers
 from gnnscale.report.terminal.live import RunReport
-from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 

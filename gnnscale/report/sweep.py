@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gnnscale.config import ConfigError
-from gnnscale.files import write_atomically
-from gnnscale.options_file import load_yaml, read_regular
-from gnnscale.report.devices import MEASURED
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.files import write_atomically
+from gnnscale.options.file import load_yaml, read_regular
+from gnnscale.options.run_directory import CONFIG_FILE
+from gnnscale.report.figures import MEASURED
 from gnnscale.report.files.summary import SUMMARY_FILE, write_json
-from gnnscale.report.page.bars import Bar, bar_chart
-from gnnscale.run_directory import CONFIG_FILE
+from gnnscale.report.page.charts import Bar, bar_chart
 
 __all__ = ["SweepReport", "collect", "over_seeds"]
 

@@ -1,10 +1,17 @@
 """Mini-batches: neighbour sampling and layer-wise sampling, and the records they return."""
 
 from gnnscale.sampler.base import Sampler, SamplerConfig
-from gnnscale.sampler.last_hop import LeavingOutLastHop, WithoutLastHop, without_last_hop
 from gnnscale.sampler.layerwise import LayerSampler, LayerSampling
 from gnnscale.sampler.minibatch import Block, MiniBatch, Reach
-from gnnscale.sampler.neighbor import NeighborSampler, NeighborSampling
+from gnnscale.sampler.neighbor import (
+    LeavingOutLastHop,
+    NeighborSampler,
+    NeighborSampling,
+    WeightedSampler,
+    WeightedSampling,
+    WithoutLastHop,
+    without_last_hop,
+)
 from gnnscale.sampler.seed_order import (
     SeedOrder,
     SeedOrderConfig,
@@ -13,7 +20,6 @@ from gnnscale.sampler.seed_order import (
     StepSeeds,
 )
 from gnnscale.sampler.two_stage import TwoStageOrder
-from gnnscale.sampler.weighted import WeightedSampler, WeightedSampling
 
 __all__ = [
     "Block",

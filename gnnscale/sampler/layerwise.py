@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_range
+from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampler.base import MAX_HOPS, SamplerConfig, to_minibatch, whole_numbers

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
-from gnnscale.model.loss import Objective
+from gnnscale.model.trainable import Objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 
 __all__ = ["Task"]

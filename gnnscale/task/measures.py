@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.metrics import QUALITY
 from gnnscale.graph import Graph
-from gnnscale.loss import label_kind
-from gnnscale.metrics import QUALITY
+from gnnscale.model.losses import label_kind
 
 __all__ = ["ceiling", "chosen_metrics"]
 
@@ -16,7 +16,7 @@ def chosen_metrics(names: Sequence[str], graph: Graph) -> tuple[str, ...]:
     """Return what a run measures: what was asked for, or the graph's own metric.
 
     Args:
-        names: of ``gnnscale.metrics.QUALITY``; none for the graph's own.
+        names: of ``gnnscale.core.metrics.QUALITY``; none for the graph's own.
         graph: that is trained on.
 
     Raises:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gnnscale.config import MAX_SEED, ConfigError, check_choice, check_range
+from gnnscale.core.errors import MAX_SEED, ConfigError, check_choice, check_range
 from gnnscale.graph import Graph
-from gnnscale.loss import LossConfig
+from gnnscale.model.losses import LossConfig
 
 if TYPE_CHECKING:
     from gnnscale.task.base import Task
@@ -133,4 +133,11 @@ class LinkPrediction(TaskConfig):
         from gnnscale.task.links.task import LinkTask
 
         assert made is not None
-        return LinkTask(config=self, split=open_split(made, graph))
+        return LinkTask(
+            split=open_split(made, graph),
+            num_negatives=self.num_negatives,
+            decoder=self.decoder,
+            hits=self.hits,
+            num_candidates=self.num_candidates,
+            seed=self.split_seed,
+        )

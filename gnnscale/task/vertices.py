@@ -9,9 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from gnnscale.graph import Graph
-from gnnscale.loss import AutoLoss, LossConfig
 from gnnscale.model import ModelConfig, TrainableModel
-from gnnscale.model.loss import Objective, vertex_objective
+from gnnscale.model.losses import AutoLoss, LossConfig
+from gnnscale.model.trainable import Objective, vertex_objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.seed_order import labelled_vertices
 from gnnscale.task.measures import chosen_metrics

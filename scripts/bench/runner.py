@@ -172,8 +172,8 @@ def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
-    from gnnscale.config import typed
-    from gnnscale.hardware import usable_cores
+    from gnnscale.core.hardware import usable_cores
+    from gnnscale.options.config import typed
     from gnnscale.runtime.settings import TrainConfig
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)

@@ -9,7 +9,7 @@ import torch
 from held_rows import HoldEvenVertices
 
 from gnnscale import api
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.feature import HostFeaturesConfig
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE
 from gnnscale.model.custom import Custom

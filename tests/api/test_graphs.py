@@ -10,9 +10,9 @@ import torch
 
 from gnnscale import api
 from gnnscale.api.graphs import as_dataset
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import from_arrays
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 
 import gnnscale
 from gnnscale import api
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition
-from gnnscale.export.predict import PredictConfig, predict
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
+from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.runtime.checkpoint.file import BEST
 
 pytestmark = pytest.mark.timeout(180)

@@ -17,16 +17,18 @@ from omegaconf import OmegaConf
 
 from gnnscale import api
 from gnnscale.api.options import compose_run
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Planetoid
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
+from gnnscale.options.config import typed
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 
 Train = Callable[..., api.Training]
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.integration
 
 
 def test_a_run_is_that_of_the_command(train: Train, tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_the_programs_own_log_gets_what_it_asks_for(train: Train) -> None:
         ({"options": {"runtime.checkpoint": False}}, r"runtime\.checkpoint=false: the trained"),
         ({"partition": "hash"}, "^partition=hash: must be what graph_partition returns"),
         ({"features": "host"}, "^features=host: must be what feature_storing returns"),
-        ({"directory": "/proc/nowhere"}, "^directory=/proc/nowhere: No such file or directory"),
+        ({"directory": "/proc/nowhere"}, "^/proc/nowhere: No such file or directory"),
         ({"resume": "nowhere"}, "resume=nowhere: not a run directory"),
         (
             {"partition": api.Owners(function=lambda graph, parts: np.zeros(3, int))},

@@ -11,7 +11,7 @@ from gnnscale.backend import Backend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, GraphSAGE
-from gnnscale.model.loss import vertex_objective
+from gnnscale.model.trainable import vertex_objective
 from gnnscale.plan import Cpu, Device
 from gnnscale.sampler import MiniBatch, NeighborSampler
 

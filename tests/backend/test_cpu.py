@@ -10,12 +10,12 @@ from torch import nn
 
 from gnnscale.backend import CpuBackend, HostParts, open_backend
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
 from gnnscale.model import GraphSAGE
-from gnnscale.model.loss import seed_loss, vertex_objective
+from gnnscale.model.trainable import seed_loss, vertex_objective
 from gnnscale.plan import Cpu, Threads
 from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import Access, Traffic
 
 
 def test_stages_one_after_the_other(tiny_graph: Graph) -> None:

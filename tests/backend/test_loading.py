@@ -13,8 +13,8 @@ import torch
 
 from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.loading import FeatureLoader, in_degrees
+from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.graph import Graph
-from gnnscale.hardware import multiplies_bfloat16
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.sampler import LayerSampler, NeighborSampler
 

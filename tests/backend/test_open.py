@@ -8,7 +8,7 @@ import pytest
 from copying_device import Copying, CopyingBackend
 
 from gnnscale.backend import open_backend
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import registry
 from gnnscale.plan.registry import DeviceKind
 

@@ -7,7 +7,7 @@ import pytest
 from bench.cases import accuracy as script
 from bench.runner import composed
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 
 def test_differences_and_their_limits() -> None:

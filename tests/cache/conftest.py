@@ -10,8 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gnnscale.cache import CacheDevice, CacheTask, Draws
-from gnnscale.cache.hotness.expected import ExpectedReads
-from gnnscale.cache.hotness.foretold import Foretold
+from gnnscale.cache.hotness.expected import ExpectedReads, Foretold
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
@@ -90,7 +89,6 @@ def task_of(
         fanouts=fanouts,
         aggregated_row_bytes=None,
         seed=3,
-        num_threads=num_threads,
     )
 
 

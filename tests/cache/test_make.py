@@ -24,8 +24,8 @@ from gnnscale.cache import (
     make_plan,
     read_plan,
 )
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
 
 DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")
 SHARED = StaticCache(name="quiver", hotness="presampled", scope="clique", shared=True)
@@ -78,7 +78,7 @@ DIFFERENT: list[tuple[CachePlannerConfig, dict[str, Any], str]] = [
     (dataclasses.replace(DEGREE, hotness="pagerank"), {}, "cache_planner.hotness=out_degree, now "),
     (dataclasses.replace(DEGREE, reserve=0.2), {}, "cache_planner.reserve=0.1, now "),
     (SHARED, {}, "cache_planner.name=pagraph, now "),
-    (AHEAD, {}, "planner=gnnscale.cache.policies.static.StaticCache, now "),
+    (AHEAD, {}, "planner=gnnscale.cache.policies.StaticCache, now "),
     (DEGREE, {"seed": 1}, "seed=0, now seed=1"),
     (DEGREE, {"num_epochs": 3}, "epochs=1, now epochs=3"),
     (DEGREE, {"batch_size": 4}, "batch_size=2, now batch_size=4"),
@@ -155,8 +155,8 @@ def test_a_file_in_the_way(task: CacheTask, tmp_path: Path) -> None:
 def test_a_damaged_plan_is_replaced_by_force(task: CacheTask, tmp_path: Path) -> None:
     planner = dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
     path = make(planner, task)
-    (path / "cache_plan.npz").write_bytes(b"")
-    with pytest.raises(GraphError, match=r"cache_plan\.npz"):
+    (path / "features_1.npy").write_bytes(b"")
+    with pytest.raises(GraphError, match=r"features_1\.npy"):
         make(planner, task)
     assert len(read_plan(make(planner, task, force=True), task.graph).plan.devices) == 2
 
@@ -197,9 +197,19 @@ def test_it_says_where_it_plans(task: CacheTask, caplog: pytest.LogCaptureFixtur
 
 def test_plans_do_not_depend_on_threads(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph()
-    task = small_task(graph, [1600, 800], batch_size=32, cliques=[[0, 1]], samples=True)
+    tasks = [
+        small_task(
+            graph,
+            [1600, 800],
+            batch_size=32,
+            cliques=[[0, 1]],
+            samples=True,
+            num_threads=num_threads,
+        )
+        for num_threads in (1, 2)
+    ]
     for planner in (SHARED, Legion(), AHEAD):
-        found = [planner.plan(dataclasses.replace(task, num_threads=threads)) for threads in (1, 2)]
+        found = [planner.plan(task) for task in tasks]
         assert found[0].predicted == found[1].predicted
         for one, other in zip(found[0].devices, found[1].devices, strict=True):
             assert np.array_equal(one.features, other.features)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gnnscale.cache import CachePlan, CachePlannerConfig, CacheTask
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

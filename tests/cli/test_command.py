@@ -19,8 +19,10 @@ from faults.processes import end_with_parent
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS
 from gnnscale.cli.command import COMMANDS
-from gnnscale.partition.edge_cut.apart import is_installed
+from gnnscale.partition.edge_cut.subprocess import is_installed
 from gnnscale.runtime.checkpoint.file import load_checkpoint
+
+pytestmark = pytest.mark.integration
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -174,7 +176,7 @@ def test_partition_prints_the_parts(at_once: Command) -> None:
     answer = at_once("partition", *options, "partitioner.num_parts=3")
     path = path_written(answer)
     assert {each.name for each in path.iterdir()} == {
-        *("partition.json", "partition.npz", "partition.svg")
+        *("partition.json", "owner.npy", "partition.svg")
     }
     said = json.loads((path / "partition.json").read_text())
     assert (said["algorithm"], said["num_parts"]) == ("random", 3)

@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gnnscale.cli.staging import translate
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.evaluation.evaluate import load_run
 
 TINY = {
@@ -195,7 +195,7 @@ def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
 
 def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
     """To go on, it is named again; to evaluate, nobody needs it."""
-    loss = {"_target_": "gnnscale.loss.custom.CustomLoss", "function": "mine:loss"}
+    loss = {"_target_": "gnnscale.model.losses.CustomLoss", "function": "mine:loss"}
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, "loss": loss}))
     line = f"gnnscale train resume={tmp_path} loss.function=mine:loss$"
     with pytest.raises(ConfigError, match=rf"config\.yaml: loss\.function: names code, .*{line}"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnscale import ops
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import RMat, rmat
 from gnnscale.dataset.rmat import RmatDraws
 from gnnscale.dataset.storage import edge_file

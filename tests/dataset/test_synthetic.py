@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import PlantedPartition, RMat
 from gnnscale.dataset.structure import class_centroids, smooth_labels
-from gnnscale.graph import GraphError
 
 
 def test_default_graph(adjacency):

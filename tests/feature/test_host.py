@@ -11,11 +11,21 @@ import pytest
 import torch
 
 from gnnscale import ops
-from gnnscale.feature import Aggregation, HostFeatures, check_store, host, read_from_disk
-from gnnscale.graph import Graph, GraphError
-from gnnscale.hardware import Memory
-from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import Access, Traffic
+from gnnscale.core.errors import GraphError
+from gnnscale.core.hardware import Memory
+from gnnscale.core.stages import Access, Traffic
+from gnnscale.feature import (
+    Aggregation,
+    HostFeatures,
+    HostFeaturesConfig,
+    PreaggregatedFeatures,
+    PreaggregatedFeaturesConfig,
+    check_store,
+    host,
+    read_from_disk,
+)
+from gnnscale.graph import Graph
+from gnnscale.sampler import NeighborSampler, NeighborSampling, without_last_hop
 
 
 def test_sizes_and_rows_by_hand(tiny_graph: Graph) -> None:
@@ -82,9 +92,9 @@ def test_rows_that_exceed_memory_are_asked_for_ahead(
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
     asked, ahead = [], ops.read_ahead
-    monkeypatch.setattr("gnnscale.ops.tensors._PAGES_AHEAD", 7)
+    monkeypatch.setattr("gnnscale.ops.disk._PAGES_AHEAD", 7)
     monkeypatch.setattr(
-        "gnnscale.ops.tensors.read_ahead",
+        "gnnscale.ops.disk.read_ahead",
         lambda x, ids, **given: asked.append(ids) or ahead(x, ids, **given),
     )
     for size in (0, 7, 40):
@@ -100,7 +110,7 @@ def test_rows_that_fit_into_memory_are_read_as_they_lie(
     mapped: Callable[[int], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = mapped(1 << 30)
-    monkeypatch.setattr("gnnscale.ops.tensors.read_ahead", None)
+    monkeypatch.setattr("gnnscale.ops.disk.read_ahead", None)
     rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
     assert rows[0].tolist() == graph.features[3].tolist()
     assert not read_at_random(graph.features)
@@ -128,10 +138,8 @@ def test_aggregating_rows_that_exceed_memory(mapped: Callable[[int], Graph]) -> 
 def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows a page: each request has as many pages, whatever the order."""
     asked: list[int] = []
-    monkeypatch.setattr("gnnscale.ops.tensors._PAGES_AHEAD", 8)
-    monkeypatch.setattr(
-        "gnnscale.ops.tensors.read_ahead", lambda x, ids, **_: asked.append(len(ids))
-    )
+    monkeypatch.setattr("gnnscale.ops.disk._PAGES_AHEAD", 8)
+    monkeypatch.setattr("gnnscale.ops.disk.read_ahead", lambda x, ids, **_: asked.append(len(ids)))
     width = mmap.PAGESIZE // 16
     features = torch.arange(256 * width, dtype=torch.float32).view(256, width)
     every = np.arange(256)
@@ -142,3 +150,69 @@ def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.Monkey
         assert max(asked) == most
         assert sum(asked) == len(ids)
         asked.clear()
+
+
+READY = np.arange(20, dtype=np.float32).reshape(5, 4)
+
+
+def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
+    host = HostFeatures.of(tiny_graph)
+    store = PreaggregatedFeatures(READY, host)
+    check_store(store, tiny_graph)
+    assert (store.num_rows, store.width, store.row_bytes) == (5, 2, 16)
+    shorter = without_last_hop(NeighborSampling(fanouts=[-1, -1]))
+    assert shorter is not None
+    batch = shorter.sampler(tiny_graph, seed=0, num_threads=1).sample(np.array([3, 0]), 0)
+    rows, traffic = store.aggregate(
+        batch.input_vertices,
+        batch.blocks[0],
+        Aggregation(self_term="concat"),
+        dtype=torch.float32,
+        num_threads=1,
+    )
+    assert batch.input_vertices.tolist() == [3, 0, 1, 2]
+    assert rows.tolist() == READY[[3, 0, 1, 2]].tolist()
+    assert traffic == Traffic(rows=Access(host_bytes=4 * 16))
+    # Rows as they are come from the graph.
+    asked = np.array([3, 0])
+    assert torch.equal(
+        store.gather(asked, dtype=torch.float32, num_threads=1)[0],
+        host.gather(asked, dtype=torch.float32, num_threads=1)[0],
+    )
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("self_term", ["add", "concat"])
+def test_rows_are_those_of_a_block_of_all_neighbours(
+    random_graph: Callable[..., Graph], stored: torch.dtype, dtype: torch.dtype, self_term: str
+) -> None:
+    graph = random_graph(dtype=stored)
+    host = HostFeatures.of(graph)
+
+    def aggregated(vertices: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+        batch = NeighborSampler(graph, fanouts=[-1]).sample(vertices, 0)
+        scale = (1 / (vertices + 3)).astype(np.float32)
+        own = Aggregation(self_term=self_term, dst_scale=scale)  # type: ignore[arg-type]
+        return host.aggregate(
+            batch.input_vertices, batch.blocks[0], own, dtype=dtype, num_threads=1
+        )[0]
+
+    store = PreaggregatedFeatures(aggregated(np.arange(300), torch.float32).numpy(), host)
+    batch = NeighborSampler(graph, fanouts=[-1]).sample(np.arange(7, 90, 3), 0)
+    found, _ = store.aggregate(
+        batch.input_vertices,
+        batch.blocks[0],
+        Aggregation(self_term=self_term),  # type: ignore[arg-type]
+        dtype=dtype,
+        num_threads=2,
+    )
+    assert torch.equal(found, aggregated(np.arange(7, 90, 3), dtype))
+
+
+def test_what_options_open(tiny_graph: Graph) -> None:
+    assert not HostFeaturesConfig().preaggregates
+    config = PreaggregatedFeaturesConfig()
+    assert config.preaggregates
+    # The graph's own: ready rows are an artefact of a run.
+    assert isinstance(config.open(tiny_graph), HostFeatures)

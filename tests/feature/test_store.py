@@ -9,10 +9,11 @@ from held_rows import HeldRows, HoldEvenVertices, OtherRows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.errors import GraphError
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.feature import Aggregation, HostFeatures, HostFeaturesConfig, check_store
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import Access, Traffic
 
 ROWS = np.arange(40, dtype=np.float32).reshape(10, 4)
 

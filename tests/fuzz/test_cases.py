@@ -9,6 +9,8 @@ import pytest
 from fuzz.campaign import run_kept
 from fuzz.case import OK, REFUSED
 
+pytestmark = pytest.mark.integration
+
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 
 

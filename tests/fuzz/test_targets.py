@@ -30,7 +30,7 @@ GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
 RECORDS = {
     *("ArrangedBlock", "Contracted", "EdgeTiles", "Refined", "Replacing", "Rows", "Sampled"),
-    "SampledHop",
+    *("SampledHop", "naming_graph"),
     *("Shared", "UndirectedLists"),
 }
 #: The target for each kind of artefact that a run is made of.
@@ -43,42 +43,41 @@ ARTEFACTS = {
 }
 #: Functions and classes by which files are read.
 READ = {
-    *("read_versioned", "read_regular", "read_yaml", "load_yaml", "read_file", "map_npy"),
+    *("read_header", "read_regular", "read_yaml", "load_yaml", "read_file", "map_npy"),
     *("NpzReader", "Archive", "ParquetFile", "read_table", "read_csv", "CDLL", "opened_text"),
 }
 #: The target that damages what a module reads, by the module or by its package.
 DAMAGED_BY = {
     "gnnscale.api.results": "run",
+    "gnnscale.artifact": "store",
     "gnnscale.backend.fpga.csim": "bitstream",
-    "gnnscale.cache.storage": "cache_plan",
+    "gnnscale.cache.stored_plan": "cache_plan",
     "gnnscale.cli.staging": "commands",
     "gnnscale.dataset.formats": "readers",
     "gnnscale.dataset.ids": "store",
     "gnnscale.dataset.readers": "readers",
     "gnnscale.dataset.storage": "store",
     "gnnscale.dataset.tables": "tables",
-    "gnnscale.export.vertices": "run",
-    "gnnscale.found": "run",
-    "gnnscale.graph_files": "store",
-    "gnnscale.npy": "store",
-    "gnnscale.options_file": "run",
+    "gnnscale.report.export.vertices": "run",
+    "gnnscale.options.found": "run",
+    "gnnscale.options.file": "run",
     "gnnscale.partition.given": "partition",
     "gnnscale.partition.nvlink": "nvlink",
-    "gnnscale.partition.storage": "partition",
+    "gnnscale.partition.store": "partition",
     "gnnscale.plan.platform": "platform",
     "gnnscale.report.files.steps": "run",
     "gnnscale.report.sweep": "run",
-    "gnnscale.run_directory": "run",
+    "gnnscale.options.run_directory": "run",
     "gnnscale.runtime.checkpoint": "checkpoint",
     "gnnscale.runtime.preaggregation": "preaggregated",
     "gnnscale.task.links": "links",
 }
 #: Modules that read what this program, its installation or the system has written.
 OWN = {
-    "gnnscale.dataset.storage.download": "its own list of a file that it downloads",
-    "gnnscale.hardware": "the system's files",
-    "gnnscale.partition.edge_cut.apart": "an installed library, and the answer of its own process",
-    "gnnscale.partition.figures.peak": "the system's files",
+    "gnnscale.dataset.storage.remote": "its own list of a file that it downloads",
+    "gnnscale.core.hardware": "the system's files",
+    "gnnscale.partition.edge_cut.subprocess": "an installed library, and its answer",
+    "gnnscale.partition.peak": "the system's files",
     "gnnscale.report.doctor": "the system's files",
 }
 

@@ -8,7 +8,7 @@ import own_layers
 import pytest
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs, custom
 from gnnscale.model.custom import Custom, ScatterGatherUpdate

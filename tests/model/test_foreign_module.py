@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import CustomModel, Inputs
 from gnnscale.model.foreign_module import _stream

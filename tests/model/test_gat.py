@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GNN, Inputs
 from gnnscale.model.gat import with_self_edges

@@ -13,14 +13,16 @@ import torch
 from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.fpga.lowering import coefficients
 from gnnscale.backend.loading import FeatureLoader, in_degrees
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.adapters import to_dgl_blocks
 from gnnscale.model.layer import LinearAggregationLayer, say_unweighted
-from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
-from gnnscale.runtime.sync.p3.blocks import pack, unpack
+from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.evaluation.plan import Limits
+from gnnscale.runtime.sync.p3.exchange import pack, unpack
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler, Sampler, WeightedSampler
 
 SIZE, NUM_EDGES = 200, 2500

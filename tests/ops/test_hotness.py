@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.graph import GraphError
-from gnnscale.ops.native import naming_graph
+from gnnscale.core.errors import GraphError
+from gnnscale.ops import naming_graph
 
 
 def slow_hottest(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.optimizer import Adam, OptimizerConfig, Sgd
 
 

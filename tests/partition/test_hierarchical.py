@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition.hierarchical import Hierarchical
 

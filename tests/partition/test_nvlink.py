@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.partition import nvlink
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of, read_links
 

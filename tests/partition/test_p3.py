@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import P3, Parts
 

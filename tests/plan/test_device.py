@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import pytest
 from copying_device import Copying
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Accelerator, Cpu, Device, Emulated
-from gnnscale.plan.device import process_group_backend, shared_collective
+from gnnscale.plan.device import Efficiency, process_group_backend, shared_collective
 from gnnscale.plan.registry import parse_devices
 
 ACCELERATOR = {
@@ -90,6 +90,7 @@ class Board(Accelerator):
 
 
 RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1000}
+
 CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
 
 
@@ -120,3 +121,11 @@ def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows() -> None:
     assert device().takes_aggregated
     assert not device(host_aggregates=False).takes_aggregated
     assert not device(reads_host_memory=True).takes_aggregated
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.01])
+def test_a_part_of_a_peak_is_above_0_and_up_to_1(value: float) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"efficiency\.memory={value}: must be above 0 and up to"
+    ):
+        Efficiency(processor=1.0, memory=value, accelerator=1.0, link=1.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Cpu, DevicePlan, DevicePlanConfig, DeviceShare, Threads
 from gnnscale.plan.device_plan import apportion
 

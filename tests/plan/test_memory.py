@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnnscale.backend import DeviceMemoryError
-from gnnscale.backend.memory import DeviceMemory
-from gnnscale.config import ConfigError
+from gnnscale.backend.base import DeviceMemory
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Cpu, Device, Emulated
 from gnnscale.plan.memory import check_parts, in_flight_at, max_seeds, room, seed_limits
 from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER

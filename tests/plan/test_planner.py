@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model.cost import LayerCost
 from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.equations import Prediction

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.config import ConfigError
-from gnnscale.plan.efficiency import Efficiency
+from gnnscale.core.errors import ConfigError
+from gnnscale.plan.device import Efficiency
 from gnnscale.plan.platform import Platform, Processor, ThisMachine, platform_file, shared_rate
 
 ACCELERATOR = {
@@ -173,7 +173,7 @@ def test_nothing_half_written(
     def full(*_: object) -> None:
         raise OSError(28, "disk full")
 
-    monkeypatch.setattr("gnnscale.files.os.replace", full)
+    monkeypatch.setattr("gnnscale.core.files.os.replace", full)
     with pytest.raises(OSError, match="disk full"):
         platform().write(file)
     assert [each.name for each in tmp_path.iterdir()] == ["platform.yaml"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from copying_device import Copying
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import (
     Accelerator,
     Cpu,

@@ -14,11 +14,12 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset.synthetic import RMat
 from gnnscale.model import GCN
+from gnnscale.options.config import typed
 from gnnscale.plan import Accelerator
-from gnnscale.plan.efficiency import Efficiency
+from gnnscale.plan.device import Efficiency
 from gnnscale.plan.platform import Platform
 from gnnscale.plan.published import PUBLISHED, PublishedGraph, expected_size, published_workload
 from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate

@@ -16,8 +16,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from gnnscale.backend.fpga.csim import build
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import PlantedPartition
+from gnnscale.options.config import typed
 from gnnscale.report import doctor
 from gnnscale.report.doctor import (
     DoctorConfig,

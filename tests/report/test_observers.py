@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gnnscale.config import ConfigError
-from gnnscale.report.loggers.csv_file import CsvLogger
+from gnnscale.core.errors import ConfigError
+from gnnscale.report.loggers import CsvLogger
 from gnnscale.report.observers import Observers, open_observers
 from gnnscale.runtime.telemetry.records import Observer
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan.perf.equations import Prediction
 from gnnscale.report.files.steps import StepLog, Steps, read_steps
-from gnnscale.report.prediction import compare
-from gnnscale.stages import StageTimes
+from gnnscale.report.prediction import compare, noise_floor, sentences
 
 
 def read(directory: Path, steps: Any) -> Steps:
@@ -54,16 +54,19 @@ def test_medians_are_over_full_mini_batches_under_the_first_plan(
 def test_a_rehearsed_plan_is_scored_by_both_names_with_signs(
     tmp_path: Path, hybrid_run: Any
 ) -> None:
-    by_rates = hybrid_run.started.predicted.by_rates
+    by_rates = hybrid_run.started.layout.predicted.by_rates
     rehearsed = Prediction(
         devices=tuple(replace(each, propagate=2 * each.propagate) for each in by_rates.devices),
         step_s=0.05,
         num_edges=200_000,
         source="this_machine",
     )
-    predicted = replace(hybrid_run.started.predicted, rehearsed=rehearsed)
+    predicted = replace(hybrid_run.started.layout.predicted, rehearsed=rehearsed)
     steps = read(tmp_path, hybrid_run.steps)
-    compared = compare(replace(hybrid_run.result, predicted=predicted), steps)
+    compared = compare(
+        hybrid_run.predicting(predicted),
+        steps,
+    )
     assert compared is not None
     assert compared["basis"] == "rehearsed"
     measured = compared["measured_step_s"]
@@ -74,7 +77,7 @@ def test_a_rehearsed_plan_is_scored_by_both_names_with_signs(
     assert cpu["rehearsed"]["stage_errors"]["propagate"] > 1 / 2
     # One that is too short has the other sign.
     short = replace(predicted, by_rates=replace(by_rates, step_s=0.1 * measured))
-    compared = compare(replace(hybrid_run.result, predicted=short), steps)
+    compared = compare(hybrid_run.predicting(short), steps)
     assert compared is not None
     assert compared["by_rates"]["error"] == pytest.approx(-0.9)
 
@@ -92,8 +95,11 @@ def test_processors_and_emulated_devices_are_scored_apart(
     cpu = StageTimes(sample=0.004, load=0.005, propagate=0.006, sync=0.9)
     accelerator = StageTimes(sample=0.001, load=0.001, propagate=0.016, sync=0.1)
     step = Prediction(devices=(cpu, accelerator), step_s=0.02, num_edges=1, source="here")
-    predicted = replace(hybrid_run.started.predicted, by_rates=step)
-    compared = compare(replace(hybrid_run.result, predicted=predicted), read(tmp_path, steps))
+    predicted = replace(hybrid_run.started.layout.predicted, by_rates=step)
+    compared = compare(
+        hybrid_run.predicting(predicted),
+        read(tmp_path, steps),
+    )
     assert compared is not None
     assert [each["measured"]["step_s"] for each in compared["devices"]] == [0.008, 0.008]
     own = [each["by_rates"]["step_s"] for each in compared["devices"]]
@@ -132,4 +138,93 @@ def test_what_was_not_measured_is_none(tmp_path: Path, hybrid_run: Any) -> None:
     assert compared["by_rates"]["error"] is None
     assert compared["noise_floor"] is None
     assert compared["devices"][0]["measured"]["stage_times_s"]["load"] is None
-    assert compare(replace(hybrid_run.result, predicted=None), read(tmp_path, [])) is None
+    assert (
+        compare(
+            hybrid_run.predicting(None),
+            read(tmp_path, []),
+        )
+        is None
+    )
+
+
+def test_a_window_foretells_the_next() -> None:
+    # Medians of three: 2, 4, 5; the last two steps are no window.
+    steps = np.array([2.0, 1.0, 9.0, 4.0, 4.0, 1.0, 5.0, 5.0, 8.0, 7.0, 7.0])
+    found = noise_floor(steps, 3)
+    assert found == {
+        "mean_absolute_error": pytest.approx((0.5 + 0.2) / 2),
+        "mean_error": pytest.approx((-0.5 - 0.2) / 2),
+        "window_steps": 3,
+        "num_windows": 3,
+    }
+
+
+def test_errors_either_way_cancel_with_their_signs_only() -> None:
+    found = noise_floor(np.array([2.0, 4.0, 2.0]), 1)
+    assert found is not None
+    assert found["mean_absolute_error"] == pytest.approx((0.5 + 1.0) / 2)
+    assert found["mean_error"] == pytest.approx((-0.5 + 1.0) / 2)
+
+
+def test_one_window_foretells_nothing() -> None:
+    assert noise_floor(np.ones(7), 4) is None
+    assert noise_floor(np.array([]), 1) is None
+
+
+STEP = {"step_s": 0.0123, "error": -0.0561, "mteps": 1.0}
+
+PREDICTED: dict[str, Any] = {
+    "source": "this machine",
+    "figures": "measured",
+    "num_steps": 1200,
+    "measured_step_s": 0.013,
+    "by_rates": STEP,
+    "rehearsed": STEP | {"step_s": 0.0131, "error": 0.004},
+    "noise_floor": {
+        "mean_absolute_error": 0.0123,
+        "mean_error": -0.001,
+        "window_steps": 32,
+        "num_windows": 37,
+    },
+    "kinds": None,
+    "devices": [{"kind": "cpu", "figures": "measured"}],
+}
+
+
+def test_each_name_has_its_sentence() -> None:
+    assert sentences(PREDICTED) == [
+        "step: 13.0 ms measured over 1,200 steps",
+        "by rates (of this machine): 12.3 ms, error -5.6 %",
+        "rehearsed: 13.1 ms, error +0.4 %",
+        "noise floor: 1.2 %, by which a window of 32 steps errs about the next, over 37",
+    ]
+
+
+def test_what_is_not_known_is_said() -> None:
+    unknown = {"measured_step_s": None, "rehearsed": None, "noise_floor": None}
+    step = {"by_rates": STEP | {"error": None}}
+    assert sentences(PREDICTED | unknown | step) == [
+        "step: no two full mini-batches in a row ran under the first plan",
+        "by rates (of this machine): 12.3 ms",
+        "rehearsed: not, the plan goes by rates",
+        "noise floor: unknown, the run has not two windows of steps as long as a rehearsal",
+    ]
+
+
+def test_what_is_not_known_can_be_left_out() -> None:
+    unknown = {"measured_step_s": None, "rehearsed": None, "noise_floor": None}
+    said = sentences(PREDICTED | unknown, absent=False)
+    assert said == ["by rates (of this machine): 12.3 ms, error -5.6 %"]
+    assert sentences(PREDICTED, absent=False) == sentences(PREDICTED)
+
+
+def test_kinds_are_told_apart() -> None:
+    errors = {
+        "cpu": {"by_rates": 0.1, "rehearsed": None},
+        "emulated": {"by_rates": -0.002, "rehearsed": 0.001},
+        "other": {"by_rates": None, "rehearsed": None},
+    }
+    assert sentences(PREDICTED | {"kinds": errors})[4:] == [
+        "error of cpu devices alone, without waiting: by rates +10.0 %",
+        "error of emulated devices alone, without waiting: by rates -0.2 %, rehearsed +0.1 %",
+    ]

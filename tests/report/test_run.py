@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.run_directory import read_run
 from gnnscale.report.run import train_and_report
-from gnnscale.run_directory import read_run
 
 OPTIONS = {"seed": 5, "epochs": 2}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gnnscale.plan.efficiency import Efficiency
+from gnnscale.plan.device import Efficiency
 from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.report.simulate import describe, rates, trainers
 
@@ -12,7 +12,7 @@ def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any
     result = Simulated(
         num_accelerators=1,
         plan=hybrid_run.started.plan,
-        predicted=hybrid_run.started.predicted.by_rates,
+        predicted=hybrid_run.started.layout.predicted.by_rates,
         epoch_s=2.0,
         mteps=3.0,
         bottleneck="propagate",

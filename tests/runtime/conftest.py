@@ -18,8 +18,8 @@ from hydra import initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from gnnscale.config import typed
-from gnnscale.hardware import usable_cores
+from gnnscale.core.hardware import usable_cores
+from gnnscale.options.config import typed
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.processes.launch import launch

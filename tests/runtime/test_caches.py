@@ -11,12 +11,12 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import typed
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.integration
 
 COMMON = (
     *("dataset.num_vertices=800", "dataset.num_edges=5000", "dataset.num_features=12"),

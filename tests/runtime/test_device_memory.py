@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnnscale.backend.memory import DeviceMemory
-from gnnscale.config import ConfigError
+from gnnscale.backend.base import DeviceMemory
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Emulated
 from gnnscale.plan.memory import room
 from gnnscale.plan.perf.equations import BatchSize

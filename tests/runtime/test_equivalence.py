@@ -19,13 +19,13 @@ from composed import composed
 from losses import Losses
 from omegaconf import DictConfig
 
-from gnnscale.config import typed
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.p3.split_model import column_slice
 from gnnscale.runtime.train import train
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.integration
 
 COMMON = ["model.dropout=0.5", "epochs=2", "runtime.eval_every=2", "num_threads=2"]
 #: The default graph's kind, and Cora as in its experiment.

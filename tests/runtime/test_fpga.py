@@ -16,13 +16,14 @@ from composed import composed
 from losses import Losses
 from omegaconf import OmegaConf
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.integration
 
 #: Whatever calls ``trained``.
 composes = pytest.mark.usefixtures("options")

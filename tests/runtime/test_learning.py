@@ -13,9 +13,10 @@ import torch
 from losses import Losses
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import Dataset
 from gnnscale.graph import Graph
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train

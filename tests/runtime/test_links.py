@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 
 LINKS = (
     *("task=links", "batch_size=256", "epochs=3", "runtime.prefetch=none"),

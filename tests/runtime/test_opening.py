@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnnscale.graph import GraphError
-from gnnscale.hardware import usable_cores
+from gnnscale.core.errors import GraphError
+from gnnscale.core.hardware import usable_cores
 from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE

@@ -16,7 +16,7 @@ from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.processes.launch import WorkerError
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.integration
 
 #: An accelerator that needs 5 ms for a mini-batch of any size: a processor is faster.
 SLOW = (

@@ -17,13 +17,13 @@ from held_rows import HoldEvenVertices, OtherRows
 from part_order import Forgetful, Merged, Parts, Tiring
 from row_exchange import NoRows, TradeRows
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.report.figures import percent
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler.seed_order import labelled_vertices
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.integration
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),

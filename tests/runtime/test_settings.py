@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from own_layers import MaxPooling
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model.custom import Custom
 from gnnscale.optimizer import Sgd
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler import LayerSampling, without_last_hop
 
 

@@ -13,10 +13,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.backend import loading
-from gnnscale.config import ConfigError, typed
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.hardware import multiplies_bfloat16, usable_cores
 from gnnscale.dataset import Dataset, StoreWriter, from_arrays
 from gnnscale.graph import Graph
-from gnnscale.hardware import multiplies_bfloat16, usable_cores
+from gnnscale.options.config import typed
 from gnnscale.runtime import opening
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
@@ -29,6 +30,8 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import LayerSampling
+
+pytestmark = pytest.mark.integration
 
 Compose = Callable[..., DictConfig]
 

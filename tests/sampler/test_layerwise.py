@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.sampler import LayerSampler, LayerSampling

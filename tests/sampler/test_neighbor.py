@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gnnscale import ops
-from gnnscale.config import ConfigError
+from gnnscale import ConfigError, Graph, ops
 from gnnscale.dataset import from_arrays
-from gnnscale.graph import Graph
-from gnnscale.sampler import Block, MiniBatch, NeighborSampler, NeighborSampling
+from gnnscale.sampler import (
+    Block,
+    LayerSampling,
+    MiniBatch,
+    NeighborSampler,
+    NeighborSampling,
+    WeightedSampler,
+    WeightedSampling,
+    without_last_hop,
+)
 
 
 def same(a: MiniBatch, b: MiniBatch) -> bool:
@@ -302,3 +310,209 @@ def test_configuration_builds_the_sampler(tiny_graph: Graph) -> None:
     assert (sampler.fanouts, sampler.replace, sampler.seed) == ([3, -1], True, 8)
     batch = sampler.sample(np.array([0]), 1)
     assert (batch.seed, batch.step) == (8, 1)
+
+
+def star_weighted(weights: list[float] | np.ndarray, num_hubs: int = 1) -> Graph:
+    """Vertices 0 .. num_hubs - 1, each with an in-edge of each weight from vertices behind them."""
+    weights = np.asarray(weights, np.float32)
+    src = np.tile(np.arange(len(weights)) + num_hubs, num_hubs)
+    dst = np.repeat(np.arange(num_hubs), len(weights))
+    features = np.zeros((num_hubs + len(weights), 1), np.float32)
+    return from_arrays((src, dst), features, edge_weights=np.tile(weights, num_hubs))
+
+
+def drawn(sampler: WeightedSampler, num_hubs: int, step: int) -> np.ndarray:
+    """Return the neighbours of each hub, ``[num_hubs, fanout]``, numbered from 0."""
+    batch = sampler.sample(np.arange(num_hubs), step)
+    block = batch.blocks[0]
+    found = batch.input_vertices[block.indices].reshape(num_hubs, -1)
+    return np.asarray(found, np.int64) - num_hubs
+
+
+WEIGHTS = [0.5, 3.0, 0.0, 1.0, 7.25, 1e-3, 2.0]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("degree", [7, 700])
+def test_one_neighbour_is_drawn_by_weight(degree: int, replace: bool) -> None:
+    weights = np.resize(WEIGHTS, degree)
+    num_hubs = 2000
+    sampler = WeightedSampler(
+        star_weighted(weights, num_hubs), fanouts=[1], replace=replace, seed=3
+    )
+    counts = sum(
+        np.bincount(drawn(sampler, num_hubs, step).ravel(), minlength=degree) for step in range(20)
+    )
+    possible = weights > 0
+    assert counts[~possible].sum() == 0
+    expected = weights[possible] / weights.sum() * counts.sum()
+    enough = expected > 5
+    observed = np.append(counts[possible][enough], counts[possible][~enough].sum())
+    wanted = np.append(expected[enough], expected[~enough].sum())
+    assert 1e-4 < stats.chisquare(observed, wanted).pvalue < 1 - 1e-4
+
+
+def pairs_in_turn(weights: list[float]) -> dict[frozenset[int], float]:
+    """Probability of each pair where two are drawn one after the other."""
+    found: Counter[frozenset[int]] = Counter()
+    for first, second in permutations(range(len(weights)), 2):
+        total = sum(weights)
+        found[frozenset((first, second))] += (
+            weights[first] / total * weights[second] / (total - weights[first])
+        )
+    return dict(found)
+
+
+def test_two_neighbours_are_drawn_one_after_the_other() -> None:
+    weights, num_hubs = [0.5, 3.0, 1.0, 7.25, 2.0], 2000
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[2], seed=1)
+    counts: Counter[frozenset[int]] = Counter()
+    for step in range(20):
+        counts.update(frozenset(pair) for pair in drawn(sampler, num_hubs, step).tolist())
+    expected = pairs_in_turn(weights)
+    assert sum(expected.values()) == pytest.approx(1)
+    total = counts.total()
+    observed = [counts[pair] for pair in expected]
+    assert sum(observed) == total
+    p_value = stats.chisquare(observed, [p * total for p in expected.values()]).pvalue
+    assert 1e-4 < p_value < 1 - 1e-4
+
+
+def test_draws_with_replacement_are_independent() -> None:
+    weights, num_hubs = np.array([1.0, 2.0, 5.0]), 2000
+    sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[4], replace=True, seed=1)
+    table = np.zeros((3, 3))
+    for step in range(10):
+        found = drawn(sampler, num_hubs, step)
+        np.add.at(table, (found[:, 0], found[:, 3]), 1)
+    p = weights / weights.sum()
+    expected = np.outer(p, p) * table.sum()
+    assert 1e-4 < stats.chisquare(table.ravel(), expected.ravel()).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize(("fanout", "count"), [(2, 2), (3, 3), (5, 3), (-1, 3)])
+def test_weights_of_zero_are_never_drawn(fanout: int, count: int) -> None:
+    graph = star_weighted([0, 1, 0, 2, 0, 1e-30, 0])
+    for step in range(50):
+        found = drawn(WeightedSampler(graph, fanouts=[fanout]), 1, step)[0]
+        assert len(set(found.tolist())) == len(found) == count
+        assert set(found.tolist()) <= {1, 3, 5}
+    replaced = drawn(WeightedSampler(graph, fanouts=[5], replace=True), 1, 0)[0]
+    assert len(replaced) == 5
+    assert set(replaced.tolist()) <= {1, 3, 5}
+
+
+def test_a_vertex_whose_edges_all_weigh_nothing_has_no_neighbours() -> None:
+    for again in (False, True):
+        batch = WeightedSampler(star_weighted([0, 0]), fanouts=[2], replace=again).sample(
+            np.arange(3), 0
+        )
+        assert batch.num_edges == 0
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_threads_and_splits_make_no_difference(
+    random_graph: Callable[..., Graph], replace: bool
+) -> None:
+    weights = np.random.default_rng(0).random(30000)
+    graph = random_graph(2000, 30000, edge_weights=weights)
+    sampler = WeightedSampler(graph, fanouts=[20, 5], replace=replace, seed=4)
+    seeds = np.arange(0, 2000, 3)
+    expected = sampler.sample(seeds, 5)
+    for num_threads in (2, 8):
+        sampler.num_threads = num_threads
+        found = sampler.sample(seeds, 5)
+        assert np.array_equal(found.input_vertices, expected.input_vertices)
+        for one, other in zip(found.blocks, expected.blocks, strict=True):
+            assert np.array_equal(one.indices, other.indices)
+            assert np.array_equal(one.indptr, other.indptr)
+    block, whole = sampler.sample(seeds[:7], 5).blocks[-1], expected.blocks[-1]
+    assert np.array_equal(block.indptr, whole.indptr[:8])
+    again = WeightedSampler(graph, fanouts=[20, 5], replace=replace, seed=4).sample(seeds, 6)
+    assert not np.array_equal(again.input_vertices, expected.input_vertices)
+
+
+def test_what_is_drawn_differs_from_uniform_neighbours_even_of_equal_weights() -> None:
+    graph = star_weighted(np.ones(100), 10)
+    weighted = drawn(WeightedSampler(graph, fanouts=[5]), 10, 0)
+    uniform = NeighborSampler(graph, fanouts=[5]).sample(np.arange(10), 0)
+    assert weighted.tolist() != (uniform.input_vertices[uniform.blocks[0].indices] - 10).tolist()
+
+
+def test_blocks_tell_sums_of_weights_and_no_weights() -> None:
+    batch = WeightedSampler(star_weighted([1, 2, 4], 2), fanouts=[2]).sample(np.arange(2), 0)
+    block = batch.blocks[0]
+    assert block.edge_weights is None
+    assert block.weight_sums is not None
+    assert block.weight_sums[:2].tolist() == [7, 7]
+    assert block.weight_sums[2:].tolist() == [0] * (block.num_src - 2)
+
+
+def test_a_graph_without_weights_is_refused(tiny_graph: Graph) -> None:
+    with pytest.raises(ConfigError, match=r"^sampler=weighted: edges of tiny have no weights"):
+        WeightedSampler(tiny_graph, fanouts=[2])
+
+
+def test_configuration_builds_the_sampler_weighted() -> None:
+    config = WeightedSampling(fanouts=[3, -1], replace=True)
+    assert config.num_layers == 2
+    sampler = config.sampler(star_weighted([1, 2]), seed=8, num_threads=2)
+    assert (sampler.fanouts, sampler.replace, sampler.seed) == ([3, -1], True, 8)
+    with pytest.raises(ConfigError, match=r"^sampler.fanouts=\[0\]: 0 is not a fan-out"):
+        WeightedSampling(fanouts=[0])
+
+
+@pytest.mark.parametrize("fanouts", [[-1], [3, -1], [-1, -1], [4, 2, -1]])
+@pytest.mark.parametrize("replace", [False, True])
+def test_what_is_left_is_what_the_whole_sampling_has(
+    random_graph: Callable[..., Graph], fanouts: list[int], replace: bool
+) -> None:
+    graph, seeds = random_graph(), np.arange(0, 60, 3)
+    config = NeighborSampling(fanouts=fanouts, replace=replace)
+    shorter = without_last_hop(config)
+    assert shorter is not None
+    assert shorter.num_layers == len(fanouts)
+    whole = config.sampler(graph, seed=5, num_threads=1).sample(seeds, 7)
+    left = shorter.sampler(graph, seed=5, num_threads=2).sample(seeds, 7)
+    assert (left.seed, left.step, left.num_seeds) == (5, 7, len(seeds))
+    # V^1: the destinations of the first layer.
+    num_first = whole.blocks[0].num_dst
+    assert left.input_vertices.tolist() == whole.input_vertices[:num_first].tolist()
+    assert left.input_vertices.dtype == whole.input_vertices.dtype
+    first, *others = left.blocks
+    assert (first.num_src, first.num_dst, first.num_edges) == (num_first, num_first, 0)
+    assert len(others) == len(fanouts) - 1
+    for mine, its in zip(others, whole.blocks[1:], strict=True):
+        assert mine.indptr.tolist() == its.indptr.tolist()
+        assert mine.indices.tolist() == its.indices.tolist()
+        assert mine.num_src == its.num_src
+
+
+def test_by_hand(tiny_graph: Graph) -> None:
+    shorter = without_last_hop(NeighborSampling(fanouts=[-1, -1]))
+    assert shorter is not None
+    batch = shorter.sampler(tiny_graph, seed=0, num_threads=1).sample(np.array([4, 0]), 0)
+    assert batch.input_vertices.tolist() == [4, 0, 1, 2]
+    assert batch.blocks[0].indptr.tolist() == [0] * 5
+    assert batch.blocks[1].indices.tolist() == [0, 2, 3]
+    assert batch.num_edges == 3
+    assert batch.num_vertices == 2 + 4 + 4
+
+
+def test_only_a_hop_of_all_neighbours_can_be_left_out() -> None:
+    assert without_last_hop(NeighborSampling(fanouts=[-1, 5])) is None
+    assert without_last_hop(LayerSampling(layer_sizes=[10, 10])) is None
+
+
+@pytest.mark.parametrize("fanouts", [[-1], [2, -1]])
+def test_seeds_are_looked_at_and_threads_can_change(tiny_graph: Graph, fanouts: list[int]) -> None:
+    shorter = without_last_hop(NeighborSampling(fanouts=fanouts))
+    assert shorter is not None
+    sampler = shorter.sampler(tiny_graph, seed=0, num_threads=1)
+    for seeds, message in (([5], "seeds: 5 is not a vertex"), ([0, 0], "seeds: 0 appears twice")):
+        with pytest.raises(ValueError, match=message):
+            sampler.sample(np.array(seeds), 0)
+    assert sampler.num_threads == 1
+    sampler.num_threads = 2
+    assert sampler.num_threads == 2
+    assert sampler.sample(np.array([], np.int64), 0).num_vertices == 0

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from part_order import PartOrder
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
 from gnnscale.sampler import SeedOrder, Shuffled, ShuffledOrder, StepSeeds
 from gnnscale.sampler.seed_order import CheckedOrder, labelled_vertices
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.feature import FeatureStore, FeatureStoreConfig, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.stages import Access, Traffic
 
 
 class HeldRows(FeatureStore):

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.core.stages import Access, Traffic
 from gnnscale.feature import FeatureStore, FeatureStoreConfig, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import MiniBatch
-from gnnscale.stages import Access, Traffic
 
 
 class OwnRows(HostFeatures):

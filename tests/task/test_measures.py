@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
 from gnnscale.task.measures import ceiling, chosen_metrics

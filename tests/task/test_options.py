@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.task import LinkPrediction
 
 

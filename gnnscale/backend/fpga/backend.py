@@ -18,6 +18,7 @@ from gnnscale.backend.base import (
     BatchOutcome,
     DeviceBatch,
     DeviceError,
+    DeviceMemory,
     DeviceMemoryError,
     HostParts,
 )
@@ -28,15 +29,14 @@ from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import kernel_header, lower
 from gnnscale.backend.fpga.outcome import check_outcome, step_counters
 from gnnscale.backend.fpga.weights import WeightLayout
-from gnnscale.backend.memory import DeviceMemory
-from gnnscale.config import ConfigError
-from gnnscale.hardware import find_memory
-from gnnscale.loss import label_kind
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.hardware import find_memory
+from gnnscale.core.stages import Traffic
 from gnnscale.model import GNN, Inputs, TrainableModel
+from gnnscale.model.losses import label_kind
 from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
 from gnnscale.sampler import MiniBatch
-from gnnscale.stages import Traffic
 
 __all__ = ["FpgaBackend"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 __all__ = ["load_csim", "load_pyxrt"]
 

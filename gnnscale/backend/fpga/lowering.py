@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model import GNN
 from gnnscale.model.aggregation import sum_scale
 from gnnscale.model.custom import CustomLayer

@@ -2,15 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnnscale.cache.cache_plan import CurvePoint
-from gnnscale.cache.legion.prefix_sums import PrefixSums
 
-__all__ = ["CliqueCost"]
+__all__ = [
+    "CliqueCost",
+    "PrefixSums",
+    "best_num_lists",
+    "curve",
+    "grid_alpha",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixSums:
+    """The sums of the first 0, 1, ... of a sequence of numbers, none of them negative.
+
+    One in ``every`` sums is kept. Those between are added up when they are asked for: to write all
+    of them for a hundred million vertices takes longer than the search that reads them.
+
+    Attributes:
+        kept: ``[⌈num_numbers / every⌉ + 1]`` int64, float64 for others than integers, the sums of
+            the first 0, ``every``, 2 · ``every``, ... numbers, and last the sum of all.
+        every: numbers from one kept sum to the next.
+        num_numbers: how many numbers there are.
+        numbers: returns those of a slice.
+    """
+
+    kept: NDArray[Any]
+    every: int
+    num_numbers: int
+    numbers: Callable[[slice], NDArray[Any]] = field(repr=False)
+
+    @classmethod
+    def of(cls, numbers: Sequence[int], *, every: int) -> PrefixSums:
+        """Return the sums of a few numbers, those of a model that is written by hand."""
+        values = np.array(numbers, np.int64)
+        sums = np.concatenate([[0], np.cumsum(values)])
+        kept = sums[[*range(0, len(values), every), len(values)]]
+        return cls(kept=kept, every=every, num_numbers=len(values), numbers=values.__getitem__)
+
+    def between(self, first: int, last: int) -> NDArray[Any]:
+        """Return ``[last - first + 1]`` sums: those of the first ``first`` to ``last`` numbers."""
+        block = first // self.every
+        start = block * self.every
+        sums = np.empty(last - start + 1, self.kept.dtype)
+        sums[0] = 0
+        np.cumsum(self.numbers(slice(start, last)), out=sums[1:])
+        sums += self.kept[block]
+        return sums[first - start :]
+
+    def at(self, num: int) -> Any:
+        """Return the sum of the first ``num`` numbers."""
+        return self.between(num, num)[0]
+
+    def num_within(self, limit: int) -> int:
+        """Return how many of the first numbers add up to ``limit`` at most."""
+        block = int(np.searchsorted(self.kept, limit, side="right")) - 1
+        first = min(block * self.every, self.num_numbers)
+        sums = self.between(first, min(first + self.every, self.num_numbers))
+        return first + int(np.searchsorted(sums, limit, side="right")) - 1
+
+    def at_least(self, num: NDArray[np.int64]) -> NDArray[Any]:
+        """Return a kept sum for each of ``num`` that is not above the sum of so many numbers."""
+        return self.kept[num // self.every]
+
+    def at_most(self, num: NDArray[np.int64]) -> NDArray[Any]:
+        """Return a kept sum for each of ``num`` that is not below the sum of so many numbers."""
+        return self.kept[-(-num // self.every)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +149,52 @@ class CliqueCost:
         num_rows = int(self.num_rows(self.budget_bytes - self.list_bytes.at(num_lists)))
         n_f = float(self.row_transactions * self.rows_missed(self.row_hotness.at(num_rows)))
         return CurvePoint(alpha=alpha, n_t=n_t, n_f=n_f, n_total=n_t + n_f)
+
+
+#: Δα of the paper's search (section 4.3.3).
+_STEPS = 100
+
+
+def curve(cost: CliqueCost) -> tuple[CurvePoint, ...]:
+    """Return the cost model's answers for α in {0, 0.01, ..., 1}."""
+    return tuple(cost.point(step / _STEPS) for step in range(_STEPS + 1))
+
+
+def grid_alpha(cost: CliqueCost) -> float:
+    """Return the α of the paper's search: the least N_total over steps of 0.01."""
+    return min(curve(cost), key=lambda point: (point.n_total, point.alpha)).alpha
+
+
+def best_num_lists(cost: CliqueCost) -> int:
+    """Return how many lists of Q_T to keep for the lowest price, exactly.
+
+    The price falls only where one more list fits, and rises in between as rows give way. So the
+    best division is one that ends with a list, and each of these that may be it is looked at.
+    """
+    last = cost.num_lists(cost.budget_bytes)
+    best, lowest = 0, math.inf
+    for first, end in _promising(cost, last):
+        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.between(first, end))
+        fewest, most = int(num_rows[-1]), int(num_rows[0])
+        row_hotness = cost.row_hotness.between(fewest, most)[num_rows - fewest]
+        prices = cost.price(cost.list_hotness.between(first, end), row_hotness)
+        at = int(np.argmin(prices))
+        if prices[at] < lowest:
+            best, lowest = first + at, prices[at]
+    return best
+
+
+def _promising(cost: CliqueCost, last: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of numbers of lists, ends included, outside of which none is the cheapest.
+
+    Within a range the price is at least that of the last one's lists and the first one's rows. A
+    range is left out where some other division is sure to be cheaper than that.
+    """
+    every = cost.list_bytes.every
+    firsts = np.arange(0, last + 1, every)
+    most_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.at_least(firsts))
+    reached = cost.price(cost.list_hotness.at_least(firsts), cost.row_hotness.at_least(most_rows))
+    lists = cost.list_hotness.at_most(np.minimum(firsts + every, last))
+    bounds = cost.price(lists, cost.row_hotness.at_most(most_rows))
+    for first in firsts[bounds <= reached.min()].tolist():
+        yield first, min(first + every, last)

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.hotness.expected import ExpectedReads
-from gnnscale.cache.hotness.foretold import Foretold
+from gnnscale.cache.hotness.expected import ExpectedReads, Foretold
 from gnnscale.cache.hotness.presampled import Presampled
-from gnnscale.cache.legion.prefix_sums import PrefixSums
+from gnnscale.cache.legion.cost_model import PrefixSums
 from gnnscale.cache.placement import split_by_owner
 from gnnscale.cache.task import BYTES_PER_LIST, CacheTask
 

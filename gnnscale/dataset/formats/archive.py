@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, Any
 
-from gnnscale.dataset.formats.plain import file_bytes, readable
+from gnnscale.artifact.files import file_bytes, readable
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.storage.space import NoSpaceError
-from gnnscale.graph import GraphError
 
 __all__ = ["Archive", "extract_all"]
 

@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.formats.plain import file_bytes, readable
-from gnnscale.errors import one_line, shown
-from gnnscale.graph import MAX_FEATURES, GraphError
+from gnnscale.artifact.files import file_bytes, readable
+from gnnscale.artifact.graph_store import MAX_FEATURES
+from gnnscale.core.errors import GraphError, one_line, shown
 
 __all__ = [
     "bad_line",

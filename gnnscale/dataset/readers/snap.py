@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.text import csv_columns, head_lines
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
-from gnnscale.graph import GraphError
 
 __all__ = ["Snap"]
 

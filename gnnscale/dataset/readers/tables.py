@@ -12,25 +12,21 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError, check_choice
+from gnnscale.artifact.files import total_bytes
+from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.plain import total_bytes
 from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage.remote import copy_remote, is_remote
 from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.dataset.tables.arrays import floats, refuse_nulls
-from gnnscale.dataset.tables.batch import Batch
+from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
 from gnnscale.dataset.tables.features import FeatureColumns
-from gnnscale.dataset.tables.files import table_files, usual_names
 from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type, max_id_bytes
 from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.table import Table
-from gnnscale.errors import shown
-from gnnscale.found import names
-from gnnscale.graph import GraphError
-from gnnscale.hardware import usable_cores
-from gnnscale.prefetch import Pipeline
+from gnnscale.options.found import names
 
 __all__ = ["Tables"]
 

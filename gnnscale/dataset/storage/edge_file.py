@@ -1,4 +1,4 @@
-"""Edges on disk for a while: written anywhere, read once from the end, freed as they are read."""
+"""Edges in slices of memory and of a temporary file, and weights packed beside ids."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EdgeFile"]
+from gnnscale import ops
+from gnnscale.core.errors import GraphError
+
+__all__ = [
+    "EDGE_BYTES",
+    "EdgeBlock",
+    "EdgeFile",
+    "added_up",
+    "packed",
+    "unpacked",
+]
 
 _SLICE_EDGES = 1 << 20
+
 #: Collects the few edges of small slices, so that each is not a write of its own.
 _BUFFER_BYTES = 64 << 10
 
@@ -65,3 +76,111 @@ class EdgeFile:
             with suppress(OSError):  # on a full disk even closing can fail
                 file.close()
             path.unlink(missing_ok=True)
+
+
+class EdgeBlock:
+    """Edges whose destinations are in a range.
+
+    Args:
+        path: of the files that edges are spilled to, without the ends of their names.
+        dtype: of sources and destinations.
+        first: first vertex of the range.
+        last: end of the range.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self.num_edges = 0
+        self._path = path
+        self._dtype = dtype
+        self._held: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._file: EdgeFile | None = None
+        #: In-degrees by edges that were spilled.
+        self._spilled: NDArray[np.int64] | None = None
+
+    def hold(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
+        """Keep edges in memory as they are."""
+        self._held.append((src, dst))
+        self.num_edges += len(src)
+
+    def spill(self) -> None:
+        """Write the edges that are held to disk."""
+        self._spilled = self.in_degrees()
+        if self._file is None:
+            self._file = EdgeFile(self._path, self._dtype)
+        for src, dst in self._held:
+            self._file.append(src, dst)
+        self._held = []
+
+    def in_degrees(self) -> NDArray[np.int64]:
+        """Return ``[last - first]`` int64, how many edges each vertex has."""
+        spilled = self._spilled
+        degrees = np.zeros(self.last - self.first, np.int64) if spilled is None else spilled.copy()
+        for _, dst in self._held:
+            ops.count_in_degrees(dst, degrees, self.first)
+        return degrees
+
+    def take(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield all edges once, in slices that leave memory and disk as they are read."""
+        while self._held:
+            yield self._held.pop()
+        if self._file is not None:
+            yield from self._file.take_last(self._file.num_edges)
+
+    def close(self) -> None:
+        """Remove the files."""
+        if self._file is not None:
+            self._file.close()
+
+
+#: Bytes of memory an edge, while words are taken apart and edges that repeat are added up.
+EDGE_BYTES = 40
+
+_WEIGHT_BITS = 32
+
+
+def packed(src: NDArray[np.int64], weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return words of sources and weights, ordered as pairs of them are.
+
+    Args:
+        src: ``[num_edges]`` below 2^31.
+        weights: ``[num_edges]``, finite and not negative, so that their bits rise as they do.
+    """
+    # Minus zero has the highest bit set; plus zero added to it is plus zero.
+    words: NDArray[np.int64] = (src << _WEIGHT_BITS) | (weights + np.float32(0)).view(np.int32)
+    return words
+
+
+def unpacked(words: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the sources and the weights of ``words``."""
+    return (words >> _WEIGHT_BITS).astype(np.int32), words.astype(np.uint32).view(np.float32)
+
+
+def added_up(
+    offsets: NDArray[np.int64], lists: NDArray[np.int32], weights: NDArray[np.float32], first: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Keep each neighbour once, with the sum of its weights; ``first`` is the first list's vertex.
+
+    Sums are taken in float64 in ascending order, so that they depend on nothing but the weights.
+    """
+    begins = np.empty(len(lists), np.bool_)
+    begins[:1] = True
+    np.not_equal(lists[1:], lists[:-1], out=begins[1:])
+    begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
+    if begins.all():
+        return offsets, lists, weights
+    places = np.flatnonzero(begins)
+    del begins
+    with np.errstate(over="ignore"):  # refused below
+        sums = np.add.reduceat(weights, places, dtype=np.float64).astype(np.float32)
+    if not np.isfinite(sums).all():
+        place = places[np.isinf(sums).argmax()]
+        owner = first + int(np.searchsorted(offsets, place, side="right")) - 1
+        raise GraphError(
+            f"edge {lists[place]} to {owner}: it repeats, and its weights sum up to more than "
+            "float32 holds"
+        )
+    # Where a list begins, a run of equal neighbours does; an empty one begins with the next.
+    new_offsets: NDArray[np.int64] = np.searchsorted(places, offsets)
+    return new_offsets, lists[places], sums

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.dataset.storage.edge_block import EdgeBlock
-from gnnscale.dataset.storage.weighted_lists import packed
-from gnnscale.graph import GraphError, vertex_dtype
-from gnnscale.hardware import usable_cores
+from gnnscale.artifact.graph_store import vertex_dtype
+from gnnscale.core.errors import GraphError
+from gnnscale.core.hardware import usable_cores
+from gnnscale.dataset.storage.edge_file import EdgeBlock, packed
 
 __all__ = ["SELF_LOOPS", "EdgeSpool", "spooled_bytes"]
 

@@ -10,13 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.dataset.storage.edge_block import EdgeBlock
-from gnnscale.dataset.storage.edge_file import EdgeFile
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.prefetch import Pipeline
+from gnnscale.core.progress import track
+from gnnscale.dataset.storage.edge_file import (
+    EDGE_BYTES,
+    EdgeBlock,
+    EdgeFile,
+    added_up,
+    packed,
+    unpacked,
+)
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
-from gnnscale.dataset.storage.weighted_lists import EDGE_BYTES, added_up, packed, unpacked
-from gnnscale.hardware import usable_cores
-from gnnscale.prefetch import Pipeline
-from gnnscale.progress import track
 
 __all__ = ["SortedLists", "sorted_lists"]
 

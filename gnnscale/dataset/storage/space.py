@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from gnnscale.graph import GraphError
-from gnnscale.hardware import find_machine
+from gnnscale.core.errors import GraphError
+from gnnscale.core.hardware import find_machine
 
 __all__ = ["NoSpaceError", "check_space", "size"]
 

@@ -7,7 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Batch"]
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.artifact.files import file_bytes
+from gnnscale.core.errors import GraphError, one_line, shown
+
+__all__ = [
+    "ENDINGS",
+    "MAX_TEXT_BYTES",
+    "Batch",
+    "first_null",
+    "floats",
+    "is_parquet",
+    "is_text",
+    "plain",
+    "refuse_nulls",
+    "table_files",
+    "text_buffers",
+    "usual_names",
+    "with_texts",
+]
 
 
 @dataclass(frozen=True)
@@ -30,3 +50,174 @@ class Batch:
     def place(self, index: int) -> str:
         """Return how an error names row ``index`` of the batch."""
         return f"{self.file}: row {self.row + index}"
+
+
+ENDINGS = (".parquet", ".csv", ".csv.gz")
+
+
+def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
+    """Return the files of a table, all of one kind.
+
+    Args:
+        folder: that they are in.
+        table: ``vertices`` or ``edges``: the name that they have, and the option for another one.
+        name: what that option says.
+
+    Raises:
+        GraphError: there is none, or more than one candidate; names what was looked for.
+    """
+    if name is not None:
+        path = folder / name
+        if not path.exists():
+            raise GraphError(f"dataset.{table}={shown(name)}: {path} is missing")
+    else:
+        found = [folder / name for name in usual_names(table) if (folder / name).exists()]
+        if len(found) != 1:
+            endings = ", ".join(ENDINGS)
+            what = " and ".join(path.name for path in found) or f"no {table} with {endings}"
+            which = "remove all but one, or name" if found else "name"
+            raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
+        (path,) = found
+    files = _in_folder(path) if path.is_dir() else [path]
+    for file in files:
+        if not file_bytes(file):
+            raise GraphError(f"{file}: empty")
+    return files
+
+
+def usual_names(table: str) -> list[str]:
+    """Return the names that a table may have where no option names it: a folder, or a file."""
+    return [table, *(f"{table}{ending}" for ending in ENDINGS)]
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether the file is Parquet; all others are CSV, whatever the end of their names."""
+    return file.name.endswith(".parquet")
+
+
+def _in_folder(path: Path) -> list[Path]:
+    # What writers leave beside their files, such as _SUCCESS and .part-0.crc, is no table.
+    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
+    tables = [file for file in files if file.name.endswith(ENDINGS)]
+    if not tables:
+        raise GraphError(f"{path}: has no file that ends in {', '.join(ENDINGS)}")
+    if len({is_parquet(file) for file in tables}) > 1:
+        raise GraphError(f"{path}: has both Parquet and CSV files, one kind is allowed")
+    return tables
+
+
+#: Of an id, a label or a word of the split, in UTF-8.
+MAX_TEXT_BYTES = 1 << 16
+
+
+def plain(array: Any) -> Any:
+    """Return the array without a dictionary, and texts as large_string."""
+    import pyarrow
+    from pyarrow import compute
+
+    if pyarrow.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    from pyarrow import types
+
+    # pyarrow 15 reads string_view, and has no function that tells it.
+    return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
+
+
+def with_texts(batch: Batch) -> Batch:
+    """Return the batch with its texts as large_string arrays without a dictionary.
+
+    Raises:
+        GraphError: a text is longer than ``MAX_TEXT_BYTES``, or not UTF-8, which neither Parquet
+            nor Arrow looks at; names the row.
+    """
+    import pyarrow
+
+    columns = dict(batch.columns)
+    for column, array in batch.columns.items():
+        array = plain(array)
+        if not is_text(array.type):
+            continue
+        columns[column] = array
+        lengths = np.diff(text_buffers(array)[0])
+        if lengths.max(initial=0) > MAX_TEXT_BYTES:
+            index = int(lengths.argmax())
+            raise GraphError(
+                f"{batch.place(index)}: {shown(column)} has {lengths[index]} bytes, allowed are "
+                f"{MAX_TEXT_BYTES}"
+            )
+        try:
+            array.validate(full=True)
+        except pyarrow.ArrowInvalid:
+            index = next(i for i in range(len(array)) if not _is_valid(array.slice(i, 1)))
+            raise GraphError(f"{batch.place(index)}: {shown(column)} is not UTF-8") from None
+    return Batch(batch.file, batch.row, columns)
+
+
+def _is_valid(array: Any) -> bool:
+    import pyarrow
+
+    try:
+        array.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        return False
+    return True
+
+
+def first_null(array: Any) -> int | None:
+    """Return the place of the first null; None where there is none."""
+    if not array.null_count:
+        return None
+    return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
+
+
+def refuse_nulls(batch: Batch, column: str) -> None:
+    """Raise GraphError where the column has a null; names the row."""
+    index = first_null(batch.columns[column])
+    if index is not None:
+        raise GraphError(f"{batch.place(index)}: {shown(column)} is empty")
+
+
+def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Return a column of numbers or booleans as floating point, nulls as NaN.
+
+    Raises:
+        GraphError: the column holds something else.
+    """
+    import pyarrow
+    from pyarrow import compute
+
+    array = plain(batch.columns[column])
+    if not _is_number(array.type):
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, needed are "
+            "numbers"
+        )
+    try:
+        array = compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
+    except pyarrow.ArrowInvalid as error:
+        raise GraphError(
+            f"{batch.file}: column {shown(repr(column))}: {one_line(error, 200)}"
+        ) from None
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
+
+
+def text_buffers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return offsets from 0 on, and bytes, of a large_string array without nulls."""
+    _, offsets, data = array.buffers()
+    whole = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    first, last = int(whole[0]), int(whole[-1])
+    return (whole - first if first else whole), text[first:last]

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnscale.core.errors import GraphError, one_line, shown
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.formats.text import bad_line, head_lines, line_blocks, opened_text
-from gnnscale.dataset.tables.arrays import with_texts
-from gnnscale.dataset.tables.batch import Batch
-from gnnscale.errors import one_line, shown
-from gnnscale.graph import GraphError
-from gnnscale.hardware import usable_cores
-from gnnscale.prefetch import Pipeline
+from gnnscale.dataset.tables.batch import Batch, with_texts
 
 __all__ = ["CsvFile"]
 

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.tables.arrays import first_null, floats, refuse_nulls
-from gnnscale.dataset.tables.batch import Batch
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.dataset.tables.batch import Batch, first_null, floats, refuse_nulls
 from gnnscale.dataset.tables.table import Table
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 
 __all__ = ["FeatureColumns"]
 

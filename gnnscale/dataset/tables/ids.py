@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.dataset.tables.arrays import is_text, plain, refuse_nulls, text_buffers
-from gnnscale.dataset.tables.batch import Batch
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.dataset.tables.batch import Batch, is_text, plain, refuse_nulls, text_buffers
 
 __all__ = ["ID_TYPES", "IdColumn", "IdMap", "csv_id_type", "max_id_bytes"]
 

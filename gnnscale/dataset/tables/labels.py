@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.dataset.tables.arrays import floats, is_text, plain
-from gnnscale.dataset.tables.batch import Batch
+from gnnscale.artifact.graph_store import MAX_CLASSES, has_label
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.dataset.tables.batch import Batch, floats, is_text, plain
 from gnnscale.dataset.tables.ids import IdColumn
-from gnnscale.errors import shown
-from gnnscale.graph import MAX_CLASSES, GraphError
-from gnnscale.graph_files import has_label
 
 __all__ = ["LABEL_KINDS", "MAX_CLASS_NAMES", "LabelColumn", "SplitColumn"]
 

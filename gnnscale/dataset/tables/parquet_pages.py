@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import GraphError
 
 __all__ = ["Chunk", "ChunkPlace", "Page", "read_footer", "read_pages"]
 

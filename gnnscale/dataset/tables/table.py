@@ -8,13 +8,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gnnscale.config import nearest
-from gnnscale.dataset.tables.batch import Batch
+from gnnscale.core.errors import GraphError, nearest, shown
+from gnnscale.dataset.tables.batch import Batch, is_parquet
 from gnnscale.dataset.tables.csv_file import CsvFile
-from gnnscale.dataset.tables.files import is_parquet
 from gnnscale.dataset.tables.parquet_file import ParquetFile
-from gnnscale.errors import shown
-from gnnscale.graph import GraphError
 
 __all__ = ["Table"]
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.partition.edge_cut.balance import Improved, improve
-from gnnscale.partition.edge_cut.undirected import Undirected
+from gnnscale.partition.edge_cut.cut_graph import Improved, Undirected, improve
 
 __all__ = [
     "NUM_STARTS",

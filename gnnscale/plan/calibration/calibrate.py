@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.core.hardware import cache_bytes, find_machine, multiplies_bfloat16, usable_cores
+from gnnscale.core.progress import track
 from gnnscale.graph import Graph
-from gnnscale.hardware import cache_bytes, find_machine, multiplies_bfloat16, usable_cores
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import (
@@ -36,7 +37,6 @@ from gnnscale.plan.calibration.probes import (
 )
 from gnnscale.plan.perf.work import load_work, propagation_work
 from gnnscale.plan.platform import Identity, Platform, Processor
-from gnnscale.progress import track
 
 __all__ = ["calibrate", "estimate", "fit_rates", "sync_rates", "thread_counts"]
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from gnnscale import ops
+from gnnscale.core.python_process import python_command
 from gnnscale.plan.calibration.probes import (
     StepProbe,
     StepTimes,
@@ -24,7 +25,6 @@ from gnnscale.plan.calibration.probes import (
     probe_table,
     time_steps,
 )
-from gnnscale.python_process import python_command
 
 __all__ = ["PairTask", "PairTimes", "begin", "time_pair"]
 

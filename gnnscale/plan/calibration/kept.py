@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
-from gnnscale.config import ConfigError
-from gnnscale.hardware import busy_seconds, usable_cores
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.hardware import busy_seconds, usable_cores
 from gnnscale.plan.platform import Platform, estimate_file, platform_file, read_platform
 
 __all__ = ["this_machine"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan.device_plan import DevicePlan
 from gnnscale.plan.perf.predict import Correction, host_seconds, predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
-from gnnscale.stages import StageTimes
 
 __all__ = ["correct"]
 

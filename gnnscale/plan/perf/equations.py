@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.model.cost import LayerWork
 from gnnscale.sampler import MiniBatch
-from gnnscale.stages import StageTimes
 
 __all__ = [
     "ACTIVATION_BYTES",
     "BYTES_PER_PARAMETER",
     "BatchSize",
+    "PlanPredictions",
     "Prediction",
     "load_seconds",
     "pipeline_seconds",
@@ -27,6 +28,7 @@ __all__ = [
 
 #: Weight, gradient, and the two moments of Adam.
 BYTES_PER_PARAMETER = 16
+
 #: A hidden feature and its gradient.
 ACTIVATION_BYTES = 8
 
@@ -151,3 +153,30 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     if prefetch == "one_stage":
         return max(sum(prepare), propagate)
     return max(*prepare, propagate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPredictions:
+    """The predictions of one plan.
+
+    Attributes:
+        by_rates: by the equations and the platform's rates alone; nothing of this plan was run.
+        rehearsed: the same corrected by a rehearsal of this very plan, so that it repeats what a
+            few steps of the run took; None where this plan was not rehearsed. What a rehearsal of
+            another plan taught is never in it.
+        window_steps: steps that the rehearsal measured, or that one would have.
+    """
+
+    by_rates: Prediction
+    rehearsed: Prediction | None = None
+    window_steps: int
+
+    @property
+    def basis(self) -> str:
+        """Name of the prediction that a run goes by: ``rehearsed`` where there is one."""
+        return "by_rates" if self.rehearsed is None else "rehearsed"
+
+    @property
+    def best(self) -> Prediction:
+        """The prediction that ``basis`` names."""
+        return self.rehearsed or self.by_rates

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gnnscale.core.stages import STAGES, StageTimes
 from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
@@ -22,7 +23,6 @@ from gnnscale.plan.perf.step_bytes import block_bytes, partial_bytes
 from gnnscale.plan.perf.work import list_reads, load_work, propagation_work, transfer_bytes
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
-from gnnscale.stages import STAGES, StageTimes
 
 __all__ = [
     "Correction",

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from gnnscale.files import write_atomically
-from gnnscale.report.devices import late_sentences
+from gnnscale.core.files import write_atomically
+from gnnscale.report.figures import late_sentences
 from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json
 from gnnscale.report.files.trace import TRACE_FILE, write_trace
@@ -15,7 +15,7 @@ from gnnscale.report.fpga import print_csim
 from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.prediction import compare
 from gnnscale.report.terminal.live import RunReport
-from gnnscale.report.terminal.predicted import print_prediction
+from gnnscale.report.terminal.panel import print_prediction
 from gnnscale.runtime.telemetry.records import TrainResult
 
 __all__ = ["write_outcome"]

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.files import write_atomically
+from gnnscale.core.files import write_atomically
+from gnnscale.core.stages import SPAN, STAGES
 from gnnscale.plan import DevicePlan
-from gnnscale.report.devices import device_label
+from gnnscale.report.figures import device_label
 from gnnscale.report.fpga import is_simulated
-from gnnscale.stages import SPAN, STAGES
 
 __all__ = ["TRACE_FILE", "Spans", "write_trace"]
 

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.report.page.svg import Axis, Plot, bins, number, path
+from gnnscale.core.stages import STAGES
+from gnnscale.plan import DevicePlan
+from gnnscale.report.figures import PREDICTIONS, device_label, milliseconds, signed_percent
+from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
 
-__all__ = ["Curve", "Mark", "legend", "line_chart", "stacked_chart", "upper"]
+__all__ = [
+    "Bar",
+    "Curve",
+    "Mark",
+    "bar_chart",
+    "excerpt",
+    "legend",
+    "line_chart",
+    "prediction_chart",
+    "stacked_chart",
+    "timeline",
+    "upper",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,3 +185,182 @@ def _steps(
         points.append((plot.across(edges[i]), level))
     points.append((plot.across(edges[-1]), points[-1][1]))
     return points
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bar with its label to the left, and a note behind its end."""
+
+    label: str
+    value: float | None
+    note: str
+
+
+def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
+    """Return an SVG file of horizontal bars, with colours for light and for dark."""
+    left = 16 + 7.2 * max((len(bar.label) for bar in bars), default=0)
+    width, height = left + 620, 46 + 26 * len(bars)
+    longest = max((bar.value or 0.0 for bar in bars), default=0.0) or 1.0
+    parts = [text(12, 24, f"{title}, {unit}", css="title")]
+    for i, bar in enumerate(bars):
+        top = 38 + 26 * i
+        length = 440 * (bar.value or 0.0) / longest
+        parts.append(text(left - 8, top + 14, bar.label, anchor="end"))
+        parts.append(
+            f'<rect x="{number(left)}" y="{top}" width="{number(length)}" height="20" rx="2"/>'
+        )
+        parts.append(text(left + length + 6, top + 14, bar.note))
+    style = (
+        "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
+        ".title{font-weight:600}rect{fill:#2a78d6}"
+        "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
+        "rect{fill:#3987e5}}"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}"><style>{style}</style>{"".join(parts)}</svg>\n'
+    )
+
+
+def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
+    """Return an SVG element of a device's stage times: each prediction, and below the measured.
+
+    Args:
+        device: an entry of ``devices`` as ``prediction.compare`` returns it.
+        longest: seconds at the end of the axis, the same for all devices that are compared.
+    """
+    width, left, right = 560.0, 78.0, 118.0
+    predictions = [device[name] for name in PREDICTIONS if device[name] is not None]
+    seen = device["measured"]["stage_times_s"]
+    times = [*(each["stage_times_s"] for each in predictions), seen]
+    stages = [name for name in STAGES if any(each[name] for each in times)]
+    height = 13 * len(times) + 8
+    floor = 8 + height * len(stages)
+    parts = []
+    scale = (width - left - right) / longest
+    for value, label in ticks(0, longest * 1e3, 5):
+        at = number(left + value / 1e3 * scale)
+        parts.append(f'<path class="grid" d="M{at} 4V{floor}"/>')
+        parts.append(text(float(at), floor + 16, label, anchor="middle"))
+    for i, name in enumerate(stages):
+        top = 8 + height * i
+        parts.append(text(left - 8, top + height / 2, name, anchor="end"))
+        bars = [
+            ("hollow", each["stage_times_s"][name], each["stage_errors"][name])
+            for each in predictions
+        ]
+        for row, (css, value, error) in enumerate([*bars, ("solid", seen[name], None)]):
+            length = number((value or 0.0) * scale)
+            place = f'x="{left:g}" y="{top + 13 * row}" width="{length}" height="11"'
+            parts.append(f'<rect class="{css} s-{name}" {place}/>')
+            end = left + (value or 0.0) * scale + 5
+            parts.append(text(end, top + 13 * row + 9, milliseconds(value), css="small"))
+            if error is not None:
+                told = signed_percent(error)
+                parts.append(text(width - 6, top + 13 * row + 9, told, anchor="end", css="strong"))
+    parts.append(text((left + width - right) / 2, floor + 33, "ms per step", anchor="middle"))
+    return (
+        f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img">{"".join(parts)}</svg>'
+    )
+
+
+_NUM_STEPS = 12
+
+_WIDTH, _LEFT, _RIGHT = 1140.0, 78.0, 10.0
+
+_ROW, _HEADING = 16.0, 24.0
+
+#: Pixels that a digit of a step's number takes inside its bar.
+_DIGIT = 6.5
+
+
+def excerpt(
+    spans: NDArray[np.void], epochs: dict[int, int], *, num_steps: int = _NUM_STEPS
+) -> NDArray[np.void]:
+    """Return the spans that fall into the time of ``num_steps`` steps in the middle.
+
+    They are steps of one epoch, as validation lies between two.
+
+    Args:
+        spans: ``[num_spans]`` of ``SPAN``.
+        epochs: the epoch of each step.
+        num_steps: how many steps, fewer where the epoch has not so many.
+
+    Returns:
+        Spans of those steps and of steps that overlap with them, cut off at both ends.
+    """
+    steps = np.unique(spans["step"])
+    if len(steps) == 0:
+        return spans
+    middle = steps[len(steps) // 2]
+    same_epoch = steps[[epochs.get(int(s)) == epochs.get(int(middle)) for s in steps]]
+    center = int(np.searchsorted(same_epoch, middle))
+    first = max(0, min(center - num_steps // 2, len(same_epoch) - num_steps))
+    chosen = same_epoch[first : first + num_steps]
+    # A pipeline prepares steps long before they train, so the last two stages tell the time.
+    late = spans[spans["stage"] >= STAGES.index("propagate")]
+    within = late[np.isin(late["step"], chosen)]
+    if len(within) == 0:
+        within = spans[np.isin(spans["step"], chosen)]
+    start, end = within["start"].min(), within["end"].max()
+    cut: NDArray[np.void] = spans[(spans["end"] > start) & (spans["start"] < end)].copy()
+    cut["start"] = np.maximum(cut["start"], start)
+    cut["end"] = np.minimum(cut["end"], end)
+    return cut
+
+
+def timeline(plan: DevicePlan, spans: NDArray[np.void]) -> str:
+    """Return an SVG element with a row for each device and stage.
+
+    Args:
+        plan: names the devices, by rank.
+        spans: ``[num_spans]`` of ``SPAN``, at least one.
+    """
+    start, end = float(spans["start"].min()), float(spans["end"].max())
+    scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-9)
+    parts: list[str] = []
+    top = 0.0
+    for rank, share in enumerate(plan.shares):
+        device = share.device
+        mine = spans[spans["device"] == rank]
+        label = device_label(device.label, device.kind, device.figures)
+        parts.append(text(_LEFT, top + 16, label, css="strong"))
+        top += _HEADING
+        for stage in np.unique(mine["stage"]).tolist():
+            name = STAGES[stage]
+            parts.append(text(_LEFT - 8, top + 12, name, anchor="end"))
+            parts.append(f'<path class="grid" d="M{_LEFT:g} {top + _ROW:g}H{_WIDTH - _RIGHT:g}"/>')
+            for _, _, step, begin, stop in mine[mine["stage"] == stage].tolist():
+                left = _LEFT + (begin - start) * scale
+                parts += _span(name, step, left, (stop - begin) * scale, top, stop - begin)
+            top += _ROW
+    parts = [*_time_axis((end - start) * 1e3, top), *parts]
+    return (
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {top + 40:g}" role="img">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _span(
+    name: str, step: int, left: float, width: float, top: float, seconds: float
+) -> Sequence[str]:
+    """A bar, its shade changing from step to step, with the step's number where there is room."""
+    odd = " odd" if step % 2 else ""
+    place = f'x="{number(left)}" y="{top + 1:g}" height="{_ROW - 2:g}" rx="1.5"'
+    title = f"<title>step {step}: {name} {seconds * 1e3:.2f} ms</title>"
+    bar = f'<rect class="s-{name} solid{odd}" {place} width="{max(width, 0.6):.1f}">{title}</rect>'
+    label = str(step)
+    if width < _DIGIT * len(label) + 4:
+        return (bar,)
+    return bar, text(left + width / 2, top + 12, label, anchor="middle", css=f"on-bar on-{name}")
+
+
+def _time_axis(span_ms: float, floor: float) -> list[str]:
+    scale = (_WIDTH - _LEFT - _RIGHT) / max(span_ms, 1e-6)
+    parts = []
+    for value, label in ticks(0, max(span_ms, 1e-6), 12):
+        at = number(_LEFT + value * scale)
+        parts.append(f'<path class="grid" d="M{at} 4V{floor:g}"/>')
+        parts.append(text(float(at), floor + 16, label, anchor="middle"))
+    parts.append(text((_LEFT + _WIDTH) / 2, floor + 34, "ms", anchor="middle", css="title"))
+    return parts

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from gnnscale.report.devices import MEASURED
-from gnnscale.report.figures import ABSENT, count, gib
+from gnnscale.report.figures import ABSENT, MEASURED, count, gib
 from gnnscale.report.files.steps import Steps
 from gnnscale.report.page import sections
-from gnnscale.report.page.balance import shares_and_threads
-from gnnscale.report.page.cards import badge
-from gnnscale.report.page.devices import devices, traffic
+from gnnscale.report.page.devices import devices, shares_and_threads, traffic
+from gnnscale.report.page.parts import badge
 from gnnscale.runtime.telemetry.records import TrainResult
 
 __all__ = ["REPORT_FILE", "render"]

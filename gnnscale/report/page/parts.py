@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from gnnscale.report.figures import short
+from gnnscale.plan import DevicePlan
+from gnnscale.report.figures import ABSENT, MEASURED, short
 from gnnscale.report.page.svg import number, text
 
-__all__ = ["MAX_ROWS", "Drawing", "Panel", "Row", "edge_map", "grid_for", "picture", "size_bars"]
+__all__ = [
+    "MAX_ROWS",
+    "Drawing",
+    "Panel",
+    "Row",
+    "badge",
+    "card",
+    "device_css",
+    "device_title",
+    "edge_map",
+    "grid",
+    "grid_for",
+    "nothing",
+    "picture",
+    "size_bars",
+    "table",
+]
 
 #: More parts than that no picture can show.
 MAX_ROWS = 64
@@ -25,10 +42,14 @@ _STYLE = (
     ".soft{fill:#9aa3ae}.on{fill:#fff}.bar,.cell{fill:#3987e5}.part{fill:#3987e5}"
     ".own{fill:#9aa3ae}.frame{stroke:#333941}.mean{stroke:#e3e6ea}}"
 )
+
 #: From how many parts on rows are how high, cells of the map how wide, and numbers in them.
 _GRIDS = ((8, 34.0, 56.0, True), (16, 26.0, 44.0, True), (32, 18.0, 18.0, False))
+
 _SMALLEST = (12.0, 12.0, False)
+
 _BAR = 17.0
+
 #: From this share of the largest count on, a cell is so dark that its number is light.
 _DENSE = 0.6
 
@@ -237,3 +258,54 @@ def picture(
         f'width="{width:g}" height="{height:g}" role="img"><style>{_STYLE}</style>'
         f"{''.join(lines)}{''.join(drawn)}</svg>\n"
     )
+
+
+#: Colours for devices; a plan with more of them begins again.
+_NUM_COLOURS = 8
+
+
+def badge(figures: str) -> str:
+    """Return the mark of figures that are not measured: the word for their kind, or nothing."""
+    return "" if figures == MEASURED else f' <span class="badge">{escape(figures)}</span>'
+
+
+def device_css(rank: int) -> str:
+    """Return the class that gives a device its colour."""
+    return f"d-{rank % _NUM_COLOURS}"
+
+
+def device_title(plan: DevicePlan, rank: int) -> str:
+    """Return a device's name with its mark."""
+    device = plan.shares[rank].device
+    return f"{escape(device.label)}{badge(device.figures)}"
+
+
+def card(title: str, content: str) -> str:
+    """Return a box; ``title`` and ``content`` are HTML."""
+    return f'<div class="card"><h3>{title}</h3>{content}</div>'
+
+
+def table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[str]]) -> str:
+    """Return a table, without those of ``figures`` that are absent in each of its rows.
+
+    Args:
+        labels: headings with their cells, to the left; HTML.
+        figures: headings with their cells, to the right; HTML.
+    """
+    shown = {name: cells for name, cells in figures.items() if set(cells) - {ABSENT}}
+    head = [f'<th class="left">{name}</th>' for name in labels]
+    head += [f"<th>{name}</th>" for name in shown]
+    columns = [[f'<td class="left">{cell}</td>' for cell in cells] for cells in labels.values()]
+    columns += [[f"<td>{cell}</td>" for cell in cells] for cells in shown.values()]
+    rows = ("".join(row) for row in (head, *zip(*columns, strict=True)))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def grid(cards: Sequence[str]) -> str:
+    """Return boxes two by two, nothing where there are none."""
+    return f'<div class="grid2">{"".join(cards)}</div>' if cards else ""
+
+
+def nothing(why: str) -> str:
+    """Return a line that says why a section is empty."""
+    return f'<p class="soft">{why}</p>'

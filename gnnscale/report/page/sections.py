@@ -9,19 +9,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.core.stages import STAGES
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import PREDICTIONS, gib, milliseconds
 from gnnscale.report.files.steps import Steps
 from gnnscale.report.fpga import is_simulated
-from gnnscale.report.page.balance import decision_marks, steps_axis
-from gnnscale.report.page.bars import prediction_chart
-from gnnscale.report.page.cards import badge, card, device_css, device_title, grid, nothing
-from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, upper
+from gnnscale.report.page.charts import (
+    Curve,
+    Mark,
+    excerpt,
+    legend,
+    line_chart,
+    prediction_chart,
+    timeline,
+    upper,
+)
+from gnnscale.report.page.devices import decision_marks, steps_axis
+from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing
 from gnnscale.report.page.svg import Axis
-from gnnscale.report.page.timeline import excerpt, timeline
-from gnnscale.report.verdict import sentences
+from gnnscale.report.prediction import sentences
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
-from gnnscale.stages import STAGES
 
 __all__ = [
     "learning",

@@ -15,17 +15,16 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from gnnscale.files import write_atomically
-from gnnscale.found import remember_own
-from gnnscale.metrics import mteps
+from gnnscale.core.files import write_atomically
+from gnnscale.core.metrics import mteps
+from gnnscale.options.found import remember_own
+from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.plan import DevicePlan
-from gnnscale.report.devices import MEASURED
-from gnnscale.report.figures import gib
+from gnnscale.report.figures import MEASURED, gib
 from gnnscale.report.files.steps import STEPS_FILE, StepLog
 from gnnscale.report.files.summary import append_metrics, write_metrics
 from gnnscale.report.files.trace import TRACE_FILE, Spans
 from gnnscale.report.terminal.panel import LivePanel, epoch_bar
-from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 
 __all__ = ["RunReport", "epoch_line"]

@@ -4,25 +4,52 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from gnnscale.core.stages import STAGES
 from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.report.devices import MEASURED, kind_label
-from gnnscale.report.figures import ABSENT, milliseconds, percent
-from gnnscale.report.terminal.tables import fits
+from gnnscale.report.figures import (
+    ABSENT,
+    MEASURED,
+    PREDICTIONS,
+    device_label,
+    kind_label,
+    milliseconds,
+    percent,
+    present_stages,
+    signed_percent,
+)
+from gnnscale.report.prediction import sentences
 from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
-from gnnscale.stages import STAGES
 
-__all__ = ["LivePanel", "epoch_bar"]
+__all__ = [
+    "LivePanel",
+    "epoch_bar",
+    "fits",
+    "print_prediction",
+]
+
+#: More columns than any terminal has.
+_NO_LIMIT = 100_000
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Return whether ``console`` is wide enough for every cell of ``table``."""
+    options = console.options.update(width=_NO_LIMIT)
+    return console.measure(table, options=options).maximum <= console.width
+
 
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.
 _NUM_STEPS = 16
+
 _SHARE_BAR = 10
+
 #: Narrower terminals get no stage times.
 _NARROW = 78
 
@@ -130,3 +157,45 @@ def _combined(stages: tuple[str, ...]) -> str:
     """The heading of all stage times in one column."""
     names = stages if len(stages) < 4 else (*stages[:2], "…", stages[-1])
     return f"ms {'/'.join(names)}"
+
+
+def print_prediction(predicted: dict[str, Any], console: Console, *, absent: bool = False) -> None:
+    """Print the stage times that ``compare`` returned as a table, in milliseconds a step.
+
+    A row of measured times is called by the kind of its figures, one of predicted times by the name
+    of the prediction; its errors are below. Stages that no device has are left out. ``absent`` also
+    says what is not known, and why.
+    """
+    table = Table(title="Predicted and measured stage times, ms per step")
+    table.add_column("device", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    stages = present_stages(
+        device[name]["stage_times_s"]
+        for device in predicted["devices"]
+        for name in ("measured", *PREDICTIONS)
+        if device[name] is not None
+    )
+    for stage in stages:
+        table.add_column(stage, justify="right", no_wrap=True)
+    for device in predicted["devices"]:
+        label = device_label(device["name"], device["kind"], device["figures"])
+        for what, cells in _rows(device, stages):
+            table.add_row(label, what, *cells)
+            label = ""
+        table.add_section()
+    if not fits(table, console):
+        table.padding = (0, 0, 0, 1)
+    console.print(table)
+    for sentence in sentences(predicted, absent=absent):
+        console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a device: what it took, and below what each prediction says."""
+    seen = device["measured"]["stage_times_s"]
+    yield device["figures"], [milliseconds(seen[stage]) for stage in stages]
+    for name, words in PREDICTIONS.items():
+        if device[name] is None:
+            continue
+        yield words, [milliseconds(device[name]["stage_times_s"][stage]) for stage in stages]
+        yield "  error", [signed_percent(device[name]["stage_errors"][stage]) for stage in stages]

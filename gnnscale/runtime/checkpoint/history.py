@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -10,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from gnnscale.config import ConfigError
-from gnnscale.run_directory import METRICS_FILE
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.records import decode
+from gnnscale.core.stages import STAGES
+from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.runtime.telemetry.records import EpochRecord
-from gnnscale.stages import STAGES
 
 __all__ = ["check_record", "is_validation_of", "num_recorded", "read_history"]
 
@@ -126,8 +126,8 @@ def _parsed(line: bytes) -> EpochRecord | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        record = EpochRecord.from_dict(json.loads(line))
+        record = decode(EpochRecord, line, source="history")
         check_record(record, record.epoch)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return record

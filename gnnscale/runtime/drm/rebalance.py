@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.algorithm1 import algorithm_1
 from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
@@ -15,7 +16,6 @@ from gnnscale.runtime.drm.balance_work import propose_work
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move
 from gnnscale.runtime.drm.task_times import TaskTimes
-from gnnscale.stages import StageTimes
 
 __all__ = ["Decision", "rebalance"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from gnnscale.core.stages import STAGES, StageTimes
 from gnnscale.runtime.drm.rebalance import rebalance
 from gnnscale.runtime.drm.rebalancer_state import WINDOW, RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
-from gnnscale.stages import STAGES, StageTimes
 
 __all__ = ["Rebalancer", "medians"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.stages import StageTimes
 
 __all__ = ["CPU_TASKS", "T_ACCEL", "T_LOAD", "T_SA", "T_SC", "T_TC", "TaskTimes"]
 

@@ -14,12 +14,10 @@ from gnnscale.backend.chunks import Vertices
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES
-from gnnscale.runtime.evaluation.file_rows import FileRows, file_bytes
 from gnnscale.runtime.evaluation.layer_pass import LayerPass, close
-from gnnscale.runtime.evaluation.memory_rows import MemoryRows
 from gnnscale.runtime.evaluation.needed import NeededRows
-from gnnscale.runtime.evaluation.plan import disk_rate
-from gnnscale.runtime.evaluation.work import Work
+from gnnscale.runtime.evaluation.plan import Work, disk_rate
+from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, file_bytes
 
 __all__ = ["estimated_s"]
 

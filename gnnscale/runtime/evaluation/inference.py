@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.backend.chunks import Chunk, Vertices
+from gnnscale.core.progress import track
 from gnnscale.dataset.storage.space import size
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.progress import track
 from gnnscale.runtime.evaluation.estimate import estimated_s
 from gnnscale.runtime.evaluation.layer_pass import LayerPass, Piece, as_pieces, close
 from gnnscale.runtime.evaluation.needed import NeededRows
-from gnnscale.runtime.evaluation.work import Limits, Work, find_work
-from gnnscale.runtime.evaluation.workers import Workers
+from gnnscale.runtime.evaluation.plan import Limits, Work, find_work
+from gnnscale.runtime.evaluation.rows import Workers
 
 __all__ = ["LayerwiseInference", "Limits"]
 

@@ -14,14 +14,12 @@ from gnnscale.backend.loading import in_degrees
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
+from gnnscale.model.gnn import ProjectedLayer
 from gnnscale.model.layer import LinearAggregationLayer
-from gnnscale.model.projection import ProjectedLayer
 from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES, Wanted
-from gnnscale.runtime.evaluation.file_rows import FileRows
-from gnnscale.runtime.evaluation.memory_rows import MemoryRows
 from gnnscale.runtime.evaluation.needed import NeededRows
-from gnnscale.runtime.evaluation.work import Limits, Work
-from gnnscale.runtime.evaluation.workers import Workers
+from gnnscale.runtime.evaluation.plan import Limits, Work
+from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Workers
 
 __all__ = ["LayerPass", "Piece", "as_pieces", "close"]
 

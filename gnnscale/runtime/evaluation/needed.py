@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.backend.chunks import Vertices, cut
+from gnnscale.core.stages import Traffic
 from gnnscale.feature import Aggregation, FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.runtime.evaluation.file_rows import FileRows
-from gnnscale.runtime.evaluation.memory_rows import MemoryRows
+from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows
 from gnnscale.sampler import Block, NeighborSampler
-from gnnscale.stages import Traffic
 
 __all__ = ["NeededRows", "needed_vertices"]
 

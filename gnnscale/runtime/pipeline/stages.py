@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from threading import get_ident
 
 from gnnscale.backend import Backend, DeviceMemoryError
-from gnnscale.prefetch import Pipeline, StageGroup
+from gnnscale.core.prefetch import Pipeline, StageGroup
+from gnnscale.core.stages import STAGES
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.sync.exchange import Exchange
 from gnnscale.runtime.sync.pulse import OWN
-from gnnscale.stages import STAGES
 
 __all__ = ["RUNNING", "Stages", "build_pipeline", "measured", "running"]
 

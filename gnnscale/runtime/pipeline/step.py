@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 
 from gnnscale.backend import Backend
+from gnnscale.core.stages import STAGES
 from gnnscale.model import TrainableModel
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.runtime.pipeline.accumulated import Accumulated
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import measured, running
 from gnnscale.runtime.sync.synchronizer import StepTotals, Synchronizer
-from gnnscale.stages import STAGES
 
 __all__ = ["TrainStep"]
 

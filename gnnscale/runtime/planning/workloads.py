@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gnnscale.cache import CachePlan
+from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.graph import Graph
-from gnnscale.hardware import multiplies_bfloat16
 from gnnscale.model import TrainableModel
 from gnnscale.plan import Device
 from gnnscale.plan.perf.counted import CountedWork
 from gnnscale.plan.perf.workload import CacheEffect, Workload, unmeasured_workload
-from gnnscale.runtime.caching.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.runtime.settings import TrainConfig
 
 __all__ = ["counted_work", "workloads_of"]

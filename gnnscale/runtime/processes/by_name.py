@@ -15,8 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from gnnscale.config import ConfigError
-from gnnscale.errors import shown
+from gnnscale.core.errors import ConfigError, shown
 
 __all__ = ["dump", "load", "program_of_this_process", "refuse_while_imported"]
 

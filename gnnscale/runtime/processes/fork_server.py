@@ -7,33 +7,121 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import select
 import shutil
 import signal
 import socket
 import struct
+import sys
+import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
 
-from gnnscale.runtime.processes.begin import begin
+__all__ = [
+    "NUMBER",
+    "NUM_DESCRIPTORS",
+    "Surroundings",
+    "begin",
+    "serve",
+]
 
-__all__ = ["NUMBER", "NUM_DESCRIPTORS", "serve"]
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a worker takes over from the process that wants it, which may have changed since.
+
+    Attributes:
+        directory: the working directory.
+        search_path: where Python finds modules.
+        variables: the environment.
+        program: what leads to the program, from which options may name something.
+    """
+
+    directory: Path
+    search_path: list[str]
+    variables: dict[str, str]
+    program: dict[str, Any]
+
+    @classmethod
+    def of_this_process(cls) -> Surroundings:
+        """Return those of this process."""
+        from gnnscale.runtime.processes.by_name import program_of_this_process
+
+        return cls(
+            directory=Path.cwd(),
+            search_path=list(sys.path),
+            variables=dict(os.environ),
+            program=program_of_this_process(),
+        )
+
+    def take_over(self) -> None:
+        """Make them those of this process."""
+        os.chdir(self.directory)
+        sys.path[:] = self.search_path
+        os.environ.clear()
+        os.environ.update(self.variables)
+
+
+def begin(descriptor: int) -> None:
+    """Do a worker's task, but end as soon as the process that wants it does.
+
+    Args:
+        descriptor: of the connection to that process. It sends pickled ``Surroundings``, and then a
+            ``WorkerTask`` as ``by_name.dump`` pickles it.
+    """
+    # Ctrl-C reaches every process of a terminal; the one that wants this one decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(descriptor)
+    try:
+        surroundings, task = connection.recv_bytes(), connection.recv_bytes()
+    except (EOFError, OSError):
+        return
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    found: Surroundings = pickle.loads(surroundings)
+    found.take_over()
+
+    from gnnscale.runtime.processes.by_name import load
+    from gnnscale.runtime.processes.worker import Messages, tell, work
+
+    try:
+        wanted = load(task, found.program)
+    # A class that is defined where only the process that sent it finds it, or a module or program
+    # that does not come to its end when it is imported.
+    except BaseException as error:
+        os._exit(tell(error, Messages(connection)))
+    work(wanted, connection)
+
+
+def _end_with_parent(connection: Connection) -> None:
+    """Wait for the other end to close, which it does however its process ends."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        os._exit(1)
+
 
 #: How a process number, and later the exit code, goes through a status pipe.
 NUMBER = struct.Struct("=i")
+
 #: Descriptors of a request: connection, status pipe, standard output, standard error.
 NUM_DESCRIPTORS = 4
+
 #: What a worker imports, at once or when it comes to it.
 _PRELOADED = (
     "gnnscale.runtime.processes.worker",
     "gnnscale.runtime.checkpoint.tensor_file",
-    "gnnscale.optimizer.plain",
+    "gnnscale.optimizer.optimizers",
     *(f"gnnscale.model.{name}" for name in ("gat", "gcn", "gin", "sage")),
     *("numpy.random", "numpy.ctypeslib", "torch.profiler"),
 )
+
 #: Seconds that workers get to end by themselves once the process that wanted them is gone.
 _GRACE_S = 2.0
 
@@ -72,7 +160,7 @@ def serve(control: int, folder: str) -> None:
 
 def _import_all() -> None:
     """Import what a worker needs, without starting a thread: those do not survive a fork."""
-    from gnnscale.hardware import let_idle_threads_sleep
+    from gnnscale.core.hardware import let_idle_threads_sleep
 
     let_idle_threads_sleep()
     # NumPy's own library of products starts threads when it is loaded; products are torch's.

@@ -14,16 +14,15 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan.device import process_group_backend
 from gnnscale.plan.registry import foreign_kinds
 from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
-from gnnscale.runtime.processes.begin import Surroundings
 from gnnscale.runtime.processes.by_name import dump, refuse_while_imported
-from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
+from gnnscale.runtime.processes.fork_server import Surroundings
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
-from gnnscale.runtime.processes.watching import WorkerWatch
+from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 

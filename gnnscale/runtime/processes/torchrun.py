@@ -16,8 +16,16 @@ from gnnscale.plan.device import process_group_backend
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group, hang_up, join_torchrun, torchrun_client
-from gnnscale.runtime.sync.pulse import OWN, Pulse, beating
-from gnnscale.runtime.sync.stalls import MAX_LOOK_S, Stall, Watch, ended_by, waiting_line
+from gnnscale.runtime.sync.pulse import (
+    MAX_LOOK_S,
+    OWN,
+    Pulse,
+    Stall,
+    Watch,
+    beating,
+    ended_by,
+    waiting_line,
+)
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
 

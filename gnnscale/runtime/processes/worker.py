@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.plan.registry import register_kinds
 from gnnscale.runtime.pipeline.repeatable import fix_instruction_set
-from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure, WorkerTask
-from gnnscale.runtime.processes.watching import beating_into
+from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, beating_into
 from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 from gnnscale.runtime.train import train

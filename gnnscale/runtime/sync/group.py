@@ -25,7 +25,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
     rendezvous,
 )
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
 from gnnscale.runtime.sync.pulse import OWN
 

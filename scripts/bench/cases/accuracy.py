@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from bench.peers import DglSage, dgl_graph, features, labels
 from bench.runner import composed, data_folder, show, take, tell, train
-from gnnscale.config import ConfigError
-from gnnscale.hardware import usable_cores
-from gnnscale.metrics import score
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.metrics import score
 from gnnscale.model import GraphSAGE
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler import NeighborSampling

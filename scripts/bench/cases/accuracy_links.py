@@ -21,7 +21,7 @@ from bench.peers import DglSage, csc, features
 from bench.runner import composed, data_folder, show, take, tell
 from gnnscale.model.links import DotProduct
 from gnnscale.runtime.evaluation.evaluate import open_run_task
-from gnnscale.runtime.evaluation.links import LinkExaminer
+from gnnscale.runtime.evaluation.examine import LinkExaminer
 from gnnscale.task.links.task import LinkTask
 
 #: Options of each row, and where a folder of raw files has its graph.
@@ -87,7 +87,7 @@ def train_dgl(*options: str) -> float:
     sampler = dgl.dataloading.as_edge_prediction_sampler(
         # DGL counts fan-outs from the inputs, this project from the seeds.
         dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1]),
-        negative_sampler=dgl.dataloading.negative_sampler.Uniform(task.config.num_negatives),
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(task.num_negatives),
         **exclude,
     )
     loader = dgl.dataloading.DataLoader(

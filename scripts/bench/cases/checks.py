@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -52,14 +51,6 @@ def build_unchecked() -> ModuleType:
     return module
 
 
-@cache
-def _callers() -> list[Any]:
-    """Return the modules of ``ops`` that call the extension."""
-    _ = ops.empty, ops.gather, ops.aggregate  # whose modules are imported late
-    found = [each for name, each in sys.modules.items() if name.startswith("gnnscale.ops")]
-    return [each for each in found if hasattr(each, "_native")]
-
-
 class Stages:
     """The three stages over one of the two extensions."""
 
@@ -68,24 +59,17 @@ class Stages:
         self._rows = (graph.features, graph.feature_dtype)
         self._width = graph.num_features
         self._threads = threads
-        self._swap()
-        self._sampler = ops.NativeSampler(graph)
-
-    def _swap(self) -> None:
-        for module in _callers():
-            module._native = self._native
+        self._sampler = native.NativeSampler(graph)
 
     def sample(self, seeds: Any, step: int) -> Any:
-        self._swap()
         return self._sampler.sample_neighbors(
             seeds, FANOUTS, replace=False, seed=0, step=step, num_threads=self._threads
         )
 
     def load(self, sampled: Any) -> None:
-        self._swap()
         _, hops, edge_vertices = sampled
-        indptr, indices = hops[-1].indptr, hops[-1].indices
-        ops.aggregate(
+        indptr, indices, *_ = hops[-1]
+        self._native.aggregate(
             self._rows,
             indptr,
             indices,
@@ -96,9 +80,8 @@ class Stages:
         )
 
     def gather(self, sampled: Any) -> None:
-        self._swap()
         out = ops.empty((len(sampled[0]), self._width), torch.float32)
-        ops.gather(self._rows, sampled[0], out=out, num_threads=self._threads)
+        self._native.gather(self._rows, sampled[0], out=out, num_threads=self._threads)
 
 
 def timed(times: list[float], work: Callable[..., Any], *arguments: Any) -> Any:

@@ -54,7 +54,7 @@ def gnnscale(graph: Any, threads: int, dtype: torch.dtype = torch.float32) -> Tr
     from gnnscale import ops
     from gnnscale.backend.loading import FeatureLoader
     from gnnscale.model import GraphSAGE
-    from gnnscale.model.loss import seed_loss
+    from gnnscale.model.trainable import seed_loss
     from gnnscale.sampler import NeighborSampler
 
     ops.keep_freed_memory()

@@ -89,7 +89,8 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import gnnscale.model
-    from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
+    from gnnscale.runtime.evaluation.inference import LayerwiseInference
+    from gnnscale.runtime.evaluation.plan import Limits
 
     given = argparse.Namespace(**options)
     torch.set_num_threads(given.threads)

@@ -113,13 +113,13 @@ def trade(rank: int, size: int, meeting: str, model_name: str, num_steps: int) -
     import torch
 
     from gnnscale.backend.loading import FeatureLoader
+    from gnnscale.core.stages import Traffic
     from gnnscale.model import GCN, GraphSAGE
-    from gnnscale.model.loss import seed_loss
+    from gnnscale.model.trainable import seed_loss
     from gnnscale.plan.perf.equations import BatchSize
     from gnnscale.runtime.sync.group import join
     from gnnscale.runtime.sync.p3.split_run import SplitRun
     from gnnscale.sampler import NeighborSampler
-    from gnnscale.stages import Traffic
 
     torch.set_num_threads(1)
     graph = open_graph(None)

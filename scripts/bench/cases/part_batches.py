@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from bench.runner import FANOUTS, SEEDS, open_graph, take
+from gnnscale.core.hardware import usable_cores
 from gnnscale.graph import Graph
-from gnnscale.hardware import usable_cores
 from gnnscale.partition import UNREACHED, PaGraph, Parts, write_part
-from gnnscale.partition.figures.peak import watch_peak
+from gnnscale.partition.peak import watch_peak
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
 

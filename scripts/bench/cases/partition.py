@@ -42,9 +42,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def partitioner_named(name: str) -> Any:
-    from gnnscale.partition.edge_cut import metis
-    from gnnscale.partition.edge_cut.best_installed import EdgeCut
-    from gnnscale.partition.edge_cut.mtkahypar import MtKaHyPar
+    from gnnscale.partition.edge_cut import libraries as metis
+    from gnnscale.partition.edge_cut.libraries import EdgeCut, MtKaHyPar
     from gnnscale.partition.hierarchical import Hierarchical
 
     known = {each.algorithm: each for each in (EdgeCut, metis.Metis, MtKaHyPar)}
@@ -61,7 +60,7 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     import numpy as np
 
     from gnnscale.graph import Graph
-    from gnnscale.partition.edge_cut.balance import balances
+    from gnnscale.partition.edge_cut.cut_graph import balances
 
     graph = Graph.open(Path(store))
     partitioner = partitioner_named(name)

@@ -155,7 +155,7 @@ def estimated(case: Case, data: Path) -> float | None:
 
     Each run estimates the machine anew, so that a lucky estimate counts once.
     """
-    from gnnscale.hardware import home
+    from gnnscale.core.hardware import home
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "graphs").symlink_to(home() / "graphs")

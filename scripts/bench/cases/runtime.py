@@ -46,7 +46,7 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
     import torch
 
     from gnnscale.backend.loading import FeatureLoader
-    from gnnscale.model.loss import seed_loss
+    from gnnscale.model.trainable import seed_loss
     from gnnscale.ops import keep_freed_memory
     from gnnscale.sampler import ShuffledOrder
 

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -16,8 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
 
 from ..case import (
     ASIDE,
@@ -161,10 +162,12 @@ class Stored(Artefact):
     Attributes:
         record: name of the JSON file.
         entries: of it that describe arrays: one of each, by name, or that of one array alone.
+        checksums: whether arrays are refused for their checksums when they are read.
     """
 
     record: ClassVar[str]
     entries: ClassVar[str] = "arrays"
+    checksums: ClassVar[bool] = False
 
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
@@ -182,7 +185,7 @@ class Stored(Artefact):
         """Write into the JSON file what the others say."""
         try:
             said = json.loads(files[self.record])
-            tell_files(said[self.entries], files)
+            tell_files(said[self.entries], files, checksums=self.checksums)
         except Exception:  # damaged itself
             return dict(files)
         return {**files, self.record: json.dumps(said).encode()}
@@ -217,8 +220,16 @@ def without_times(archive: bytes) -> bytes:
     return packed.getvalue()
 
 
-def tell_files(entries: dict[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write into entries of arrays, or the only one, what their files or archives say."""
+def tell_files(
+    entries: dict[str, Any], files: Mapping[str, bytes], *, checksums: bool = False
+) -> None:
+    """Write into entries of arrays, or the only one, what their files or archives say.
+
+    Args:
+        entries: by name.
+        files: by name.
+        checksums: write those of ``.npy`` files, too.
+    """
     for name, content in files.items():
         if name.endswith(".npz"):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -231,6 +242,9 @@ def tell_files(entries: dict[str, Any], files: Mapping[str, bytes]) -> None:
         if name.endswith(".npy") and entry and found:
             shape = [int(axis) for axis in found[2].split(b",") if axis.strip()]
             entry.update(bytes=len(content), shape=shape)
+            if checksums:
+                first = 10 + int.from_bytes(content[8:10], "little")
+                entry["crc32"] = zlib.crc32(content[first:])
             if "dtype" in entry:
                 entry["dtype"] = str(np.dtype(found[1].decode()))
 

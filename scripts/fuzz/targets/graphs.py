@@ -13,19 +13,18 @@ import torch
 
 from gnnscale import dataset
 from gnnscale.backend.loading import FeatureLoader
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import verify_store
 from gnnscale.dataset.ids import read_classes, read_ids
-from gnnscale.export.ids import RowIds
 from gnnscale.feature import HostFeatures, PreaggregatedFeatures
-from gnnscale.graph import Graph, GraphError
+from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.partition import PaGraph, write_part
-from gnnscale.runtime.preaggregation.make import preaggregate
-from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.report.export.answers import RowIds
+from gnnscale.runtime.preaggregation import open_rows, preaggregate
 from gnnscale.sampler import NeighborSampler, NeighborSampling, Shuffled
 from gnnscale.task.links.split import PARTS, identify_split, make_split, open_split
 from gnnscale.task.links.task import LinkTask
-from gnnscale.task.options import LinkPrediction
 
 from ..case import Input, WrongResultError
 from .folders import Stored, Valid, files_of, small_graph
@@ -125,7 +124,6 @@ def _prepared(
 
 
 _NUM_VERTICES, _NUM_EDGES, _BATCH = 60, 300, 16
-_OPTIONS = LinkPrediction(valid_fraction=0.2, test_fraction=0.2)
 
 
 class LinkSplits(Stored):
@@ -155,7 +153,10 @@ class LinkSplits(Stored):
         if split.graph.edge_weights is not None and not (split.graph.edge_weights >= 0).all():
             raise WrongResultError("a weight is negative, or no number")
         sample_all(split.graph)
-        _train_step(LinkTask(config=replace(_OPTIONS, decoder=made.kind), split=split))
+        task = LinkTask(
+            split=split, num_negatives=1, decoder=made.kind, hits=10, num_candidates=100, seed=0
+        )
+        _train_step(task)
 
 
 def _both_ways(graph: Graph) -> Graph:
@@ -197,7 +198,6 @@ class Preaggregated(Stored):
 
     name = "preaggregated"
     record = "preaggregated.json"
-    entries = "rows"
 
     def valid(self, folder: Path) -> list[Valid]:
         graph = small_graph(60, 300)

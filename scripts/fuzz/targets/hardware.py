@@ -18,7 +18,7 @@ import yaml
 
 from gnnscale.backend.fpga.board import Board, BoardError
 from gnnscale.backend.fpga.csim.build import Design, library
-from gnnscale.backend.fpga.csim.seal import seal
+from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.backend.fpga.drivers import load_csim
 from gnnscale.model import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of

@@ -105,7 +105,7 @@ _FIELDS = words("hidden name raw store fanouts lr _target_ _args_ devices _parti
 _TARGETS = (
     *words("os.system shutil.copy gnnscale.model.GCN gnnscale.cli.main gnnscale.ops.empty os 3"),
     *words("gnnscale.graph.Graph gnnscale.dataset.base.Dataset gnnscale..x gnnscale.ops.np.load"),
-    *words("gnnscale.config.importlib.import_module gnnscale.__main__.main"),
+    *words("gnnscale.options.config.importlib.import_module gnnscale.__main__.main"),
     *("gnnscale.dataset.Planetoid", ""),
 )
 

@@ -22,9 +22,9 @@ from gnnscale.cache import (
     make_plan,
     read_plan,
 )
-from gnnscale.cache.storage.identity import identify as identify_cache
-from gnnscale.cache.storage.store import write_plan
-from gnnscale.cache.store.static import slots_of
+from gnnscale.cache.cached_features import slots_of
+from gnnscale.cache.stored_plan import identify as identify_cache
+from gnnscale.cache.stored_plan import write_plan
 from gnnscale.graph import Graph
 from gnnscale.partition import (
     P3,
@@ -38,13 +38,11 @@ from gnnscale.partition import (
     make_partition,
     read_partition,
 )
-from gnnscale.partition.figures.edges import cut_matrix
-from gnnscale.partition.figures.examine import Predicted
-from gnnscale.partition.storage.identity import identify
-from gnnscale.partition.storage.store import write_partition
+from gnnscale.partition.figures import Predicted, cut_matrix
+from gnnscale.partition.store import identify, write_partition
 from gnnscale.plan.device_plan import apportion
 from gnnscale.report import cache_plan, partition
-from gnnscale.runtime.caching.open import cache_effects
+from gnnscale.runtime.cache.open import cache_effects
 from gnnscale.sampler import NeighborSampling, Shuffled
 
 from ..case import Input, WrongResultError
@@ -61,6 +59,7 @@ class Partitions(Stored):
 
     name = "partition"
     record = "partition.json"
+    checksums = True
     kinds = ("kept", "named")
     leaves = frozenset({"home"})
 
@@ -169,6 +168,7 @@ class CachePlans(Stored):
 
     name = "cache_plan"
     record = "cache_plan.json"
+    checksums = True
     kinds = ("kept", "named")
 
     def __init__(self) -> None:
@@ -230,7 +230,6 @@ def _task(graph: Graph) -> CacheTask:
         fanouts=tuple(_FANOUTS),
         aggregated_row_bytes=20,
         seed=0,
-        num_threads=1,
     )
 
 

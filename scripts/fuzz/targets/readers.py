@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale import dataset
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import verify_store
-from gnnscale.graph import GraphError
 
 from ..case import (
     ASIDE,

@@ -12,14 +12,15 @@ import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.api.options import compose_run
-from gnnscale.config import typed
+from gnnscale.core.stages import STAGES, Access, StageTimes, Traffic
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.optimizer.state import optimizer_state
+from gnnscale.optimizer.plain import optimizer_state
+from gnnscale.options.config import typed
+from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.steps import STEPS_FILE, StepLog
 from gnnscale.report.files.summary import SUMMARY_FILE, summarise, write_json, write_metrics
-from gnnscale.run_directory import CONFIG_FILE
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.checkpoint.worker_part import WorkerPart
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
@@ -29,11 +30,11 @@ from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
     DeviceStep,
     EpochRecord,
+    RunLayout,
     StepRecord,
     TrainResult,
 )
 from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import STAGES, Access, StageTimes, Traffic
 
 from .training import train_on
 from .words import TINY
@@ -65,7 +66,7 @@ class TinyRun:
         given = dict(each.split("=") for each in TINY)
         known = {name: yaml.safe_load(value) for name, value in given.items()}
         asked = {name.replace("__", "."): value for name, value in asked.items()}
-        node, _, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
+        node, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
         config = typed(node, TrainConfig)
         options: Any = OmegaConf.to_container(node, resolve=True)
         return cls(config=config, options=options, graph=config.dataset.open())
@@ -162,8 +163,8 @@ class TinyRun:
         metric, steps = self.graph.metric, self.steps_per_epoch
         return TrainResult(
             **{"dataset": self.graph.name, "model": self.config.model.name, "seed": 0},
-            **{"metric": metric, "measures": (metric,), "ceiling": None, "plan": self.plan},
-            **{"test_metric": 0.5, "test_metrics": {metric: 0.5}, "history": tuple(self.history)},
+            **{"layout": RunLayout(plan=self.plan), "ceiling": None, "measures": (metric,)},
+            **{"test_metrics": {metric: 0.5}, "history": tuple(self.history)},
             **{"steps_per_epoch": steps, "steps_done": EPOCHS * steps},
         )
 

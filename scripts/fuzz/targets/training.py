@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.graph import FEATURE_DTYPES, METRICS, Graph
+from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
-from gnnscale.model.loss import seed_loss
+from gnnscale.model.trainable import seed_loss
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler
 
 from ..case import WrongResultError

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from gnnscale.backend.fpga.csim.seal import seal
+from gnnscale.backend.fpga.csim.library import seal
 
 PROGRAM = Path(__file__).parent / "programs" / "step.cpp"
 

@@ -18,12 +18,12 @@ from gnnscale.backend.fpga.board import Board, BoardMemoryError
 from gnnscale.backend.fpga.csim import xrt
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.hardware import Memory
 from gnnscale.graph import Graph
-from gnnscale.hardware import Memory
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
-from gnnscale.model.loss import vertex_objective
 from gnnscale.model.options import ModelConfig
+from gnnscale.model.trainable import vertex_objective
 from gnnscale.plan import Cpu, Fpga, Threads
 from gnnscale.sampler import MiniBatch, NeighborSampler
 

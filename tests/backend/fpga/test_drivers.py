@@ -7,7 +7,7 @@ import pytest
 
 from gnnscale.backend.fpga.csim import xrt
 from gnnscale.backend.fpga.drivers import load_csim, load_pyxrt
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 
 
 def test_pyxrt_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,12 +35,12 @@ from gnnscale.dataset import Planetoid, from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GNN, GraphSAGE, Inputs
 from gnnscale.model.custom import Custom
-from gnnscale.model.loss import seed_loss
 from gnnscale.model.options import ModelConfig
+from gnnscale.model.trainable import seed_loss
 from gnnscale.plan import Fpga
 from gnnscale.sampler import Block, MiniBatch, NeighborSampler
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.integration
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "fpga"
 #: Every n, and arrays from the smallest to the largest; more scatter-gather PEs than rows of the

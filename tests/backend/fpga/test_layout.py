@@ -16,7 +16,7 @@ from gnnscale.backend.fpga.csim.library import Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import lower
 from gnnscale.backend.fpga.weights import WeightLayout
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GNN, GraphSAGE, Inputs

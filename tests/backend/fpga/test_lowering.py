@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from gnnscale.backend.fpga.lowering import Coefficients, Product, coefficients, kernel_header, lower
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.model.custom import Custom, CustomLayer, ScatterGatherUpdate
-from gnnscale.model.gcn import GCNLayer
 from gnnscale.model.layer import GraphLayer
+from gnnscale.model.layers import GCNLayer
 from gnnscale.model.options import ModelConfig
 from gnnscale.sampler import Block
 

@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from gnnscale.cache.hotness import inclusion
-from gnnscale.graph import Graph, GraphError
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import Graph
 from gnnscale.sampler import NeighborSampler
 
 

@@ -5,10 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gnnscale.cache import CacheTask, Draws
 from gnnscale.cache.hotness import Presampled, presample
-from gnnscale.cache.hotness.presampled import DeviceReads
+from gnnscale.cache.hotness import degree as slices_module
+from gnnscale.cache.hotness import presampled as credibility
+from gnnscale.cache.hotness.presampled import DeviceReads, compared_vertices, credible
 from gnnscale.graph import Graph
 
 
@@ -107,3 +112,119 @@ def test_sums_stay_at_the_largest_count() -> None:
     reads = {each: reads_of([most - 1, 3, most], [1, 1, 0]) for each in range(3)}
     found = Presampled(reads=reads, num_epochs=1)
     assert found.sum_rows([0, 1, 2]).tolist() == [most, 9, most]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_slices() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slices_module, "_SLICE_ENTRIES", 1000)
+        yield
+
+
+def floats(values: Any) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
+def counted(rng: np.random.Generator, rate: Any, batches: int = 1) -> tuple[Any, Any]:
+    """Count an epoch, and its first half; ``batches`` read a vertex together, or none of them."""
+    halves = [batches * rng.poisson(rate / 2 / batches) for _ in range(2)]
+    return sum(halves).astype(np.int32), halves[0].astype(np.int32)  # type: ignore[attr-defined]
+
+
+def test_by_hand() -> None:
+    # Too few counts to tell octaves apart: 24 were counted where 12 were expected, so m = 8.
+    counts, half = np.array([12, 4, 8], np.int32), np.array([8, 1, 3], np.int32)
+    found = credible(counts, floats([4, 4, 4]), half, 0.5)
+    # In common (8 - 4)(4 - 4) + (1 - 4)(3 - 4) + (3 - 4)(5 - 4) = 2, over 3 * 8² / 4: t = 1 / 24.
+    # Of 4² + 4² = 32, t leaves 32 - 3 * 8² / 24 = 24, over 3 * 8: s = 1.
+    weight = (8 / 24) / (8 / 24 + 1)
+    assert found.tolist() == pytest.approx([8 + 4 * weight, 8 - 4 * weight, 8])
+
+
+def test_octaves_are_corrected_apart() -> None:
+    # Twice what was expected in the octave of 2 to 4, half of it from 32 to 64.
+    rng = np.random.default_rng(0)
+    expected = np.repeat(floats([2, 32]) * np.sqrt(np.float32(2)), 1000)
+    rate = np.repeat(np.array([4, 16]) * np.sqrt(2), 1000)
+    counts, half = counted(rng, rate)
+    found = credible(counts, expected, half, 0.5)
+    assert np.abs(found / rate - 1).mean() < 0.05
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_a_model_without_error_is_believed(batches: int) -> None:
+    """However far counts are off by chance."""
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(1, 20, 50_000)
+    counts, half = counted(rng, rate, batches)
+    found = credible(counts, floats(rate), half, 0.5)
+    assert np.abs(found / rate - 1).mean() < 0.04
+
+
+def test_counts_without_chance_are_believed() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.integers(0, 100, 5000).astype(np.int32)
+    expected = floats(rng.uniform(1, 100, 5000))
+    found = credible(2 * half, expected, half, 0.5)
+    assert np.allclose(found, 2 * half, rtol=0.02, atol=0.5)
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("error", [0.05, 0.3, 1.0])
+def test_the_estimate_is_better_than_either(error: float, batches: int) -> None:
+    """True rates are off the model by a factor, counts are off these by chance."""
+    rng = np.random.default_rng(1)
+    expected = rng.pareto(1.2, 50_000) + 0.2
+    rate = expected * rng.gamma(1 / error**2, error**2, len(expected))
+    counts, half = counted(rng, rate, batches)
+    found = credible(counts, floats(3 * expected), half, 0.5)
+    off = [np.abs(each - rate).sum() for each in (found, counts, expected)]
+    assert off[0] < 1.01 * min(off[1:])
+    # What the hottest add up to is not exaggerated, as their counts do.
+    hottest = np.argsort(-found)[:2000]
+    assert found[hottest].sum() == pytest.approx(rate[hottest].sum(), rel=0.02)
+
+
+numbers = st.lists(
+    st.tuples(
+        st.integers(0, 2**20),
+        st.floats(0, 1),
+        st.one_of(st.just(0.0), st.floats(2.0**-40, 2.0**40, width=32)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(numbers, st.floats(0, 1))
+def test_nothing_breaks_and_the_total_stays(
+    found: list[tuple[int, float, float]], share: float
+) -> None:
+    counts = np.array([count for count, _, _ in found], np.int32)
+    half = np.array([int(part * count) for count, part, _ in found], np.int32)
+    estimate = credible(counts, floats([mean for _, _, mean in found]), half, share)
+    assert estimate.dtype == np.float32
+    assert (estimate >= 0).all()
+    assert estimate.sum(dtype=np.float64) == pytest.approx(counts.sum(), rel=1e-4)
+
+
+def test_what_was_read_against_all_expectation_counts() -> None:
+    counts, expected = np.array([3, 5, 0], np.int32), floats([0, 5, 0])
+    found = credible(counts, expected, counts // 2, 0.5)
+    assert found[0] > 0
+    assert found[2] == 0
+    none = np.zeros(3, np.int32)
+    assert credible(none, expected, none, 0.5).tolist() == [0, 0, 0]
+
+
+def test_some_vertices_tell_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    rate = rng.uniform(1, 20, 20_001)
+    counts, half = counted(rng, rate)
+    whole = credible(counts, floats(rate), half, 0.5)
+    monkeypatch.setattr(credibility, "_MAX_COMPARED", 5000)
+    assert compared_vertices(5000) == slice(None, None, 1)
+    assert compared_vertices(20_001) == slice(None, None, 5)
+    assert compared_vertices(0) == slice(None, None, 1)
+    some = credible(counts, floats(rate), half[::5], 0.5)
+    assert np.abs(some / whole - 1).mean() < 0.02

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from fractions import Fraction
+from itertools import accumulate, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache import CurvePoint
-from gnnscale.cache.legion.cost_model import CliqueCost
-from gnnscale.cache.legion.prefix_sums import PrefixSums
+from gnnscale.cache.legion.cost_model import (
+    CliqueCost,
+    PrefixSums,
+    best_num_lists,
+    curve,
+    grid_alpha,
+)
 
 #: Lists of 16, 12 and 20 bytes, from which 10, 6 and 4 of 25 edges are traversed; rows of 20 bytes,
 #: read 9, 5 and 2 of 18 times; 50 transactions of sampling, 2 for each row.
@@ -123,3 +130,178 @@ def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[f
     left = cost.budget_bytes - cost.list_bytes.at(cost.num_lists(cost.budget_bytes))
     kept = cost.row_hotness.at(cost.num_rows(left))
     assert points[-1].n_f == cost.row_transactions * cost.rows_missed(kept)
+
+
+#: Sums 0, 5, 8, 8, 10, 14; those of the first 0, 2, 4 and 5 are kept.
+BY_HAND_PREFIX_SUMS = PrefixSums.of([5, 3, 0, 2, 4], every=2)
+
+
+def test_sums_by_hand() -> None:
+    assert BY_HAND_PREFIX_SUMS.kept.tolist() == [0, 8, 10, 14]
+    assert BY_HAND_PREFIX_SUMS.between(0, 5).tolist() == [0, 5, 8, 8, 10, 14]
+    assert BY_HAND_PREFIX_SUMS.between(3, 4).tolist() == [8, 10]
+    assert [BY_HAND_PREFIX_SUMS.at(num) for num in range(6)] == [0, 5, 8, 8, 10, 14]
+
+
+@pytest.mark.parametrize(
+    ("limit", "num"), [(0, 0), (4, 0), (5, 1), (7, 1), (8, 3), (9, 3), (10, 4), (14, 5), (99, 5)]
+)
+def test_numbers_within_a_limit(limit: int, num: int) -> None:
+    assert BY_HAND_PREFIX_SUMS.num_within(limit) == num
+
+
+def test_kept_sums_around_others() -> None:
+    nums = np.arange(6)
+    assert BY_HAND_PREFIX_SUMS.at_least(nums).tolist() == [0, 0, 8, 8, 10, 10]
+    assert BY_HAND_PREFIX_SUMS.at_most(nums).tolist() == [0, 8, 8, 10, 10, 14]
+
+
+def test_no_numbers() -> None:
+    none = PrefixSums.of([], every=3)
+    assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
+    assert none.at_least(np.array([0])) == none.at_most(np.array([0])) == [0]
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 25), st.data())
+def test_sums_are_those_of_all(numbers: list[int], every: int, data: st.DataObject) -> None:
+    found, sums = PrefixSums.of(numbers, every=every), [*accumulate(numbers, initial=0)]
+    first = data.draw(st.integers(0, len(numbers)))
+    last = data.draw(st.integers(first, len(numbers)))
+    assert found.between(first, last).tolist() == sums[first : last + 1]
+    assert found.at(last) == sums[last]
+    limit = data.draw(st.integers(0, sums[-1] + 1))
+    assert found.num_within(limit) == sum(each <= limit for each in sums) - 1
+    assert found.at_least(np.array([last])) <= sums[last] <= found.at_most(np.array([last]))
+
+
+ALPHAS = [step / 100 for step in range(101)]
+
+
+@st.composite
+def costs_search(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
+    """Draw a model; with ``equal`` a byte costs the same wherever it is read, as in the paper."""
+    hotness = st.lists(st.integers(0, 30), max_size=25)
+    lists, rows = (sorted(draw(hotness), reverse=True) for _ in range(2))
+    sizes = [8 + 4 * draw(st.integers(0, 15)) for _ in lists]
+    transactions = draw(st.integers(1, 4))
+
+    every = draw(st.integers(1, 4))
+    return CliqueCost(
+        budget_bytes=draw(st.integers(0, 900)),
+        list_bytes=PrefixSums.of(sizes, every=every),
+        list_hotness=PrefixSums.of(lists, every=every),
+        total_list_hotness=sum(lists) + draw(st.integers(0, 20)),
+        row_bytes=draw(st.integers(1, 80)),
+        row_hotness=PrefixSums.of(rows, every=draw(st.integers(1, 4))),
+        total_row_hotness=sum(rows) + draw(st.integers(0, 20)),
+        n_tsum=draw(st.integers(0, 400)),
+        row_transactions=transactions,
+        list_price=64 if equal else draw(st.integers(1, 100)),
+        row_price=64 * transactions if equal else draw(st.integers(1, 300)),
+    )
+
+
+def exact_price(cost: CliqueCost, num_lists: int, row_memory: int) -> Fraction:
+    """Work out the price of the first lists, and of the rows that fit, in fractions."""
+    num_rows = min(row_memory // cost.row_bytes, cost.row_hotness.num_numbers)
+    missed = cost.total_row_hotness - int(cost.row_hotness.at(num_rows))
+    edges = cost.total_list_hotness
+    uncached = (
+        Fraction(edges - int(cost.list_hotness.at(num_lists)), edges) if edges else Fraction(1)
+    )
+    sampling = Fraction(cost.n_tsum) * uncached
+    return Fraction(cost.list_price) * sampling + Fraction(cost.row_price) * missed
+
+
+def price_with(cost: CliqueCost, num_lists: int) -> Fraction:
+    return exact_price(cost, num_lists, cost.budget_bytes - int(cost.list_bytes.at(num_lists)))
+
+
+@given(costs_search())
+def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
+    allowed = [
+        n
+        for n, taken in enumerate(cost.list_bytes.between(0, cost.list_bytes.num_numbers))
+        if taken <= cost.budget_bytes
+    ]
+    found = best_num_lists(cost)
+    assert found in allowed
+    best = min(price_with(cost, n) for n in allowed)
+    assert float(price_with(cost, found)) == pytest.approx(float(best), abs=1e-9)
+
+
+@given(costs_search())
+def test_no_alpha_of_the_grid_is_cheaper(cost: CliqueCost) -> None:
+    best = float(price_with(cost, best_num_lists(cost)))
+    for alpha in ALPHAS:
+        for_lists = int(alpha * cost.budget_bytes)
+        fitting = (
+            sum(
+                taken <= for_lists
+                for taken in cost.list_bytes.between(0, cost.list_bytes.num_numbers)
+            )
+            - 1
+        )
+        price = float(exact_price(cost, fitting, cost.budget_bytes - for_lists))
+        assert best <= price * (1 + 1e-12) + 1e-9
+
+
+@given(costs_search(equal=True))
+def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCost) -> None:
+    transactions = float(price_with(cost, best_num_lists(cost))) / 64
+    grid = min(point.n_total for point in curve(cost))
+    assert transactions <= grid * (1 + 1e-12) + 1e-9
+    assert cost.point(grid_alpha(cost)).n_total == grid
+
+
+SOME = CliqueCost(
+    budget_bytes=100,
+    list_bytes=PrefixSums.of([30, 30], every=2),
+    list_hotness=PrefixSums.of([5, 5], every=2),
+    total_list_hotness=10,
+    row_bytes=40,
+    row_hotness=PrefixSums.of([8, 4, 0], every=2),
+    total_row_hotness=12,
+    n_tsum=20,
+    row_transactions=1,
+    list_price=64,
+    row_price=64,
+)
+
+
+def test_the_best_by_hand() -> None:
+    # No list: 20 + 0. One, and one row: 10 + 4. Two, and one row: 0 + 4.
+    assert best_num_lists(SOME) == 2
+    assert grid_alpha(SOME) == 0.6
+    # Where a row costs ten times as much: 20 + 0, 10 + 40, 0 + 40.
+    assert best_num_lists(replace(SOME, row_price=640)) == 0
+    # Two lists and no row need 59 bytes at most: 10 + 12 without a row, 20 + 4 with one.
+    assert best_num_lists(replace(SOME, budget_bytes=59)) == 1
+
+
+@given(costs_search())
+def test_it_is_the_first_of_the_cheapest(cost: CliqueCost) -> None:
+    """However often sums are kept, it is what one look at all prices finds."""
+    num_lists = np.arange(cost.num_lists(cost.budget_bytes) + 1)
+    left = cost.budget_bytes - cost.list_bytes.between(0, cost.list_bytes.num_numbers)[num_lists]
+    row_hotness = cost.row_hotness.between(0, cost.row_hotness.num_numbers)[cost.num_rows(left)]
+    prices = cost.price(
+        cost.list_hotness.between(0, cost.list_hotness.num_numbers)[num_lists], row_hotness
+    )
+    assert best_num_lists(cost) == np.argmin(prices)
+
+
+def test_of_equal_prices_the_fewest_lists() -> None:
+    useless = replace(
+        SOME, list_hotness=PrefixSums.of([0, 0], every=2), row_hotness=PrefixSums.of([], every=2)
+    )
+    assert best_num_lists(useless) == 0
+    assert grid_alpha(useless) == 0
+
+
+def test_the_curve_has_steps_of_a_hundredth() -> None:
+    points = curve(SOME)
+    assert [point.alpha for point in points] == ALPHAS
+    assert (points[0].n_t, points[0].n_f) == (20, 0)
+    assert (points[100].n_t, points[100].n_f) == (0, 4)
+    assert points[60] == SOME.point(0.6)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache import CachePlan, CacheTask, Legion
+from gnnscale.cache.cached_topology import CachedLists
+from gnnscale.cache.legion.cost_model import curve
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
-from gnnscale.cache.legion.search import curve
 from gnnscale.cache.placement import predict_traffic
-from gnnscale.cache.store.lists import CachedLists
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 
 Make = Callable[..., CacheTask]

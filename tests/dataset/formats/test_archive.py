@@ -9,9 +9,9 @@ import zipfile
 
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats import archive as module
 from gnnscale.dataset.formats.archive import Archive, extract_all
-from gnnscale.graph import GraphError
 
 _LIMITS = {"allowance": 1000, "ratio": 4, "advice": "unpack it"}
 

@@ -16,8 +16,8 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.pickled import array_of, load_pickle, parse_pickle, sparse_fields
-from gnnscale.graph import GraphError
 
 PROTOCOLS = range(6)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.text import csv_columns, csv_table, head_lines, num_columns
-from gnnscale.graph import GraphError
 
 
 def columns(content, types=("int64", "int64"), **options):

@@ -13,9 +13,8 @@ import pytest
 import scipy.sparse
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Csr, RMat, Snap
-from gnnscale.graph import GraphError
 
 HUGE = (2**63, 10**30)
 

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 import torch
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import Csr, GraphSaint, Heterophilous, Mag240m, Musae, Snap
-from gnnscale.graph import GraphError
 
 
 def lists(graph):

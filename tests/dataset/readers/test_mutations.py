@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from fuzz.targets.samples import SAMPLES
 
-from gnnscale.config import ConfigError
-from gnnscale.graph import GraphError
+from gnnscale.core.errors import ConfigError, GraphError
 
 ROOT = Path(__file__).parents[3]
 _LAYOUTS = ("csr", "gnn_benchmark", "graphsaint", "heterophilous", "mag240m", "musae")
@@ -112,7 +111,7 @@ import os, sys
 from pathlib import Path
 from fuzz.targets.samples import SAMPLES
 from gnnscale import dataset
-from gnnscale.config import ConfigError
+from gnnscale.options.config import ConfigError
 from gnnscale.graph import GraphError
 
 number = 0

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import Ogb
-from gnnscale.graph import GraphError
 
 
 @pytest.fixture

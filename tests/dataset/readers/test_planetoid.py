@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset import Planetoid
-from gnnscale.graph import GraphError
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Csr, GnnBenchmark, Heterophilous, Musae, Planetoid, Snap
-from gnnscale.graph import GraphError
 
 
 def sizes(graph):

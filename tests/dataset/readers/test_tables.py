@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Planetoid, Tables, read_classes, read_ids, verify_store
-from gnnscale.graph import GraphError
 
 VERTICES = "id,label,split,a,b\n70,0,train,1,2\n5,1,val,3,4.5\n-8,1,TEST,5,6\n9,,,7,8\n"
 EDGES = "source,target\n70,5\n9,5\n5,70\n70,-8\n"
@@ -625,7 +624,7 @@ def test_ids_that_were_changed_are_noticed(tables):
     meta = json.loads((graph.path / "meta.json").read_text())
     meta["ids"]["file"] = "../../ids.npy"
     (graph.path / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(GraphError, match=r"ids is not a file of ids"):
+    with pytest.raises(GraphError, match=r"ids.file is "):
         read_ids(graph)
 
 

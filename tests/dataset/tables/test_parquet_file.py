@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.tables import parquet_file
 from gnnscale.dataset.tables.parquet_file import ParquetFile
-from gnnscale.graph import GraphError
 
 LONG = "x" * 20_000
 

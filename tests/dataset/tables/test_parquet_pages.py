@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.tables.parquet_pages import Chunk, Page, read_footer, read_pages
-from gnnscale.graph import GraphError
 
 #: Type 0 (data), 10 bytes unpacked, 4 packed; 3 values in encoding 8, levels in encoding 3.
 DATA = bytes.fromhex("15 00 15 14 15 08 2c 15 06 15 10 15 06 15 06 00 00")

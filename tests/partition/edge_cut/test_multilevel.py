@@ -8,9 +8,14 @@ import pytest
 
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
-from gnnscale.partition.edge_cut.balance import balances, improve, max_weights
+from gnnscale.partition.edge_cut.cut_graph import (
+    Undirected,
+    balances,
+    improve,
+    make_undirected,
+    max_weights,
+)
 from gnnscale.partition.edge_cut.multilevel import Level, cut_multilevel, edge_budget, num_cycles
-from gnnscale.partition.edge_cut.undirected import Undirected, make_undirected
 
 
 def in_turn(level: Level, weights: Any = None) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnscale import ops
-from gnnscale.hardware import cache_bytes, multiplies_bfloat16, usable_cores
+from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.calibration import calibrate, probes
 from gnnscale.plan.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts

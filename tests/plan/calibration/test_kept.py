@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.plan.calibration import calibrate, kept
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.platform import (

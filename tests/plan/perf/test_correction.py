@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.predict import predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
-from gnnscale.stages import StageTimes
 
 Build = Callable[..., Workload]
 Machine = Callable[..., Platform]

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.graph import Graph
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.perf import counted
-from gnnscale.plan.perf.counted import CountedWork
+from gnnscale.plan.perf.counted import CountedWork, nominal_platform
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.predict import predict
 from gnnscale.plan.perf.workload import Workload
-from gnnscale.plan.platform import Platform
+from gnnscale.plan.platform import Platform, Processor
 from gnnscale.sampler import MiniBatch, NeighborSampler
-from gnnscale.stages import StageTimes
 
 Build = Callable[..., Workload]
+
 Machine = Callable[..., Platform]
 
 #: Four threads on the host at once, and a slice that is as large as the mini-batch below.
@@ -93,3 +96,22 @@ def test_what_is_counted_is_what_the_planner_expects(
             assert getattr(found, stage) == pytest.approx(told)
         else:  # the planner knows that not all of them are busy all the time
             assert told <= getattr(found, stage) <= 3 * told
+
+
+def test_threads_of_a_nominal_machine_are_all_alike() -> None:
+    processor = nominal_platform(6).processor
+    rates = [each.name for each in fields(Processor) if each.name.endswith(("bandwidth", "per_s"))]
+    rates = [name for name in rates if isinstance(getattr(processor, name), list)]
+    assert len(rates) == 9
+    for name in rates:
+        alone = processor.rate(name, 1, 1)
+        assert math.isfinite(alone)
+        for threads in range(1, 7):
+            assert processor.rate(name, threads, 6) == pytest.approx(threads * alone)
+        # More threads than cores take turns.
+        assert processor.rate(name, 1, 12) == pytest.approx(alone / 2)
+
+
+def test_a_nominal_machine_of_one_core() -> None:
+    processor = nominal_platform(1).processor
+    assert (processor.cores, processor.threads, processor.layer_s) == (1, [1], [3e-4])

@@ -5,10 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.graph import Graph
 from gnnscale.model.cost import LayerWork
 from gnnscale.plan.perf.equations import (
     BatchSize,
+    PlanPredictions,
+    Prediction,
     load_seconds,
     pipeline_seconds,
     sync_seconds,
@@ -16,7 +19,6 @@ from gnnscale.plan.perf.equations import (
     transfer_seconds,
 )
 from gnnscale.sampler import NeighborSampler
-from gnnscale.stages import StageTimes
 
 #: Two layers, forward and backward.
 LAYERS = (
@@ -76,3 +78,17 @@ def test_trainer_grows_with_its_work(amounts: list[int], more: int, pipelined: b
 def test_stages_that_overlap_count_as_the_longest(prefetch: str, seconds: float) -> None:
     stages = StageTimes(sample=2, load=2, exchange=1, transfer=4, propagate=6, sync=1)
     assert pipeline_seconds(stages, prefetch) == seconds
+
+
+def step(step_s: float) -> Prediction:
+    return Prediction(devices=(), step_s=step_s, num_edges=1, source="here")
+
+
+def test_a_rehearsal_goes_before_rates() -> None:
+    found = PlanPredictions(by_rates=step(1.0), rehearsed=step(2.0), window_steps=3)
+    assert (found.basis, found.best) == ("rehearsed", step(2.0))
+
+
+def test_a_plan_that_was_not_rehearsed_goes_by_rates() -> None:
+    found = PlanPredictions(by_rates=step(1.0), window_steps=3)
+    assert (found.basis, found.best) == ("by_rates", step(1.0))

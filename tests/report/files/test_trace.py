@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.core.stages import SPAN, STAGES
 from gnnscale.report.files.trace import Spans, write_trace
-from gnnscale.stages import SPAN, STAGES
 
 
 def trace(file: Path, run: Any, spans: Any) -> list[dict[str, Any]]:

@@ -9,10 +9,12 @@ from gnnscale.report.page.parts import (
     Drawing,
     Panel,
     Row,
+    badge,
     edge_map,
     grid_for,
     picture,
     size_bars,
+    table,
 )
 
 Boxes = list[dict[str, str]]
@@ -112,3 +114,21 @@ def test_a_picture_is_a_file_of_its_own() -> None:
     ]
     long = ElementTree.fromstring(picture("x" * 90, [], [], width=300, height=200))
     assert float(long.get("width", 0)) > 800
+
+
+def test_measured_figures_need_no_mark() -> None:
+    assert badge("measured") == ""
+    assert badge("csim") == ' <span class="badge">csim</span>'
+    assert badge("<b>") == ' <span class="badge">&lt;b&gt;</span>'
+
+
+def test_columns_of_absent_figures_are_left_out() -> None:
+    shown = table(
+        {"device": ["a", "b"], "kind": ["–", "–"]},
+        {"hits": ["1", "–"], "misses": ["–", "–"]},
+    )
+    assert shown == (
+        '<table><tr><th class="left">device</th><th class="left">kind</th><th>hits</th></tr>'
+        '<tr><td class="left">a</td><td class="left">–</td><td>1</td></tr>'
+        '<tr><td class="left">b</td><td class="left">–</td><td>–</td></tr></table>'
+    )

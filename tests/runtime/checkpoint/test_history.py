@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.stages import STAGES
 from gnnscale.report.files.summary import append_metrics, write_metrics
 from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
 from gnnscale.runtime.telemetry.records import EpochRecord
-from gnnscale.stages import STAGES
 
 
 def epoch(number: int, valid_metric: float | None = 0.5) -> EpochRecord:

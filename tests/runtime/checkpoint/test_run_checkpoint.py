@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.stages import STAGES
 from gnnscale.graph import Graph
-from gnnscale.optimizer.state import optimizer_state
+from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import append_metrics, write_metrics
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint
@@ -19,7 +20,6 @@ from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint, graph_iden
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.runtime.telemetry.records import EpochRecord
-from gnnscale.stages import STAGES
 
 STEPS = 6
 PLAN = DevicePlan(

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import PREFETCH, Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.rebalance import Decision, rebalance
 from gnnscale.runtime.drm.task_times import TaskTimes
-from gnnscale.stages import StageTimes
 
 #: The stages of the paper's pipeline.
 STAGES = ("sample", "load", "transfer", "propagate")

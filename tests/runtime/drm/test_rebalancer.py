@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.drm.rebalancer import Rebalancer, medians
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.sampler import ShuffledOrder
-from gnnscale.stages import StageTimes
 
 ACCELERATOR = Emulated(
     name="emulated:1", macs_per_s=1, memory_bandwidth=1, memory_bytes=1, link_bandwidth=1

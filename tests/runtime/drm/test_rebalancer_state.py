@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.checkpoint.tensor_file import pack, unpack
 from gnnscale.runtime.drm.rebalancer import Rebalancer
 from gnnscale.runtime.drm.rebalancer_state import RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
 from gnnscale.sampler import ShuffledOrder
-from gnnscale.stages import StageTimes
 
 STEPS, LEAD = 60, 5
 Change = Callable[[dict[str, Any]], object]
@@ -157,33 +157,33 @@ def put(*path: Any) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("applies_from", "x"), "drm.applies_from: x is no int"),
-        (put("applies_from", -1), "drm.applies_from: -1"),
-        (put("window", 5), "drm.window: 5 is no tuple"),
+        (put("applies_from", "x"), "drm.applies_from: Expected `int`, got `str`"),
+        (put("applies_from", -1), "drm.applies_from: Expected `int` >= 0"),
+        (put("window", 5), "drm.window: Expected `array`, got `int`"),
         (put("window", [[{}]]), "drm.window: not fewer than 3 steps of all devices"),
         (put("window", [[{}, {}]] * 3), "drm.window: not fewer than 3 steps of all devices"),
-        (put("window", 0, 0, {"load": -1.0}), "drm: -1.0 seconds"),
-        (put("window", 0, 0, {"load": float("nan")}), "load: nan is no float"),
-        (put("pending", 5), "drm.pending: 5 are no pairs"),
-        (put("pending", [[1]]), "drm.pending: [[1]] are no pairs"),
+        (put("window", 0, 0, {"load": -1.0}), "drm.window: -1.0 seconds"),
+        (put("window", 0, 0, {"load": float("nan")}), "window[0][0].load: Expected a finite"),
+        (put("pending", 5), "drm.pending: Expected `array`, got `int`"),
+        (put("pending", [[1]]), "drm.pending[0]: Expected `array` of length 2"),
         (put("pending", 0, 0, 1), "plans from steps [1] on"),
-        (put("pending", 0, 0, "x"), "x is no number of a step"),
-        (put("pending", 0, 1, 5), "5 is no plan"),
+        (put("pending", 0, 0, "x"), "drm.pending[0][0]: Expected `int`, got `str`"),
+        (put("pending", 0, 1, 5), "plan: Expected `array`, got `int`"),
         (put("pending", 0, 1, []), "a plan for 0 devices"),
         (put("pending", 0, 1, 0, "num_seeds", 5), "a plan shares out"),
         (put("pending", 0, 1, 0, "prefetch", "none"), "prefetches in another way"),
         (put("pending", 0, 1, 0, "threads", "load", 10**6), "threads.load=1000000"),
-        (put("damping", None), "drm.damping: None is no record"),
-        (put("damping", "plan", 5), "5 is no plan"),
+        (put("damping", None), "drm.damping: Expected `object`, got `null`"),
+        (put("damping", "plan", 5), "plan: Expected `array`, got `int`"),
         (put("damping", "plan", None), "drm.damping.seconds: not of 2 devices"),
         (put("damping", "seconds", [1.0]), "drm.damping.seconds: not of 2 devices"),
-        (put("damping", "fixed", [1.0, -1.0]), "drm: -1.0 seconds"),
+        (put("damping", "fixed", [1.0, -1.0]), "drm.damping.fixed[1]: Expected `float` >= 0.0"),
         (put("damping", "shift", [1]), "drm.damping.shift: not of 2 devices"),
-        (put("damping", "count", -1), "no state of"),
-        (put("damping", "gain", 0.0), "no state of"),
+        (put("damping", "count", -1), "drm.damping.count: Expected `int` >= 0"),
+        (put("damping", "gain", 0.0), "drm.damping.gain: Expected `float` > 0.0"),
         (put("damping", "excluded_devices", [2]), "excluded_devices: there are 2 devices"),
-        (put("damping", "tabu_trades", [5]), "are no pairs"),
-        (put("damping", "tabu_trades", [[{}, 5]]), "giver is missing"),
+        (put("damping", "tabu_trades", [5]), "drm.damping.tabu_trades[0]: Expected `array`"),
+        (put("damping", "tabu_trades", [[{}, 5]]), "tabu_trades[0][0]: Object missing"),
         (put("damping", "trial", "trade", "giver", "device", 7), "of device 7"),
         (put("damping", "trial", "trade", "receiver", "task", "x"), "no x of device"),
         (put("damping", "trial", "trade", "receiver", {"device": 1, "task": "T_SC"}), "threads"),

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, Device, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.drm.task_times import TaskTimes
-from gnnscale.stages import StageTimes
 
 CPU = Cpu(name="cpu:0")
 ACCELERATOR = Emulated(

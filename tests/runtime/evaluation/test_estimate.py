@@ -16,8 +16,8 @@ from gnnscale.runtime.evaluation.edge_sums import EDGE_BYTES
 from gnnscale.runtime.evaluation.estimate import estimated_s
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.evaluation.layer_pass import LayerPass
-from gnnscale.runtime.evaluation.work import Limits, find_work
-from gnnscale.runtime.evaluation.workers import Workers
+from gnnscale.runtime.evaluation.plan import Limits, find_work
+from gnnscale.runtime.evaluation.rows import Workers
 
 
 def test_time_is_that_of_some_vertices_times_what_there_are(

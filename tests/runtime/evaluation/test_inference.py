@@ -19,12 +19,13 @@ import torch
 
 from gnnscale.backend.chunks import ChunkLoader
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.model.custom import Custom
-from gnnscale.model.projection import ProjectedLayer
-from gnnscale.runtime.evaluation.inference import LayerwiseInference, Limits
+from gnnscale.model.gnn import ProjectedLayer
+from gnnscale.runtime.evaluation.inference import LayerwiseInference
+from gnnscale.runtime.evaluation.plan import Limits
 from gnnscale.sampler import NeighborSampler
 
 Model = Callable[..., ModelConfig]
@@ -289,7 +290,7 @@ def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
 def test_nothing_is_left_on_the_disk_by_a_process_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal, torch\n"
-        "from gnnscale.runtime.evaluation.file_rows import FileRows\n"
+        "from gnnscale.runtime.evaluation.rows import FileRows\n"
         "rows = FileRows(1000, 16, stretch_bytes=1)\n"
         "rows.write(0, torch.ones(500, 16))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

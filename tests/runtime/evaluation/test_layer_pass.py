@@ -8,10 +8,9 @@ import torch
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GCN
-from gnnscale.runtime.evaluation.file_rows import FileRows
 from gnnscale.runtime.evaluation.layer_pass import LayerPass, as_pieces, close
-from gnnscale.runtime.evaluation.work import Limits, find_work
-from gnnscale.runtime.evaluation.workers import Workers
+from gnnscale.runtime.evaluation.plan import Limits, find_work
+from gnnscale.runtime.evaluation.rows import FileRows, Workers
 
 
 @pytest.mark.parametrize("hidden_bytes", [None, 0])

@@ -15,7 +15,7 @@ import torch
 
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.integration
 
 ENDLESS = "epochs=1000000"
 

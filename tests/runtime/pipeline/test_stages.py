@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from gnnscale.backend import DeviceMemoryError
+from gnnscale.core.stages import STAGES
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.stages import RUNNING, Stages, measured, running
-from gnnscale.stages import STAGES
 
 GIVE_UP_S = 60
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
+from gnnscale.core.stages import Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.pipeline.schedule import BatchSlice
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.runtime.sync.synchronizer import Synchronizer
-from gnnscale.stages import Traffic
 
 PLAN = DevicePlan(
     shares=(

@@ -14,7 +14,7 @@ from typing import Any
 import own_layers
 import pytest
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.model.custom import Custom
 from gnnscale.runtime.processes.by_name import dump, load, program_of_this_process
 

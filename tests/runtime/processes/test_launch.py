@@ -18,12 +18,12 @@ import copying_device  # noqa: F401
 import pytest
 from held_rows import HoldEvenVertices
 
-from gnnscale.config import ConfigError
-from gnnscale.hardware import usable_cores
+from gnnscale.core.errors import ConfigError
+from gnnscale.core.hardware import usable_cores
 from gnnscale.plan import registry
 from gnnscale.runtime.processes import launch as launching
 from gnnscale.runtime.processes.launch import WorkerError, launch
-from gnnscale.runtime.processes.messages import OUT_OF_MEMORY, Failure
+from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord
 

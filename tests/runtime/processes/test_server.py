@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.runtime.processes.begin import Surroundings
+from gnnscale.runtime.processes.fork_server import Surroundings
 from gnnscale.runtime.processes.server import (
     WorkerProcess,
     WorkerServer,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 #: A process that starts a worker, which waits, tells of everybody, and waits to be killed.
 LAUNCHER = """\
 import pickle, time
-from gnnscale.runtime.processes.begin import Surroundings
+from gnnscale.runtime.processes.fork_server import Surroundings
 from gnnscale.runtime.processes.server import start_server
 
 server = start_server()

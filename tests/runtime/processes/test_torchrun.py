@@ -16,7 +16,7 @@ import torch
 
 from gnnscale.runtime.checkpoint.file import load_checkpoint
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.integration
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),

@@ -15,7 +15,7 @@ import pytest
 from gnnscale.runtime.processes import watching
 from gnnscale.runtime.processes.launch import WorkerError, launch
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.sync import stalls
+from gnnscale.runtime.sync import pulse as stalls
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from gnnscale.backend import BatchOutcome, CpuBackend, HostParts
+from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.plan import Cpu
 from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.sync.synchronizer import Synchronizer
-from gnnscale.stages import Access, StageTimes, Traffic
 
 
 def check_exchanges(group: Group) -> None:

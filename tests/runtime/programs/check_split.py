@@ -13,9 +13,9 @@ from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE, ModelConfig
-from gnnscale.model.loss import seed_loss
+from gnnscale.model.trainable import seed_loss
 from gnnscale.optimizer import Adam, OptimizerConfig, Sgd
-from gnnscale.optimizer.state import optimizer_state
+from gnnscale.optimizer.plain import optimizer_state
 from gnnscale.runtime.pipeline.stages import RUNNING
 from gnnscale.runtime.sync.group import Group, join
 from gnnscale.runtime.sync.p3.split_model import PARTIAL_BYTES

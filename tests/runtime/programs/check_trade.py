@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.runtime.caching.trade import trade_values, traded_rows
+from gnnscale.runtime.cache.open import trade_values, traded_rows
 from gnnscale.runtime.sync.group import Group, join
 
 

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "seams"))
 import copying_device  # noqa: F401
 from composed import composed
 
-from gnnscale.config import typed
-from gnnscale.hardware import usable_cores
+from gnnscale.core.hardware import usable_cores
 from gnnscale.model import GNN
 from gnnscale.optimizer import Adam
+from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import LAST
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.sync.group import ALONE, join, join_torchrun
 
 

@@ -6,11 +6,23 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gnnscale.progress import track
-from gnnscale.runtime.sync.pulse import PULSE_BYTES, TRAINS, Own, Pulse, beating
+from gnnscale.core.progress import track
+from gnnscale.runtime.sync.pulse import (
+    PULSE_BYTES,
+    TRAINS,
+    Own,
+    Pulse,
+    Stall,
+    Watch,
+    beating,
+    ended_by,
+    is_gone,
+    waiting_line,
+)
 
 
 def test_a_pulse_is_packed_and_back() -> None:
@@ -95,3 +107,185 @@ def test_the_state_of_a_process_of_this_machine() -> None:
         process.wait()
         assert pulse.state == "Z"
     assert mine.state == "R"
+
+
+NAMES = ("cpu:0", "cpu:1", "gpu:0")
+
+
+class Process:
+    """What a process tells, as a test lets it go on."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = vars(Own(doing=TRAINS).pulse(1)) | {"pid": 7}
+
+    def says(self, **fields: Any) -> None:
+        self.fields |= fields
+
+    def beats(self) -> None:
+        self.fields["beat"] += 1
+
+    def goes_on(self) -> None:
+        self.beats()
+        self.fields["signs"] += 1
+
+    @property
+    def pulse(self) -> Pulse:
+        return Pulse(**self.fields)
+
+
+class Run:
+    """Three processes, and who watches them, a second at a time."""
+
+    def __init__(self, limit_s: float | None = 600.0) -> None:
+        self.processes = [Process() for _ in NAMES]
+        self.watch = Watch(len(NAMES), limit_s=limit_s)
+        self.pulses: list[Pulse | None] = []
+        self.pass_by(1)
+
+    def pass_by(self, seconds: int, **what: str) -> Stall | None:
+        """Let time pass, in which each process does what ``what`` says, else ``goes_on``."""
+        stall = None
+        for _ in range(seconds):
+            for i, each in enumerate(self.processes):
+                action = what.get(f"p{i}", "goes_on")
+                if action != "nothing":
+                    getattr(each, action)()
+            self.pulses = [each.pulse for each in self.processes]
+            stall = self.watch.look(self.pulses, 1.0)
+        return stall
+
+
+def test_nobody_is_waited_for_while_all_get_on() -> None:
+    assert Run().pass_by(1000) is None
+
+
+def test_a_process_that_tells_nothing_is_waited_for() -> None:
+    run = Run()
+    run.pass_by(5)
+    for each in (0, 2):
+        run.processes[each].says(waiting=True)
+    others = {"p0": "beats", "p1": "nothing", "p2": "beats"}
+    assert run.pass_by(29, **others) is None
+    stall = run.pass_by(1, **others)
+    assert stall == Stall(ranks=(1,), seconds=30, silent=True, limited=True)
+    assert not run.watch.is_over(stall)
+    stall = run.pass_by(569, **others)
+    assert stall is not None
+    assert not run.watch.is_over(stall)
+    stall = run.pass_by(1, **others)
+    assert stall is not None
+    assert run.watch.is_over(stall)
+    # It was only slow.
+    assert run.pass_by(1) is None
+
+
+def test_it_is_said_ever_more_rarely() -> None:
+    run = Run(limit_s=None)
+    said = []
+    for second in range(1, 1001):  # since the last sign of life
+        stall = run.pass_by(1, p0="beats", p1="nothing", p2="beats")
+        if stall is not None and run.watch.is_due(stall):
+            said.append(second)
+        assert stall is None or not run.watch.is_over(stall)
+    assert said == [30, 60, 120, 240, 480, 960]
+    run.pass_by(1)
+    stall = run.pass_by(30, p0="beats", p1="nothing", p2="beats")
+    assert stall is not None
+    assert run.watch.is_due(stall)
+    assert not run.watch.is_due(stall)
+
+
+def test_a_process_that_gets_nowhere_is_to_blame_and_not_those_that_wait_for_it() -> None:
+    run = Run()
+    for each in (0, 2):
+        run.processes[each].says(waiting=True)
+    beats = {"p0": "beats", "p1": "beats", "p2": "beats"}
+    assert run.pass_by(29, **beats) is None
+    assert run.pass_by(1, **beats) == Stall(ranks=(1,), seconds=30, silent=False, limited=True)
+
+
+def test_nobody_stalls_whom_no_one_waits_for() -> None:
+    """Steps may take as long as they like where all are at them."""
+    assert Run().pass_by(1000, p0="beats", p1="beats", p2="beats") is None
+
+
+@pytest.mark.parametrize("doing", ["opening the run", "between two epochs", "reporting", "testing"])
+def test_what_is_no_step_has_no_limit_while_the_process_answers(doing: str) -> None:
+    run = Run()
+    run.processes[0].says(doing=doing)
+    for each in (1, 2):
+        run.processes[each].says(waiting=True)
+    stall = run.pass_by(10_000, p0="beats", p1="beats", p2="beats")
+    assert stall is not None
+    assert stall.ranks == (0,)
+    assert not run.watch.is_over(stall)
+    assert run.pass_by(1000, p1="beats", p2="beats") is None
+    stall = run.pass_by(600, p0="nothing", p1="beats", p2="beats")
+    assert stall is not None
+    assert run.watch.is_over(stall)
+
+
+def test_where_all_wait_the_last_one_is_to_blame_or_all() -> None:
+    run = Run()
+    for each, steps in zip(run.processes, (5, 4, 5), strict=True):
+        each.says(waiting=True, steps=steps)
+    beats = {"p0": "beats", "p1": "beats", "p2": "beats"}
+    stall = run.pass_by(30, **beats)
+    assert stall is not None
+    assert stall.ranks == (1,)
+    run.processes[1].says(steps=5)
+    stall = run.pass_by(1, **beats)
+    assert stall is not None
+    assert (stall.ranks, stall.limited) == ((0, 1, 2), True)
+    assert waiting_line(stall, run.pulses, NAMES) == (
+        "workers cpu:0, cpu:1, gpu:0 wait for each other since 31 s"
+    )
+
+
+def test_those_that_are_done_are_not_waited_for() -> None:
+    run = Run()
+    for each in (1, 2):
+        run.processes[each].says(left=True)
+    assert run.pass_by(1000, p0="beats", p1="nothing", p2="nothing") is None
+
+
+def test_time_in_which_nobody_watched_does_not_count() -> None:
+    """As where Ctrl-Z has stopped all of them."""
+    run = Run()
+    assert run.watch.look(run.pulses, 3600.0) is None
+    assert run.pass_by(1) is None
+
+
+def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
+    watch = Watch(2, limit_s=600)
+    process = Process()
+    stall = None
+    for _ in range(2000):
+        process.beats()
+        stall = watch.look([process.pulse, None], 1.0)
+    assert stall is not None
+    assert stall.ranks == (1,)
+    assert not watch.is_over(stall)
+    assert waiting_line(stall, [process.pulse, None], NAMES) == (
+        "waiting for worker cpu:1 (starting) since 2000 s"
+    )
+
+
+def test_what_is_said() -> None:
+    # No process has this number: where it is of this machine, it is gone.
+    far = Process()
+    far.says(machine=0)
+    pulses = [far.pulse] * 3
+    silent = Stall(ranks=(1,), seconds=30, silent=True, limited=True)
+    assert waiting_line(silent, pulses, NAMES) == (
+        "waiting for worker cpu:1 (process 7, training) since 30 s"
+    )
+    stuck = Stall(ranks=(2,), seconds=600, silent=False, limited=True)
+    assert ended_by(stuck, pulses, NAMES, limit_s=600) == (
+        "worker gpu:0 (process 7, training) has made no progress for 600 s "
+        "(runtime.stall_limit_s=600; null waits without end)"
+    )
+    assert not is_gone(far.pulse)
+    assert not is_gone(None)
+    far.says(machine=Own().pulse(1).machine, pid=2**22 + 1)
+    assert is_gone(far.pulse)

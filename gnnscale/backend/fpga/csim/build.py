@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gnnscale
-from gnnscale.backend.fpga.csim.library import Library
-from gnnscale.backend.fpga.csim.seal import seal
-from gnnscale.config import ConfigError, check_range
-from gnnscale.files import check_private, write_atomically
-from gnnscale.hardware import home
-from gnnscale.progress import track
+from gnnscale.backend.fpga.csim.library import Library, seal
+from gnnscale.core.errors import ConfigError, check_range
+from gnnscale.core.files import check_private, write_atomically
+from gnnscale.core.hardware import home
+from gnnscale.core.progress import track
 
 __all__ = ["Design", "compiler", "library", "prebuilt", "sources"]
 

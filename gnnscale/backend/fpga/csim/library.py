@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,50 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gnnscale.backend.fpga.csim.seal import is_sealed
-from gnnscale.config import ConfigError
-from gnnscale.options_file import read_regular
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.file import read_regular
 
-__all__ = ["FORMAT", "Argument", "Buffer", "Library", "Outcome"]
+__all__ = [
+    "FORMAT",
+    "Argument",
+    "Buffer",
+    "Library",
+    "Outcome",
+    "is_sealed",
+    "seal",
+]
+
+#: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not look there.
+_MARK = b"\ngnnscale csim sha256 "
+
+_DIGITS = 64
+
+
+def seal(content: bytes) -> bytes:
+    """Return the content of a library with the checksum of it behind."""
+    return content + _mark_of(content)
+
+
+def is_sealed(content: bytes) -> bool:
+    """Return whether content ends in the checksum of what stands before."""
+    size = len(content) - len(_MARK) - _DIGITS - 1
+    return size >= 0 and content[size:] == _mark_of(content[:size])
+
+
+def _mark_of(content: bytes) -> bytes:
+    return _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
+
 
 #: Version of the interface between a library and this module.
 FORMAT = 1
+
 _KINDS = ("buffer", "int")
+
 #: The largest design has a few MB.
 _MAX_BYTES = 64 << 20
+
 _COUNTS = ("compute_units", "bank_bytes", "clock_hz")
+
 _SYMBOLS = (
     "gnnscale_csim_design",
     "gnnscale_csim_regions",

@@ -14,9 +14,9 @@ from bench.cases.caches.runs import gpus
 from bench.runner import apart, show
 from gnnscale.cache import CacheTask, Legion
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
+from gnnscale.cache.legion.cost_model import best_num_lists, curve
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
-from gnnscale.cache.legion.search import best_num_lists, curve
 
 _FEATURES = 100
 _MIN_DEGREE = 8
@@ -129,9 +129,9 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
     devices = gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4)
     task = CacheTask(
         **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
-        **{"parts": None, "draws": SimpleNamespace(exact=True), "num_epochs": 1, "batch_size": 1},
-        fanouts=None,
-        **{"aggregated_row_bytes": None, "seed": 0, "num_threads": num_threads},
+        **{"parts": None, "draws": SimpleNamespace(exact=True, num_threads=num_threads)},
+        **{"num_epochs": 1, "batch_size": 1, "fanouts": None},
+        **{"aggregated_row_bytes": None, "seed": 0},
     )
     vars(task).update(out_degrees=degrees)
     vars(task)["presampled"] = Presampled(reads=reads, num_epochs=1, num_threads=num_threads)

@@ -14,8 +14,8 @@ import torch
 
 from bench.cases.caches.runs import CacheTask, graphs, run_of
 from bench.runner import FANOUTS, medians, show
+from gnnscale.cache.cached_features import CachedFeatures, slots_of
 from gnnscale.cache.hotness.presampled import presample
-from gnnscale.cache.store.static import CachedFeatures, slots_of
 from gnnscale.feature import HostFeatures
 from gnnscale.sampler import NeighborSampler
 

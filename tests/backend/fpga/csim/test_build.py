@@ -12,7 +12,9 @@ import gnnscale
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import Design, library, sources
 from gnnscale.backend.fpga.csim.library import Library
-from gnnscale.config import ConfigError
+from gnnscale.core.errors import ConfigError
+
+pytestmark = pytest.mark.integration
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "step.cpp"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.backend.fpga.csim.library import Buffer, Library
-from gnnscale.backend.fpga.csim.seal import seal
+from gnnscale.backend.fpga.csim.library import Buffer, Library, is_sealed, seal
 
 
 def buffers(count: int) -> tuple[list[np.ndarray], list[Buffer]]:
@@ -112,3 +111,20 @@ def test_other_formats_are_refused(built: Callable[..., Path]) -> None:
         Library(built(KERNEL='"\\""'))
     with pytest.raises(RuntimeError, match="it has no gnnscale_other"):
         Library(built(KERNEL='"gnnscale_other"'))
+
+
+SEALED = seal(b"\x7fELF and more")
+
+
+def test_what_was_sealed_is_whole() -> None:
+    assert SEALED.startswith(b"\x7fELF and more\n")
+    assert is_sealed(SEALED)
+    assert is_sealed(seal(SEALED))
+    assert is_sealed(seal(b""))
+
+
+@pytest.mark.parametrize("place", range(len(SEALED)))
+def test_any_damage_is_noticed(place: int) -> None:
+    assert not is_sealed(SEALED[:place])
+    assert not is_sealed(SEALED[:place] + SEALED[place + 1 :])
+    assert not is_sealed(SEALED[:place] + bytes([SEALED[place] ^ 1]) + SEALED[place + 1 :])

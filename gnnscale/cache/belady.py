@@ -1,0 +1,239 @@
+"""Belady's MIN over the batches of the next steps, and FastGL's Match on top of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.core.errors import check_range
+from gnnscale.ops import NativeReplacement
+
+__all__ = ["Belady", "Counts", "Replaced", "belady_bytes", "count_hits"]
+
+#: Bytes for a vertex (its slot, its last use) and for a slot (key, next use; what may leave it).
+_VERTEX_BYTES, _SLOT_BYTES = 8, 24
+#: Bytes for a row of a batch that is expected, and more for one of the batch that is served.
+_EXPECTED_BYTES, _SERVED_BYTES = 9, 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Where rows were found.
+
+    Attributes:
+        num_hits: in the cache.
+        num_previous: in what is kept of the batch before, and not in the cache.
+        num_misses: in neither; they cross the link.
+    """
+
+    num_hits: int = 0
+    num_previous: int = 0
+    num_misses: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            num_hits=self.num_hits + other.num_hits,
+            num_previous=self.num_previous + other.num_previous,
+            num_misses=self.num_misses + other.num_misses,
+        )
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The part that was on the device; None of no rows."""
+        found = self.num_hits + self.num_previous
+        return found / (found + self.num_misses) if found + self.num_misses else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """A batch that was served, and what it changes in the cache.
+
+    Attributes:
+        counts: where its rows were, before anything changed.
+        positions: ``[m]`` int32 rows of the batch that are to be copied into the cache.
+        slots: ``[m]`` int32, the slot of each.
+    """
+
+    counts: Counts
+    positions: NDArray[np.int32]
+    slots: NDArray[np.int32]
+
+
+class Belady:
+    """Which rows a device keeps, where the batches of the next steps are known.
+
+    Rows move into the cache only when they are on the device anyway, as a batch has read them. Of
+    the rows in the cache and those of the batch, the ones that are read again soonest are kept.
+    With all batches known no other replacement has more hits (Belady 1966, MIN, here with bypass
+    and with all rows of a batch at once). Rows that are read equally soon, or not within the
+    window, go by descending priority, then by ascending vertex.
+
+    With ``match`` (FastGL, Match) the rows of a batch stay on the device until the next one was
+    served. Rows that both read then take no slot that another could use.
+
+    The order of a step is: ``expect`` what is new in the window; ``look_up``; gather, and read
+    what is missing; ``advance``; copy the rows that it names into their slots. Slots 0 to
+    ``capacity - 1`` are the cache's; with ``match``, ``capacity + i`` is row ``i`` of the batch
+    before.
+    """
+
+    def __init__(
+        self,
+        num_vertices: int,
+        capacity: int,
+        *,
+        window: int,
+        priority: NDArray[np.int32],
+        match: bool = False,
+        num_threads: int,
+    ) -> None:
+        """Begin with an empty cache.
+
+        Args:
+            num_vertices: of the graph.
+            capacity: rows that the cache holds; at most ``num_vertices``.
+            window: N, the steps that are known beyond the one that is served.
+            priority: ``[num_vertices]`` int32, e.g. out-degrees; used in place.
+            match: whether the rows of the batch before are still on the device.
+            num_threads: threads to use; the result does not depend on it.
+
+        Raises:
+            TypeError: ``priority`` is of another type.
+            ValueError: a number is out of its range, or there are fewer or more priorities than
+                vertices.
+            MemoryError: there is not so much memory.
+        """
+        check_range("window", window, 0)
+        if len(priority) != num_vertices:
+            raise ValueError(f"priority: {len(priority)} entries, must be {num_vertices}")
+        self._native = NativeReplacement(priority, capacity=capacity, match=match)
+        self._num_threads = num_threads
+        self._num_rows: deque[int] = deque()  # of the batches expected
+        self.num_vertices = num_vertices
+        self.capacity = capacity
+        self.window = window
+
+    @property
+    def slots(self) -> NDArray[np.int32]:
+        """``[num_vertices]`` int32, where each vertex's row is, -1 for nowhere; read-only.
+
+        It is a view, which changes with ``advance``.
+        """
+        return self._native.slots
+
+    @property
+    def num_expected(self) -> int:
+        """Batches that are expected and not served."""
+        return len(self._num_rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of host memory in use, about; see ``belady_bytes``."""
+        return (
+            _VERTEX_BYTES * self.num_vertices
+            + _SLOT_BYTES * self.capacity
+            + _EXPECTED_BYTES * sum(self._num_rows)
+            + _SERVED_BYTES * max(self._num_rows, default=0)
+        )
+
+    def expect(self, vertices: NDArray[Any]) -> None:
+        """Append the next batch that is known.
+
+        Args:
+            vertices: ``[n]`` int32 or int64, distinct; copied.
+
+        Raises:
+            ValueError: a vertex is none or comes twice, or the window is full.
+        """
+        if self.num_expected > self.window:
+            raise ValueError(
+                f"vertices: batch {self.num_expected + 1} at once, allowed are {self.window + 1}, "
+                "the one to serve and the window"
+            )
+        self._native.expect(vertices, num_threads=self._num_threads)
+        self._num_rows.append(len(vertices))
+
+    def look_up(self) -> NDArray[np.int32]:
+        """Return ``[n]`` int32, where each row of the oldest batch expected is; -1 for nowhere.
+
+        Raises:
+            ValueError: no batch is expected.
+        """
+        return self._native.look_up(num_threads=self._num_threads)
+
+    def advance(self) -> Replaced:
+        """Serve the oldest batch expected, and replace.
+
+        Raises:
+            ValueError: no batch is expected.
+        """
+        hits, previous, misses, positions, slots = self._native.advance(
+            num_threads=self._num_threads
+        )
+        self._num_rows.popleft()
+        counts = Counts(num_hits=hits, num_previous=previous, num_misses=misses)
+        return Replaced(counts=counts, positions=positions, slots=slots)
+
+
+def belady_bytes(num_vertices: int, capacity: int, *, window: int, batch_rows: int) -> int:
+    """Return the bytes of host memory that ``Belady`` takes, about.
+
+    Args:
+        num_vertices: of the graph.
+        capacity: rows that the cache holds.
+        window: N, the steps that are known beyond the one that is served.
+        batch_rows: rows that a batch reads, at most.
+    """
+    return (
+        _VERTEX_BYTES * num_vertices
+        + _SLOT_BYTES * capacity
+        + (_EXPECTED_BYTES * (window + 1) + _SERVED_BYTES) * batch_rows
+    )
+
+
+def count_hits(
+    batches: Iterable[NDArray[Any]],
+    *,
+    num_vertices: int,
+    capacity: int,
+    window: int,
+    priority: NDArray[np.int32],
+    match: bool = False,
+    num_threads: int,
+) -> Counts:
+    """Serve ``batches`` from a cache that is empty at first, and count where rows were found.
+
+    Args:
+        batches: the distinct vertices ``[n]`` of each step, int32 or int64; read up to ``window``
+            ahead.
+        num_vertices: see ``Belady``, as the arguments that follow.
+        capacity: rows that the cache holds.
+        window: steps that are known beyond the one that is served.
+        priority: ``[num_vertices]`` int32.
+        match: whether the rows of the batch before are still on the device.
+        num_threads: threads to use.
+
+    Raises:
+        ValueError: a batch holds what is no vertex, or a vertex twice; or as ``Belady``.
+    """
+    cache = Belady(
+        num_vertices,
+        capacity,
+        window=window,
+        priority=priority,
+        match=match,
+        num_threads=num_threads,
+    )
+    counts = Counts()
+    for batch in batches:
+        cache.expect(batch)
+        if cache.num_expected > window:
+            counts += cache.advance().counts
+    while cache.num_expected:
+        counts += cache.advance().counts
+    return counts

@@ -1,0 +1,342 @@
+"""Feature stores that keep rows of another store in device memory."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.cache.belady import Belady
+from gnnscale.cache.cache_plan import HOST, ROWS_FROM, LookAhead
+from gnnscale.core.stages import Access, Traffic
+from gnnscale.feature import FeatureStore, HostFeatures
+
+__all__ = [
+    "CachedFeatures",
+    "LookAheadFeatures",
+    "RowsAddress",
+    "map_rows",
+    "share_rows",
+    "slots_of",
+]
+
+
+def slots_of(num_vertices: int, caches: Sequence[NDArray[Any]]) -> ops.RankedSlots:
+    """Return the slot of each vertex among the rows of all ``caches``.
+
+    It takes least memory where there is one cache whose vertices ascend.
+
+    Args:
+        num_vertices: of the graph.
+        caches: the vertices of each member of a clique. The slots of a member come after those of
+            the members before it.
+    """
+    return ops.RankedSlots(num_vertices, list(caches))
+
+
+class CachedFeatures(FeatureStore):
+    """The host's features, some rows of which are read in the caches of a clique.
+
+    The values are the host's own, bit for bit. Where a row is found decides what it costs.
+    """
+
+    def __init__(
+        self,
+        host: HostFeatures,
+        caches: Sequence[NDArray[Any]],
+        slots: ops.RankedSlots,
+        *,
+        own: int,
+        names: Sequence[str] = (),
+    ) -> None:
+        """Wrap ``host``.
+
+        Args:
+            host: has every row.
+            caches: ``[n_k, width]`` the rows that each member of the clique keeps, as they are
+                stored at the host.
+            slots: of these rows; see ``slots_of``.
+            own: which of ``caches`` is this device's.
+            names: what reports call the members.
+        """
+        self._host = host
+        # One object, since another thread may gather while it is replaced.
+        self._content = (list(caches), slots)
+        self._own = own
+        self._names = (*names, HOST)
+        # Rows are read in one thread, and counted by another.
+        self._counting = threading.Lock()
+        self._found = [0] * (len(caches) + 1)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, one for each vertex."""
+        return self._host.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return self._host.width
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored."""
+        return self._host.row_bytes
+
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, ``[n, width]``, each read where it is found."""
+        out = ops.empty((len(vertices), self.width), dtype)
+        caches, slots = self._content
+        _, name = self._host.stored
+        found = ops.gather_cached(
+            self._host.stored,
+            [(rows, name) for rows in caches],
+            slots,
+            vertices,
+            out=out,
+            num_threads=num_threads,
+        )
+        counts = found.tolist()
+        with self._counting:
+            self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
+        return out, found_rows(counts, own=self._own, row_bytes=self.row_bytes)
+
+    def replace(self, caches: Sequence[NDArray[Any]], slots: ops.RankedSlots) -> None:
+        """Read other rows in the caches of the same members from now on."""
+        self._content = (list(caches), slots)
+
+    def take_counters(self) -> dict[str, float]:
+        """Return the rows read at each member and at the host since the last call, by name."""
+        with self._counting:
+            found, self._found = self._found, [0] * len(self._found)
+        pairs = zip(self._names, found, strict=True)
+        return {f"{ROWS_FROM}{name}": float(each) for name, each in pairs}
+
+
+def found_rows(found: Sequence[int], *, own: int, row_bytes: int) -> Traffic:
+    """Return the traffic of rows that were found in each cache of a clique and, last, at the host.
+
+    Args:
+        found: number of rows by place.
+        own: which of the caches is the device's.
+        row_bytes: bytes of a row.
+    """
+    peers = sum(found[:-1]) - found[own]
+    return Traffic(
+        rows=Access(
+            hits=found[own],
+            peer_hits=peers,
+            misses=found[-1],
+            host_bytes=found[-1] * row_bytes,
+            peer_bytes=peers * row_bytes,
+        )
+    )
+
+
+#: Where rows are found: in the cache, in the batch before, at the host.
+_CACHE, _PREVIOUS = 0, 1
+
+
+class LookAheadFeatures(FeatureStore):
+    """The host's features, some rows of which are in a cache that knows the next batches.
+
+    The steps of a run are expected in the order in which they are gathered, each before the
+    ``window`` steps before it are gathered. Whatever else is gathered, as a rehearsal does, is
+    read at the host, and changes nothing. One thread may expect while another gathers: how far the
+    first is ahead plays no part, as long as it is far enough.
+
+    Rows are moved into the cache from batches that have them on the device: nothing crosses the
+    link for the cache's own sake.
+    """
+
+    def __init__(
+        self,
+        host: HostFeatures,
+        policy: LookAhead,
+        *,
+        priority: NDArray[np.int32],
+        num_threads: int = 1,
+    ) -> None:
+        """Wrap ``host``; the cache is empty at first.
+
+        Args:
+            host: has every row.
+            policy: rows of the cache, and steps that are looked ahead.
+            priority: ``[num_vertices]`` order of rows that are read equally soon.
+            num_threads: threads that decide what is replaced; the result does not depend on it.
+        """
+        self._host = host
+        self._policy = policy
+        rows, self._dtype = host.stored
+        self._rows = np.empty((policy.num_rows, host.width), rows.dtype)
+        self._previous = np.empty((0, host.width), rows.dtype)
+        #: Steps that were told of, and the first of them, which ``_belady`` knows; the next to be
+        #: gathered is the first. None for a step that reads nothing.
+        self._told: deque[NDArray[Any] | None] = deque()
+        self._known: deque[NDArray[Any] | None] = deque()
+        self._belady = Belady(
+            host.num_rows,
+            policy.num_rows,
+            window=policy.window,
+            priority=priority,
+            match=policy.match,
+            num_threads=num_threads,
+        )
+
+    @property
+    def window(self) -> int:
+        """Steps that are looked ahead."""
+        return self._policy.window
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, one for each vertex."""
+        return self._host.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return self._host.width
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as it is stored."""
+        return self._host.row_bytes
+
+    def expect(self, vertices: NDArray[Any] | None) -> None:
+        """Tell of the input vertices of the next step, ``[n]``; None where it reads nothing.
+
+        ``gather`` recognises the batch by this very array.
+        """
+        self._told.append(vertices)
+
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, ``[n, width]``, and replace rows of the cache."""
+        self._look_ahead()
+        if not self._known or self._known[0] is not vertices:
+            return self._host.gather(vertices, dtype=dtype, num_threads=num_threads)
+        out = ops.empty((len(vertices), self.width), dtype)
+        found = ops.gather_cached(
+            self._host.stored,
+            [(self._rows, self._dtype), (self._previous, self._dtype)],
+            self._belady.slots,
+            vertices,
+            out=out,
+            num_threads=num_threads,
+        ).tolist()
+        self._known.popleft()
+        self._replace(vertices, num_threads)
+        # What is left of the batch before is on the device as well.
+        places = [found[_CACHE] + found[_PREVIOUS], found[-1]]
+        return out, found_rows(places, own=_CACHE, row_bytes=self.row_bytes)
+
+    def _look_ahead(self) -> None:
+        """Let the policy know the next step that reads anything, and the window after it."""
+        while True:
+            while self._told and len(self._known) <= self._policy.window:
+                vertices = self._told.popleft()
+                if vertices is not None:
+                    self._belady.expect(vertices)
+                self._known.append(vertices)
+            if not self._known or self._known[0] is not None:
+                return
+            self._known.popleft()
+
+    def _replace(self, vertices: NDArray[Any], num_threads: int) -> None:
+        """Keep the rows of a batch that are read again soonest."""
+        replaced = self._belady.advance()
+        self._copy(vertices[replaced.positions], self._rows, replaced.slots, num_threads)
+        if self._policy.match:
+            self._keep_matching(vertices, num_threads)
+
+    def _keep_matching(self, vertices: NDArray[Any], num_threads: int) -> None:
+        """Keep those rows of a batch that the next one shares with it; no other is read again.
+
+        All of them are kept where the next one is not known yet.
+        """
+        if len(self._previous) < len(vertices):
+            self._previous = np.empty((len(vertices), self.width), self._rows.dtype)
+        if self._belady.num_expected:
+            slots = self._belady.look_up() - self._policy.num_rows
+            matching = slots[slots >= 0]
+        else:
+            matching = np.arange(len(vertices), dtype=np.int32)
+        self._copy(vertices[matching], self._previous, matching, num_threads)
+
+    def _copy(
+        self,
+        vertices: NDArray[Any],
+        target: NDArray[Any],
+        slots: NDArray[np.int32],
+        num_threads: int,
+    ) -> None:
+        """Copy rows as they are stored; a device has them in its memory."""
+        ops.copy_rows(
+            self._host.stored, vertices, (target, self._dtype), slots, num_threads=num_threads
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsAddress:
+    """Where another process finds rows.
+
+    Attributes:
+        process: the process that holds them.
+        file: its descriptor of them.
+        num_rows: number of rows.
+    """
+
+    process: int
+    file: int
+    num_rows: int
+
+
+def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], RowsAddress]:
+    """Return new rows ``[num_rows, width]`` of zeros, and where other processes find them.
+
+    The memory has no name. It is gone with the last process that maps it, however that ends.
+
+    Raises:
+        OSError: there is not so much memory.
+    """
+    file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
+    os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
+    rows = _mapped(file, num_rows, width, dtype, writable=True)
+    return rows, RowsAddress(process=os.getpid(), file=file, num_rows=num_rows)
+
+
+def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Map the rows of another process of this machine, read-only.
+
+    Raises:
+        OSError: it is gone, or is another user's.
+    """
+    file = os.open(f"/proc/{address.process}/fd/{address.file}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _mapped(file, address.num_rows, width, dtype, writable=False)
+    finally:
+        os.close(file)
+
+
+def _mapped(
+    file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writable: bool
+) -> NDArray[Any]:
+    num_bytes = max(1, math.prod((num_rows, width)) * dtype.itemsize)
+    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+    memory = mmap.mmap(file, num_bytes, access=access)
+    rows: NDArray[Any] = np.frombuffer(memory, dtype, count=num_rows * width)
+    return rows.reshape(num_rows, width)

@@ -1,1 +1,0 @@
-"""Cache policies: the published designs, and the bounds that look-ahead gives."""

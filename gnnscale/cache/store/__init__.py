@@ -1,1 +1,0 @@
-"""Caches at run time: feature stores that wrap the host's."""

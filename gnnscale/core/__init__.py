@@ -1,0 +1,1 @@
+"""What everything else stands on: stages, errors, files, progress, the machine."""

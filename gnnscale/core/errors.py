@@ -1,0 +1,108 @@
+"""Messages for the user: one line, whatever a file or another library put into it."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+
+__all__ = [
+    "MAX_COUNT",
+    "MAX_SEED",
+    "ConfigError",
+    "GraphError",
+    "UserError",
+    "check_choice",
+    "check_range",
+    "explain",
+    "nearest",
+    "one_line",
+    "printable",
+    "shown",
+]
+
+#: The largest count that any option takes: what native code keeps in 32 bits.
+MAX_COUNT = 2**31 - 1
+#: The largest seed of a run.
+MAX_SEED = 2**63 - 1
+#: Characters of a whole message, and of one value in it.
+_MAX_MESSAGE = 600
+_MAX_VALUE = 60
+#: Of gnnscale.runtime, which imports torch and is not to be imported for this.
+_WORKER_ERRORS = ("WorkerError", "PeerLostError")
+
+
+class UserError(ValueError):
+    """What the user can mend. The message is one line that a terminal may print as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+def explain(error: BaseException) -> str | None:
+    """Return one line for an error that the user can mend, None for one of the program's."""
+    if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        # What the system refuses: a full disk, a folder that is a file, a name that is too long.
+        return f"{error.filename or 'output'}: {error.strerror}"
+    return None
+
+
+def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
+    """Return ``text`` as one line of at most ``limit`` characters.
+
+    Control characters, line ends and lone surrogates are escaped, so that no file can move a
+    terminal's cursor or fake a second line. What is too long loses its middle: a message begins
+    with the file and ends with what is allowed.
+    """
+    text = str(text).strip()
+    if len(text) > limit:
+        text = f"{text[: limit * 2 // 3]} ... {text[-(limit // 3) :]}"
+    escaped = "".join(each if each.isprintable() else _escape(each) for each in text)
+    return escaped if len(escaped) <= 4 * limit else f"{escaped[: 4 * limit]} ..."
+
+
+def shown(value: object) -> str:
+    """Return a value from a file as a message may quote it: short, on one line."""
+    return one_line(value, _MAX_VALUE)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+class ConfigError(UserError):
+    """An option is unknown or has a value that is not allowed."""
+
+
+class GraphError(UserError):
+    """A graph, or a file that should hold one, is not usable."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``", did you mean 'x'?"`` for the known name closest to ``name``, or nothing."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f", did you mean {match[0]!r}?" if match else ""
+
+
+def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise a ConfigError that names ``option``, ``value`` and ``allowed`` unless it is allowed."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ConfigError(f"{option}={shown(value)}: allowed are {', '.join(allowed)}")
+
+
+def check_range(option: str, value: float, minimum: float, maximum: float = MAX_COUNT) -> None:
+    """Raise a ConfigError that names ``option`` unless ``minimum <= value <= maximum``."""
+    if not minimum <= value <= maximum:
+        raise ConfigError(
+            f"{option}={shown(value)}: must be at least {minimum} and at most {maximum:,}"
+        )
+
+
+def printable(text: str) -> bool:
+    """Return whether ``text`` has neither control characters nor halves of surrogate pairs."""
+    return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)

@@ -1,0 +1,304 @@
+"""What this machine has: cores, memory, processor features, devices, installed software."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from gnnscale.core.errors import ConfigError
+
+__all__ = [
+    "BF16_FLAGS",
+    "CudaDevice",
+    "Machine",
+    "Memory",
+    "busy_seconds",
+    "cache_bytes",
+    "cuda_devices",
+    "find_machine",
+    "find_memory",
+    "home",
+    "installed",
+    "let_idle_threads_sleep",
+    "multiplies_bfloat16",
+    "process_age_s",
+    "torchrun_rank",
+    "usable_cores",
+]
+
+#: Processor flags, as Linux names them, of instructions that multiply bfloat16.
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
+#: Those of them without which oneDNN, which multiplies for torch, uses none of the others.
+_NEEDED_BF16_FLAGS = ("avx512_bf16", "bf16")
+#: Where a user limits the instructions of oneDNN, and limits under which it takes bfloat16, but
+#: multiplies it more slowly than float32.
+_ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_LIMITS_WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI", "AVX2_VNNI_2")
+
+_CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+_CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Main memory in bytes.
+
+    Attributes:
+        total: what this process and others of its container may take.
+        available: what of it is left, the page cache counted as such.
+        installed: what the machine has, ``total`` where no container has a limit.
+    """
+
+    total: int
+    available: int
+    installed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaDevice:
+    """A CUDA device that torch can see; ``memory`` in bytes."""
+
+    name: str
+    memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What was found, without importing torch.
+
+    Attributes:
+        processor: model name.
+        cores: logical cores this process may use.
+        memory: main memory.
+        bf16: the processor's bfloat16 instructions, a subset of ``BF16_FLAGS``.
+        home: where graph stores live, ``GNNSCALE_HOME``.
+        home_free: bytes free on the disk that holds, or would hold, ``home``.
+        python: version of the interpreter.
+        system: kernel and architecture.
+    """
+
+    processor: str
+    cores: int
+    memory: Memory
+    bf16: tuple[str, ...]
+    home: Path
+    home_free: int
+    python: str
+    system: str
+
+
+def usable_cores(cgroup: Path = _CGROUP) -> int:
+    """Return how many cores this process may use: its affinity, or a container's CPU quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
+
+
+def busy_seconds(stat: Path = _PROC / "stat") -> float:
+    """Return the seconds that this process's cores have worked since the system started.
+
+    Other programs count, and so do other virtual machines that took a core's time; 0 where the
+    system does not say.
+    """
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    ticks = 0
+    try:
+        lines = stat.read_text().splitlines()
+    except OSError:
+        return 0.0
+    for name, *fields in (line.split() for line in lines):
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in usable:
+            user, nice, system, _idle, _waiting, *interrupts_and_stolen = map(int, fields[:8])
+            ticks += user + nice + system + sum(interrupts_and_stolen)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def cache_bytes(folder: Path = _CPU_CACHES) -> int:
+    """Return the size of the first core's last-level cache; 16 MiB where the system hides it."""
+    sizes = [0]
+    for file in folder.glob("index*/size"):
+        number, unit = file.read_text().strip()[:-1], file.read_text().strip()[-1:]
+        sizes.append(int(number) * {"K": 2**10, "M": 2**20}.get(unit, 0) if number.isdigit() else 0)
+    return max(sizes) or 2**24
+
+
+def home() -> Path:
+    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
+
+    Raises:
+        ConfigError: it begins with an unknown ``~user``.
+    """
+    path = os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale"
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"GNNSCALE_HOME={path}: {error}") from None
+
+
+def installed(distribution: str, module: str | None = None) -> str | None:
+    """Return the version of an installed package, or None; nothing is imported.
+
+    Args:
+        distribution: its name on the package index.
+        module: the module to look for where the package does not say its version.
+    """
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        found = module is not None and importlib.util.find_spec(module) is not None
+        return "unknown version" if found else None
+
+
+def find_machine() -> Machine:
+    """Look at the machine; takes milliseconds."""
+    flags = _cpu_flags()
+    place = home()
+    while not place.exists():
+        place = place.parent
+    return Machine(
+        processor=_cpu_field("model name", "CPU part") or platform.processor() or "unknown",
+        cores=usable_cores(),
+        memory=find_memory(),
+        bf16=tuple(flag for flag in BF16_FLAGS if flag in flags),
+        home=home(),
+        home_free=shutil.disk_usage(place).free,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+    )
+
+
+def cuda_devices() -> list[CudaDevice]:
+    """Return the CUDA devices that torch can use (imports torch)."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return [CudaDevice(name=each.name, memory=each.total_memory) for each in properties]
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether torch multiplies bfloat16 by the processor's instructions for it (imports torch).
+
+    Without them its product of bfloat16 takes up to 50 times as long as that of float32. Flags
+    decide and not a timing, so that a run that is repeated multiplies in the same type.
+    """
+    import torch
+
+    limit = next((os.environ[name] for name in _ONEDNN_LIMITS if name in os.environ), "")
+    return (
+        any(flag in _cpu_flags() for flag in _NEEDED_BF16_FLAGS)
+        and limit.upper() not in _LIMITS_WITHOUT_BF16
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )
+
+
+def _cpu_flags() -> list[str]:
+    return _cpu_field("flags", "Features").split()
+
+
+def _cpu_field(*names: str) -> str:
+    """The first core's entry in /proc/cpuinfo under any of ``names``, empty where there is none."""
+    try:
+        lines = (_PROC / "cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in names:
+            return value.strip()
+    return ""
+
+
+def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
+    """Return the memory that this process may use: the machine's, or a container's limit."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = installed = os.sysconf("SC_PHYS_PAGES") * page
+    available = os.sysconf("SC_AVPHYS_PAGES") * page
+    with suppress(OSError):
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    for limit, used in _memory_limits(proc, cgroup):
+        total, available = min(total, limit), min(available, max(limit - used, 0))
+    return Memory(total=total, available=available, installed=installed)
+
+
+def _memory_limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, int]]:
+    """Yield limit and use of this process's control groups, from its own up to the topmost.
+
+    What its own group may use its parents limit too. A container that sees its group as the topmost
+    may still be told the name that the machine knows it by, of which nothing is there.
+    """
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if number == "0":  # version 2, beside version 1 or alone
+            tops, files = [cgroup, cgroup / "unified"], ("memory.max", "memory.current", "")
+        elif "memory" in controllers.split(","):
+            tops = [cgroup / "memory"]
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        else:
+            continue
+        own = Path(name.lstrip("/"))
+        for folder in (top / each for top in tops for each in (own, *own.parents)):
+            # Where there is no limit, the file says "max", or is missing at the topmost group.
+            with suppress(OSError, ValueError):
+                limit, used = (int((folder / file).read_text()) for file in files[:2])
+                yield limit, used - _page_cache(folder / "memory.stat", files[2])
+
+
+def _page_cache(stat: Path, prefix: str) -> int:
+    """Return the bytes of files in memory, which the system gives up where memory is short."""
+    names = (f"{prefix}inactive_file", f"{prefix}active_file")
+    entries = (line.split() for line in stat.read_text().splitlines())
+    return sum(int(value) for name, value in entries if name in names)
+
+
+def process_age_s() -> float | None:
+    """Return the seconds since this process was started; None where the system does not say."""
+    try:
+        fields = (_PROC / "self" / "stat").read_text().rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, AttributeError):
+        return None
+
+
+_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def torchrun_rank() -> int | None:
+    """Return this process's rank where ``torchrun`` started it, else None."""
+    if any(name not in os.environ for name in _TORCHRUN):
+        return None
+    return int(os.environ["RANK"])
+
+
+def let_idle_threads_sleep() -> None:
+    """Make OpenMP threads, of which torch has its own, sleep between parallel regions.
+
+    By default they spin for a while, on cores that the sampling and loading threads want. Only
+    works before torch is imported; a value of the user's own is left alone.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,0 +1,144 @@
+"""The stages of training, and what a run records of each: seconds, spans and traffic.
+
+``STAGES`` is the one list of stages. A simulator fills the same records as a real run, so that one
+report compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from gnnscale.core.records import Count
+
+__all__ = ["SPAN", "STAGES", "Access", "StageTimes", "Traffic"]
+
+
+@dataclass(kw_only=True)
+class StageTimes:
+    """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III).
+
+    Attributes:
+        sample: neighbours of the seeds are picked.
+        load: features are read from host memory.
+        exchange: devices trade rows; only in runs that do.
+        transfer: the mini-batch crosses the link.
+        propagate: forward and backward propagation.
+        sync: gradients are summed, and the weights updated.
+    """
+
+    sample: float = 0.0
+    load: float = 0.0
+    exchange: float = 0.0
+    transfer: float = 0.0
+    propagate: float = 0.0
+    sync: float = 0.0
+
+    def add(self, other: StageTimes) -> None:
+        """Add ``other`` stage by stage, in place."""
+        for stage in STAGES:
+            setattr(self, stage, getattr(self, stage) + getattr(other, stage))
+
+
+#: The names of all stages, in the order in which a mini-batch passes them.
+STAGES = tuple(field.name for field in fields(StageTimes))
+
+#: A stage of one step on one device: ``stage`` is a position in ``STAGES``; ``start`` and ``end``
+#: are seconds since the run began.
+SPAN = np.dtype(
+    [
+        ("device", np.int32),
+        ("stage", np.int32),
+        ("step", np.int64),
+        ("start", np.float64),
+        ("end", np.float64),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Where rows, or adjacency lists, came from, and what that moved.
+
+    Attributes:
+        hits: found in the device's own cache.
+        peer_hits: found in the cache of a peer device.
+        misses: found in neither. Without a cache there are neither hits nor misses.
+        host_bytes: bytes of distinct rows, or lists, that were read in the host's memory.
+        link_bytes: bytes over the link between host and device.
+        link_requests: requests over that link, of the size that the device names.
+        peer_bytes: bytes from peers.
+    """
+
+    hits: Count = 0
+    peer_hits: Count = 0
+    misses: Count = 0
+    host_bytes: Count = 0
+    link_bytes: Count = 0
+    link_requests: Count = 0
+    peer_bytes: Count = 0
+
+    def __add__(self, other: Access) -> Access:
+        return Access(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The part that a cache answered, the device's or a peer's; None without a cache."""
+        asked = self.hits + self.peer_hits + self.misses
+        return (self.hits + self.peer_hits) / asked if asked else None
+
+
+_COUNTS = tuple(field.name for field in fields(Access))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What one batch on one device moved.
+
+    Attributes:
+        rows: feature rows, and rows of hidden features.
+        lists: adjacency lists, and blocks of sampled ones.
+    """
+
+    rows: Access = Access()
+    lists: Access = Access()
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(rows=self.rows + other.rows, lists=self.lists + other.lists)
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes over the link, rows and lists together."""
+        return self.rows.link_bytes + self.lists.link_bytes
+
+    @property
+    def link_requests(self) -> int:
+        """Requests over the link, rows and lists together."""
+        return self.rows.link_requests + self.lists.link_requests
+
+    def counts(self) -> list[int]:
+        """Return all counts as a list, for ``from_counts``."""
+        return [getattr(each, name) for each in (self.rows, self.lists) for name in _COUNTS]
+
+    @classmethod
+    def from_counts(cls, counts: list[int]) -> Traffic:
+        """Rebuild the record from ``counts``."""
+        half = len(_COUNTS)
+        rows, lists = counts[:half], counts[half:]
+        return cls(
+            rows=Access(**dict(zip(_COUNTS, rows, strict=True))),
+            lists=Access(**dict(zip(_COUNTS, lists, strict=True))),
+        )
+
+    def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
+        """Return this traffic and a transfer over the link, in requests of ``request_bytes``."""
+
+        def crossed(access: Access, num_bytes: int) -> Access:
+            return replace(
+                access,
+                link_bytes=access.link_bytes + num_bytes,
+                link_requests=access.link_requests + -(-num_bytes // request_bytes),
+            )
+
+        return Traffic(rows=crossed(self.rows, row_bytes), lists=crossed(self.lists, list_bytes))

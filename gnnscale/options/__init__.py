@@ -1,0 +1,1 @@
+"""Options: typed configuration, code of the user, and what a found directory may decide."""

@@ -1,0 +1,238 @@
+"""Options from a YAML file: values of known options, and nothing that anybody would execute.
+
+A file is read here before Hydra or OmegaConf sees any of it. It holds a mapping of plain values.
+Anchors, tags, settings of Hydra and resolvers are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from gnnscale.core.errors import ConfigError, nearest, one_line, printable, shown
+
+__all__ = [
+    "check_known",
+    "check_references",
+    "load_yaml",
+    "read_regular",
+    "read_yaml",
+]
+
+_MAX_BYTES = 1 << 20
+_MAX_DEPTH = 24
+_MAX_VALUES = 100_000
+_KEY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+#: What a file may refer to: another option, or the number of cores.
+_REFERENCE = re.compile(r"\$\{\s*(?:\.*[A-Za-z_][\w.]*|usable_cores:)\s*\}", re.ASCII)
+_FLOAT = "tag:yaml.org,2002:float"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Reads scalars as OmegaConf does: ``1e-3`` is a number, and a date is text."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Refuse keys that are given twice."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(keys)) < len(keys):
+            twice = Counter(keys).most_common(1)[0][0]
+            problem = f"{shown(twice)} is given twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] not in (_FLOAT, _TIMESTAMP)]
+    for first, pairs in _Base.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _FLOAT,
+    re.compile(
+        r"[-+]?(?:(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+"
+        r"|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
+    ),
+    list("-+0123456789."),
+)
+
+
+def read_regular(file: Path, *, limit: int) -> bytes:
+    """Return the content of a regular file of at most ``limit`` bytes.
+
+    A pipe, a device or a folder is not waited for, and not read for ever.
+
+    Raises:
+        OSError: it cannot be opened or read.
+        ConfigError: it is no regular file, or larger.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{file}: not a regular file")
+        if status.st_size > limit:
+            raise ConfigError(f"{file}: larger than {limit:,} bytes")
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read(status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def load_yaml(file: Path) -> Any:
+    """Return what a YAML file holds: no anchors, no tags, nothing deep.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ConfigError: it cannot be read, is no YAML, or holds more than plain values.
+    """
+    try:
+        text = read_regular(file, limit=_MAX_BYTES).decode()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: cannot be read as YAML (not UTF-8)") from None
+    _check_events(file, text)
+    return _parse(file, text)
+
+
+def read_yaml(file: Path, *, raw: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options in a YAML file: a mapping of names to values, lists and mappings.
+
+    Args:
+        file: the file.
+        raw: names at the top whose values are returned as they are, for the caller to check.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ConfigError: as ``load_yaml``, or it is no mapping, or holds what no option can be.
+    """
+    values = load_yaml(file)
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        found = "a list" if isinstance(values, list) else "a single value"
+        raise ConfigError(f"{file}: holds no options, but {found}")
+    kept = {key: values.pop(key) for key in raw if key in values}
+    _check_plain(file, values, "")
+    return values | kept
+
+
+def check_known(file: Path, values: dict[str, Any], known: Collection[str]) -> None:
+    """Refuse options that a file may not give.
+
+    Raises:
+        ConfigError: naming the file and the first such option.
+    """
+    for key in values:
+        if key not in known:
+            if key in ("hydra", "defaults"):
+                raise ConfigError(
+                    f"{file}: {key}: a file gives values to options alone; settings of Hydra are "
+                    "typed on the command line"
+                )
+            guess = nearest(key, known)
+            raise ConfigError(f"{file}: {shown(key)}: unknown option{guess}")
+
+
+def check_references(file: Path, values: Any, *, allowed: bool) -> None:
+    """Refuse text that OmegaConf would evaluate.
+
+    Args:
+        file: named in errors.
+        values: plain values.
+        allowed: whether an option may refer to another one, and to ``${usable_cores:}``.
+
+    Raises:
+        ConfigError: naming the file and the text.
+    """
+    hint = (
+        "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
+    )
+    for text in _texts(values):
+        if "${" in (_REFERENCE.sub("", text) if allowed else text):
+            raise ConfigError(f"{file}: {shown(text)}: not allowed in this file; {hint}")
+
+
+def _check_events(file: Path, text: str) -> None:
+    """Refuse what would cost much, or mean more than it says, before anything is built of it."""
+    depth = count = 0
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            count += isinstance(event, yaml.NodeEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH or count > _MAX_VALUES:
+                raise ConfigError(
+                    f"{file}: more than {_MAX_DEPTH} levels or {_MAX_VALUES:,} values"
+                )
+            anchor = getattr(event, "anchor", None)
+            if anchor is not None:
+                raise ConfigError(f"{file}: anchor {shown(anchor)}: write the values out instead")
+            tag = getattr(event, "tag", None)
+            if tag is not None and tag != "!":
+                raise ConfigError(f"{file}: tag {shown(tag)}: plain values are allowed")
+    except yaml.YAMLError as error:
+        raise _not_yaml(file, error) from None
+
+
+def _parse(file: Path, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise _not_yaml(file, error) from None
+    # A number of thousands of digits, or of a form that means none.
+    except (ValueError, OverflowError, TypeError):
+        raise ConfigError(
+            f"{file}: cannot be read as YAML (a number is none, or too long)"
+        ) from None
+
+
+def _not_yaml(file: Path, error: Any) -> ConfigError:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        reason = str(error).splitlines()[0]
+        return ConfigError(f"{file}: cannot be read as YAML ({one_line(reason, 200)})")
+    return ConfigError(f"{file}: not valid YAML in line {mark.line + 1} ({error.problem})")
+
+
+def _check_plain(file: Path, value: Any, option: str) -> None:
+    """Refuse what no option can be; YAML without tags has no types but those of JSON."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            name = f"{option}.{shown(key)}" if option else shown(key)
+            if not isinstance(key, str) or not _KEY.fullmatch(key):
+                raise ConfigError(f"{file}: {shown(name)}: no name of an option")
+            _check_plain(file, each, name)
+    elif isinstance(value, list):
+        for i, each in enumerate(value):
+            _check_plain(file, each, f"{option}.{i}")
+    elif isinstance(value, str) and not printable(value):
+        said = f"{shown(option)}={shown(value)}"
+        raise ConfigError(f"{file}: {said}: control characters are not allowed")
+    elif isinstance(value, float) and math.isnan(value):
+        raise ConfigError(f"{file}: {shown(option)}=nan: must be a number")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{file}: {shown(option)}: must fit into 64 bits")
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, dict):
+        for each in values.values():
+            yield from _texts(each)
+    elif isinstance(values, list):
+        for each in values:
+            yield from _texts(each)

@@ -1,0 +1,374 @@
+"""What a run directory that was found may name: the one rule, and the options that it is about.
+
+A path, an address or a device file is used only if it lies inside the run directory or a folder of
+``GNNSCALE_HOME``, or if the user names it again. Code, and a program for a card, is used only if
+the user names it again. Options that the user's own ``gnnscale train`` wrote to this place count as
+named, but for code: what its name means is only known when it is imported.
+
+Fields of options classes declare by ``names`` what their texts mean; a ``Path`` is a place by its
+type. Texts that nothing is declared of are places where they look like one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import Field, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from gnnscale.core.errors import ConfigError, one_line, shown
+from gnnscale.core.files import check_private, write_atomically
+from gnnscale.core.hardware import home
+from gnnscale.options.config import options_class
+from gnnscale.options.file import read_regular, read_yaml
+from gnnscale.options.run_directory import CONFIG_FILE
+
+__all__ = [
+    "KINDS",
+    "Named",
+    "check_found",
+    "declared",
+    "forget_own",
+    "is_address",
+    "named_in",
+    "names",
+    "remember_own",
+    "wrote_it",
+]
+
+#: What texts of an option may be: a name of code (``MODULE:NAME``); the file of a program for a
+#: card; a path or an address; arguments of code, any of which may be a place; or none of these.
+KINDS = ("code", "program", "place", "arguments", "text")
+#: Runs whose options this user has written, in the home of all stores.
+_OWN = "runs"
+#: Folders of that home in which nothing may be made, or looked for, because a run says so.
+_TRUSTED = (_OWN, "csim")
+_DIGEST_BYTES = 64
+_METADATA = "gnnscale.names"
+#: Values that Hydra reads without quotes.
+_PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Declared:
+    what: str
+    known: tuple[str, ...] = ()
+    unless: str | None = None
+    places: Callable[[Any], tuple[list[str], Any]] | None = None
+    entries: Callable[[Any], list[tuple[Mapping[str, Any], type]]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """An option that names something.
+
+    Attributes:
+        option: its dotted name.
+        what: one of ``KINDS``, without ``text``.
+        texts: what it names.
+        value: what is to be typed again, the option's whole value.
+        unless: an option which, typed, makes this one needless.
+    """
+
+    option: str
+    what: str
+    texts: tuple[str, ...]
+    value: Any
+    unless: str | None = None
+
+
+def names(
+    what: str,
+    *,
+    known: tuple[str, ...] = (),
+    unless: str | None = None,
+    places: Callable[[Any], tuple[list[str], Any]] | None = None,
+    entries: Callable[[Any], list[tuple[Mapping[str, Any], type]]] | None = None,
+) -> dict[str, Any]:
+    """Return the ``metadata`` of a field whose texts name something, or declaredly nothing.
+
+    Args:
+        what: one of ``KINDS``.
+        known: texts that stand for what ships with the package.
+        unless: a field beside it; when that one is typed, this one is not needed.
+        places: returns the places that the field's value means, and what is typed again; None for
+            its texts and the value itself.
+        entries: returns the option mappings in the field's value, each with its class.
+    """
+    assert what in KINDS
+    declared = _Declared(what=what, known=known, unless=unless, places=places, entries=entries)
+    return {_METADATA: declared}
+
+
+def declared(options: type, name: str) -> str | None:
+    """Return which of ``KINDS`` a field is declared to name, None where nothing says so."""
+    (found,) = (each for each in fields(options) if each.name == name)
+    how = _declaration(found, get_type_hints(options)[name])
+    return None if how is None else how.what
+
+
+def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[Named]:
+    """Yield what options name.
+
+    Args:
+        values: options as plain values, such as those in a run's ``config.yaml``.
+        options: the options class that they are of; a group's ``_target_`` may name another.
+        prefix: where ``values`` stand; used by the recursion.
+
+    Raises:
+        ConfigError: a group is of a class that is not known, so that nobody could tell.
+    """
+    target = values.get("_target_")
+    cls = options if target is None else options_class(target, options, group=prefix.rstrip("."))
+    hints = get_type_hints(cls)
+    for each in fields(cls):
+        value = values.get(each.name)
+        if value is None or value in ("", [], {}):
+            continue
+        record = _record(hints[each.name])
+        if record is not None:
+            if isinstance(value, Mapping):
+                yield from named_in(value, record, f"{prefix}{each.name}.")
+            continue
+        how = _declaration(each, hints[each.name])
+        yield from _named(how, f"{prefix}{each.name}", value, prefix)
+
+
+def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Iterator[Named]:
+    """Yield what the value of one option names."""
+    if how is None:
+        texts = tuple(each for each in _texts(value) if _looks_like_place(each))
+        if texts:
+            yield Named(option=option, what="place", texts=texts, value=value)
+    elif how.entries is not None:
+        for entry, cls in how.entries(value):
+            for each in named_in(entry, cls):
+                yield Named(option=option, what=each.what, texts=each.texts, value=value)
+    elif how.what == "arguments":
+        for key, argument in value.items() if isinstance(value, Mapping) else ():
+            yield from _named(None, f"{option}.{key}", argument, prefix)
+    elif how.what != "text":
+        found, value = (_texts(value), value) if how.places is None else how.places(value)
+        texts = tuple(each for each in found if each not in how.known)
+        unless = None if how.unless is None else f"{prefix}{how.unless}"
+        if texts:
+            yield Named(option=option, what=how.what, texts=texts, value=value, unless=unless)
+
+
+def check_found(
+    values: dict[str, Any],
+    options: type,
+    *,
+    directory: Path,
+    given: Mapping[str, Any],
+    command: str,
+    used: tuple[str, ...] = ("",),
+) -> None:
+    """Hold the options of a run directory to the rule for what was found.
+
+    Args:
+        values: its options as plain values; a place that is neither allowed nor needed becomes
+            None.
+        options: the class that they are of.
+        directory: the run directory.
+        given: options that the user named again, by their dotted names; whatever their values are,
+            they stand for those found.
+        command: as it was typed, up to the options.
+        used: how the names of the options begin that the command has a use for.
+
+    Raises:
+        ConfigError: the run names what it may not, with what to type; or a group's class is not
+            known.
+    """
+    source = directory / CONFIG_FILE
+    try:
+        found = [each for each in named_in(values, options) if each.option.startswith(used)]
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    own = wrote_it(directory, values)
+    asked: dict[str, Named] = {}
+    for each in found:
+        if each.what != "code" and (own or _allowed(each, directory)):
+            continue
+        if each.option not in given and each.unless in given:
+            _drop(values, each.option)
+        else:
+            asked.setdefault(each.option, each)
+    missing = [each for option, each in asked.items() if option not in given]
+    if missing:
+        again = " ".join(shlex.quote(f"{each.option}={_typed(each)}") for each in asked.values())
+        raise ConfigError(f"{source}: {_reason(missing)}; if you trust it: {command} {again}")
+
+
+def remember_own(directory: Path) -> None:
+    """Take note that this process has written the ``config.yaml`` in a run directory.
+
+    If that cannot be done, a line says so, and places that the run names are named again later.
+    """
+    place = _record_of(directory)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(place, _digest(read_yaml(directory / CONFIG_FILE)), shared=True)
+    except (OSError, ConfigError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _LOG.warning("%s: cannot note that the run is yours (%s)", place, reason)
+
+
+def forget_own(directory: Path) -> None:
+    """Leave nothing of what ``remember_own`` has noted of a run that was refused."""
+    place = _record_of(directory)
+    with suppress(OSError):
+        place.unlink(missing_ok=True)
+        place.parent.rmdir()  # if there is no other
+
+
+def wrote_it(directory: Path, values: Mapping[str, Any]) -> bool:
+    """Return whether this user's own ``gnnscale train`` has written these options, to this place.
+
+    Args:
+        directory: the run directory.
+        values: what its ``config.yaml`` holds.
+    """
+    place = _record_of(directory)
+    try:
+        check_private(place.parent)
+        check_private(place)
+        noted = read_regular(place, limit=_DIGEST_BYTES)
+    except (OSError, ConfigError):
+        return False
+    return noted.decode(errors="replace") == _digest(values)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _record_of(directory: Path) -> Path:
+    real = os.fsencode(os.path.realpath(directory))
+    return home() / _OWN / hashlib.blake2b(real, digest_size=16).hexdigest()
+
+
+def _allowed(named: Named, directory: Path) -> bool:
+    """Whether all that an option names lies where a found directory may name things."""
+    if named.what == "program":
+        return False
+    # Whether ~ is somebody's home or a folder's name is for each option to say.
+    paths = [each for each in named.texts if not is_address(each) and not each.startswith("~")]
+    found = (_in_home(each) or _in_run(each, directory) for each in paths)
+    return len(paths) == len(named.texts) and all(found)
+
+
+def _in_home(path: str) -> bool:
+    """Whether ``path`` is in a folder of ``GNNSCALE_HOME``; links there are the user's own.
+
+    Not in those whose content is trusted, and not in the home itself, which has files of its own.
+    """
+    place, root = Path(path).absolute(), home().absolute()
+    if ".." in place.parts or not place.is_relative_to(root):
+        return False
+    folder, *inside = place.relative_to(root).parts or ("",)
+    return bool(inside) and folder not in _TRUSTED
+
+
+def _in_run(path: str, directory: Path) -> bool:
+    """Whether ``path`` is in a run directory, from which no link leads out."""
+    try:
+        place = Path(os.path.realpath(path))
+        within = place.is_relative_to(os.path.realpath(directory))
+        return within and all(map(_is_plain, _below(place)))
+    except (OSError, ValueError):  # a zero byte, a name that is too long
+        return False
+
+
+def _below(place: Path) -> Iterator[Path]:
+    """Yield ``place`` if there is such, and all that is in it; no link is followed."""
+    if os.path.lexists(place):
+        yield place
+    for folder, folders, files in os.walk(place):
+        yield from (Path(folder, each) for each in (*folders, *files))
+
+
+def _is_plain(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is an address such as ``s3://bucket/folder``, or a chain, and no path."""
+    return "://" in text or "::" in text
+
+
+def _looks_like_place(text: str) -> bool:
+    return any(each in text for each in ("/", "\\", "::")) or text.startswith("~")
+
+
+def _drop(values: dict[str, Any], option: str) -> None:
+    *groups, name = option.split(".")
+    for group in groups:
+        values = values[group]
+    values[name] = None
+
+
+def _reason(missing: list[Named]) -> str:
+    """Say what is wrong with what a run names."""
+    code = [each.option for each in missing if each.what == "code"]
+    if code:
+        return (
+            f"{', '.join(code)}: names code, and nothing is imported because a file that was found "
+            "says so"
+        )
+    first = missing[0]
+    said = f"{first.option}={shown(', '.join(first.texts))}"
+    if first.what == "program":
+        return f"{said}: no card is programmed because a file that was found says so"
+    where = "an address" if any(map(is_address, first.texts)) else "outside of the run directory"
+    return f"{said}: {where}, and not used because a file that was found says so"
+
+
+def _typed(named: Named) -> str:
+    """Return an option's value as it is typed on the command line."""
+    return _written(named.value, quotes=named.what != "code")
+
+
+def _written(value: Any, *, quotes: bool) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(_written(each, quotes=quotes) for each in value)}]"
+    if isinstance(value, Mapping):
+        pairs = (f"{key}:{_written(each, quotes=quotes)}" for key, each in value.items())
+        return f"{{{','.join(pairs)}}}"
+    if isinstance(value, str) and quotes and not _PLAIN.fullmatch(value):
+        return "'" + value.replace("'", "\\'") + "'"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return one_line(value, 400)
+
+
+def _texts(value: Any) -> list[str]:
+    """Return all that may be a text in the value of an option; numbers are converted to texts."""
+    if isinstance(value, Mapping):
+        return [text for each in value.values() for text in _texts(each)]
+    if isinstance(value, (list, tuple)):
+        return [text for each in value for text in _texts(each)]
+    return [] if value is None else [str(value)]
+
+
+def _declaration(of: Field[Any], hint: Any) -> _Declared | None:
+    """Return what is declared of a field; a ``Path`` is a place by its type."""
+    found: _Declared | None = of.metadata.get(_METADATA)
+    if found is None and Path in (hint, *get_args(hint)):
+        return _Declared(what="place")
+    return found
+
+
+def _record(hint: Any) -> Any:
+    return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)

@@ -1,0 +1,352 @@
+"""What is known of a partition: sizes of its parts, how even they are, what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.core.errors import GraphError
+from gnnscale.core.hardware import usable_cores
+from gnnscale.core.progress import track
+from gnnscale.graph import Graph
+from gnnscale.ops import naming_graph
+from gnnscale.partition.partitioner import UNREACHED, Parts
+from gnnscale.sampler.seed_order import labelled_vertices
+
+__all__ = [
+    "MAX_SEEN_BYTES",
+    "Measured",
+    "PartFigures",
+    "PartitionFigures",
+    "Predicted",
+    "cut_matrix",
+    "examine",
+    "examine_bytes",
+    "halo_sizes",
+]
+
+_SLICE_EDGES = 1 << 20
+
+#: What ``halo_sizes`` may hold to know which part has seen which vertex.
+MAX_SEEN_BYTES = 512 << 20
+
+
+def cut_matrix(
+    graph: Graph,
+    owner: NDArray[np.int16],
+    num_parts: int,
+    advance: Callable[[int], None] = lambda num_edges: None,
+) -> NDArray[np.int64]:
+    """Count the edges from each part to each part.
+
+    Args:
+        graph: the graph.
+        owner: ``[num_vertices]``, below 0 where no part has a vertex; its edges are not counted.
+        num_parts: K.
+        advance: called with the number of edges looked at since the last call.
+
+    Returns:
+        ``[K, K]``, of row i and column j the edges from a source of part i to a destination of
+        part j.
+
+    Raises:
+        GraphError: an id in the graph is out of range.
+    """
+    with naming_graph(graph.path or graph.name):
+        counts = ops.count_cut(
+            graph.indptr, graph.indices, owner, num_parts, num_threads=usable_cores()
+        )
+    advance(graph.num_edges)
+    return counts
+
+
+def halo_sizes(
+    graph: Graph,
+    owner: NDArray[np.int16],
+    num_parts: int,
+    advance: Callable[[int], None] = lambda num_edges: None,
+    *,
+    max_bytes: int = MAX_SEEN_BYTES,
+) -> tuple[NDArray[np.int64], int]:
+    """Count the vertices outside a part that send messages into it: its halo of one hop.
+
+    Args:
+        graph: the graph.
+        owner: ``[num_vertices]``, below 0 where no part has a vertex.
+        num_parts: K.
+        advance: called with the number of edges looked at since the last call.
+        max_bytes: memory to use; the edges are read once for every so many bytes of
+            ``K * num_vertices``.
+
+    Returns:
+        ``[K]`` sizes of the halos; and how many vertices any part has, its halo included.
+
+    Raises:
+        GraphError: an id in the graph is out of range.
+    """
+    sizes = np.zeros(num_parts, np.int64)
+    anywhere = owner >= 0
+    step = max(1, min(num_parts, max_bytes // max(1, graph.num_vertices)))
+    for first in range(0, num_parts, step):
+        last = min(first + step, num_parts)
+        seen = np.zeros((last - first, graph.num_vertices), np.bool_)
+        for sources, destinations in _edge_slices(graph):
+            part = owner[destinations]
+            outside = (part >= first) & (part < last) & (part != owner[sources])
+            seen[part[outside] - first, sources[outside]] = True
+            advance(len(sources))
+        sizes[first:last] = np.count_nonzero(seen, axis=1)
+        anywhere |= seen.any(axis=0)
+    return sizes, int(np.count_nonzero(anywhere))
+
+
+def num_passes(graph: Graph, num_parts: int, max_bytes: int = MAX_SEEN_BYTES) -> int:
+    """Return how often ``halo_sizes`` reads the edges."""
+    step = max(1, min(num_parts, max_bytes // max(1, graph.num_vertices)))
+    return -(-num_parts // step)
+
+
+def _edge_slices(graph: Graph) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Yield sources and destinations of the edges, slice by slice."""
+    for first in range(0, graph.num_edges, _SLICE_EDGES):
+        sources = np.asarray(graph.indices[first : first + _SLICE_EDGES])
+        last = first + len(sources)
+        if sources.min() < 0 or sources.max() >= graph.num_vertices:
+            bad = sources[(sources < 0) | (sources >= graph.num_vertices)][0]
+            raise GraphError(
+                f"{graph.name}: neighbour {bad} is out of range, the graph has "
+                f"{graph.num_vertices} vertices"
+            )
+        begin = int(np.searchsorted(graph.indptr, first, side="right")) - 1
+        end = int(np.searchsorted(graph.indptr, last, side="left"))
+        bounds = np.clip(graph.indptr[begin : end + 1], first, last)
+        yield sources, np.repeat(np.arange(begin, end), np.diff(bounds))
+
+
+_SLICE_VERTICES = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartFigures:
+    """One part.
+
+    Attributes:
+        num_vertices: vertices that it has, replicas of other parts' included.
+        num_inner: vertices that it owns; None where every part has the whole topology.
+        num_train: training vertices that it owns; likewise.
+        num_edges: in-edges that it has.
+    """
+
+    num_vertices: int
+    num_inner: int | None
+    num_train: int | None
+    num_edges: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What making a partition took.
+
+    Attributes:
+        seconds: of the partitioner alone.
+        peak_rss_bytes: the most memory that the process and a child of it held meanwhile; None
+            where the system does not tell.
+    """
+
+    seconds: float
+    peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What making a partition was thought to take, before it began.
+
+    Attributes:
+        seconds: of the partitioner alone.
+        peak_rss_bytes: what the process held already, and what the partitioner would add.
+    """
+
+    seconds: float
+    peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFigures:
+    """A partition in figures. A balance is the max over parts over their mean, 1 at best.
+
+    Attributes:
+        algorithm: the partitioner's name.
+        num_parts: number of parts, K.
+        seconds: see ``Measured``.
+        peak_rss_bytes: see ``Measured``.
+        edge_cut_fraction: share of the edges whose ends belong to different parts; edges at
+            vertices that no part has do not count. None where every part has the whole topology,
+            or no edge counts.
+        vertex_balance: of ``num_inner``; None where every part has the whole topology.
+        edge_balance: of ``num_edges``; None where there are none.
+        train_balance: of ``num_train``; None where every part has the whole topology.
+        replication_factor: vertices of all parts over vertices that any part has (PaGraph,
+            section 5.5).
+        parts: K parts.
+        cut: K rows of K counts, of row i and column j the edges from a source of part i to a
+            destination of part j; None where every part has the whole topology.
+        predicted: what making it was thought to take.
+        notes: a line each.
+    """
+
+    algorithm: str
+    num_parts: int
+    seconds: float
+    peak_rss_bytes: int | None
+    edge_cut_fraction: float | None
+    vertex_balance: float | None
+    edge_balance: float | None
+    train_balance: float | None
+    replication_factor: float
+    parts: tuple[PartFigures, ...]
+    cut: tuple[tuple[int, ...], ...] | None
+    predicted: Predicted
+    notes: tuple[str, ...]
+
+
+def examine(
+    graph: Graph,
+    parts: Parts,
+    *,
+    algorithm: str,
+    measured: Measured,
+    predicted: Predicted,
+    notes: Sequence[str] = (),
+) -> PartitionFigures:
+    """Look at how ``parts`` divide ``graph``: two passes over its edges or more.
+
+    ``notes`` come behind those of the parts.
+
+    Raises:
+        GraphError: an id in the graph is out of range.
+    """
+    inner = train = cut = None
+    if parts.owner is not None:
+        inner = _counts(parts.owner, parts.num_parts)
+        train = _counts(parts.owner[labelled_vertices(graph, "train")], parts.num_parts)
+        with track("counting edges between parts", graph.num_edges, "edges") as advance:
+            cut = cut_matrix(graph, parts.owner, parts.num_parts, advance)
+    num_vertices, num_edges, anywhere = _sizes(graph, parts, inner)
+    return PartitionFigures(
+        algorithm=algorithm,
+        num_parts=parts.num_parts,
+        seconds=measured.seconds,
+        peak_rss_bytes=measured.peak_rss_bytes,
+        edge_cut_fraction=None if cut is None else _cut_fraction(cut),
+        vertex_balance=_balance(inner),
+        edge_balance=_balance(num_edges),
+        train_balance=_balance(train),
+        replication_factor=sum(num_vertices) / max(anywhere, 1),
+        parts=tuple(
+            PartFigures(
+                num_vertices=num_vertices[part],
+                num_inner=None if inner is None else inner[part],
+                num_train=None if train is None else train[part],
+                num_edges=num_edges[part],
+            )
+            for part in range(parts.num_parts)
+        ),
+        cut=None if cut is None else tuple(map(tuple, cut.tolist())),
+        predicted=predicted,
+        notes=(*parts.notes, *_idle_note(train), *notes),
+    )
+
+
+def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
+    """Say which parts have nothing to train: their devices help the others from the first step."""
+    idle = [str(part) for part, count in enumerate(train or ()) if not count]
+    if not idle:
+        return ()
+    if len(idle) == 1:
+        return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
+    return (
+        f"parts {', '.join(idle)} have no training vertex; their devices train those of other "
+        "parts",
+    )
+
+
+def examine_bytes(graph: Graph, num_parts: int) -> int:
+    """Return the memory that ``examine`` takes at most, the mapped topology included."""
+    seen = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
+    return graph.topology_bytes + seen + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
+
+
+def _sizes(
+    graph: Graph, parts: Parts, inner: Sequence[int] | None
+) -> tuple[list[int], list[int], int]:
+    """Vertices and in-edges of each part, and how many vertices any part has."""
+    if parts.owner is None or inner is None:
+        everything = [graph.num_vertices] * parts.num_parts, [graph.num_edges] * parts.num_parts
+        return *everything, graph.num_vertices
+    if parts.hops is not None:
+        return _reached(graph, parts.hops, parts.num_hops)
+    passes = num_passes(graph, parts.num_parts)
+    with track("counting vertices at the borders", passes * graph.num_edges, "edges") as advance:
+        halo, anywhere = halo_sizes(graph, parts.owner, parts.num_parts, advance)
+    num_edges = np.zeros(parts.num_parts, np.int64)
+    for rows in _slices(graph.num_vertices):
+        owner, degrees = parts.owner[rows], _degrees(graph, rows)
+        num_edges += _summed(owner, degrees, parts.num_parts)
+    return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), anywhere
+
+
+def _reached(
+    graph: Graph, hops: NDArray[np.uint8], num_hops: int
+) -> tuple[list[int], list[int], int]:
+    """The same of parts that say which vertices they reach."""
+    num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
+    anywhere = 0
+    for rows in _slices(graph.num_vertices):
+        degrees, any_part = _degrees(graph, rows), np.zeros(rows.stop - rows.start, np.bool_)
+        for part, far in enumerate(hops[:, rows]):
+            reached = far != UNREACHED
+            any_part |= reached
+            num_vertices[part] += np.count_nonzero(reached)
+            num_edges[part] += degrees[far < num_hops].sum()
+        anywhere += int(np.count_nonzero(any_part))
+    return num_vertices.tolist(), num_edges.tolist(), anywhere
+
+
+def _slices(num_vertices: int) -> list[slice]:
+    starts = range(0, num_vertices, _SLICE_VERTICES)
+    return [slice(first, min(first + _SLICE_VERTICES, num_vertices)) for first in starts]
+
+
+def _degrees(graph: Graph, rows: slice) -> NDArray[np.int64]:
+    return np.diff(graph.indptr[rows.start : rows.stop + 1])
+
+
+def _summed(
+    owner: NDArray[np.int16], values: NDArray[np.int64], num_parts: int
+) -> NDArray[np.int64]:
+    """Sum of the values of each part's vertices."""
+    # Weights are summed as float64, which is exact below 2^53.
+    owned = owner >= 0
+    sums = np.bincount(owner[owned], weights=values[owned], minlength=num_parts)
+    return sums.astype(np.int64)
+
+
+def _counts(owner: NDArray[np.int16], num_parts: int) -> list[int]:
+    counts: list[int] = np.bincount(owner[owner >= 0], minlength=num_parts).tolist()
+    return counts
+
+
+def _cut_fraction(cut: NDArray[np.int64]) -> float | None:
+    total = int(cut.sum())
+    return (total - int(np.trace(cut))) / total if total else None
+
+
+def _balance(values: Sequence[Any] | None) -> float | None:
+    if values is None or not sum(values):
+        return None
+    return float(max(values) * len(values) / sum(values))

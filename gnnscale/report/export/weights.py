@@ -1,0 +1,164 @@
+"""The best weights of a run in a safetensors file, under our names or those of another library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor
+
+from gnnscale.core.errors import ConfigError, check_choice, shown
+from gnnscale.core.files import write_atomically
+from gnnscale.model import GNN, ModelConfig, TrainableModel
+from gnnscale.model.foreign_module import ForeignModel
+from gnnscale.model.links import LinkGNN
+from gnnscale.model.options import LayeredModel
+from gnnscale.report.export.peers import DGL, PYG
+from gnnscale.runtime.command_options import FoundRun
+from gnnscale.runtime.evaluation.evaluate import load_best, load_run
+
+__all__ = ["FORMATS", "ExportConfig", "Exported", "export", "export_model"]
+
+_PEERS = {peer.name: peer for peer in (PYG, DGL)}
+#: Names of weights: our own, those of PyTorch Geometric, those of DGL.
+FORMATS = ("safetensors", *_PEERS)
+
+_OWN = """\
+from gnnscale.model import {name}
+from safetensors.torch import load_file
+
+model = {config}.build(num_features={width}, num_classes={num_classes})
+model.load_state_dict(load_file({file}))
+"""
+
+_FOREIGN = """\
+from safetensors.torch import load_file
+
+module.load_state_dict(load_file({file}))  # a module as you built it for training
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(FoundRun):
+    """Weights to write.
+
+    Attributes:
+        format: one of ``FORMATS``, whose names the weights get.
+        out: the file, ``.safetensors``; None for ``model.safetensors`` in the run directory, or
+            ``model.pyg.safetensors``, ``model.dgl.safetensors``.
+        force: overwrite it where it exists.
+    """
+
+    format: str = "safetensors"
+    out: Path | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("format", self.format, FORMATS)
+
+    @property
+    def file(self) -> Path:
+        """The file that is written."""
+        middle = "" if self.format == "safetensors" else f".{self.format}"
+        return self.out or self.run / f"model{middle}.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        file: the weights.
+        snippet: a program that builds the model and loads them.
+        note: what has no counterpart, in one line; empty for nothing.
+    """
+
+    file: Path
+    snippet: str
+    note: str
+
+
+def export(config: ExportConfig) -> Exported:
+    """Write the weights of a run's best epoch.
+
+    Raises:
+        ConfigError: the directory holds no run, the model has no counterpart in the library, or the
+            file exists or has another kind of name.
+        GraphError: the run's graph store is not usable.
+        OSError: the file cannot be written.
+    """
+    if config.file.suffix != ".safetensors":
+        raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
+    run = load_run(config.run, config.given, command="export")
+    _check_file(config)
+    _, model, _ = load_best(config.run, run)
+    return export_model(config, run.model, model)
+
+
+def export_model(config: ExportConfig, options: ModelConfig, model: TrainableModel) -> Exported:
+    """Write the weights of a model that is there.
+
+    Args:
+        config: names and file.
+        options: of the model.
+        model: with the weights.
+
+    Raises:
+        ConfigError: the model has no counterpart in the library, or the file exists or has another
+            kind of name.
+        OSError: the file cannot be written.
+    """
+    _check_file(config)
+    file = config.file
+    weights, snippet, note = _named(config, options, model)
+    weights = {name: each.clone() for name, each in weights.items()}
+    write_atomically(file, safetensors.torch.save(weights, {"format": "pt"}))
+    return Exported(file=file, snippet=snippet, note=note)
+
+
+def _check_file(config: ExportConfig) -> None:
+    file = config.file
+    if file.suffix != ".safetensors":
+        raise ConfigError(f"out={shown(file)}: the name must end in .safetensors")
+    if file.exists() and not config.force:
+        raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
+    if not file.parent.is_dir():
+        raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
+
+
+def _named(
+    config: ExportConfig, options: ModelConfig, model: TrainableModel
+) -> tuple[Mapping[str, Tensor], str, str]:
+    """Return weights under the names that are asked for, what loads them, and a note.
+
+    Raises:
+        ConfigError: the model has no counterpart in the library.
+    """
+    peer, file = _PEERS.get(config.format), config.file
+    layered = isinstance(options, LayeredModel) and isinstance(model, GNN)
+    if peer is not None:
+        if not (isinstance(options, LayeredModel) and isinstance(model, GNN)):
+            raise ConfigError(
+                f"format={config.format}: {options.name} is a module of your own, whose weights "
+                "have its own names; format=safetensors writes these"
+            )
+        note = peer.note.get(options.name, "")
+        return peer.weights(options, model), peer.snippet(options, model.widths, file), note
+    if isinstance(model, ForeignModel):
+        return model.module.state_dict(), _FOREIGN.format(file=json.dumps(str(file))), ""
+    if not layered or isinstance(model, LinkGNN):
+        return model.state_dict(), "", "the model of a program's own is needed to load them"
+    return model.state_dict(), _own_snippet(options, model.widths, file), ""
+
+
+def _own_snippet(config: ModelConfig, widths: tuple[int, ...], file: Path) -> str:
+    return _OWN.format(
+        name=config.name,
+        config=config,
+        width=widths[0],
+        num_classes=widths[-1],
+        file=json.dumps(str(file)),
+    )

@@ -1,1 +1,0 @@
-"""What a run is logged to, beside its own files."""

@@ -1,0 +1,270 @@
+"""One worker's caches: the rows and lists that it keeps, and those that it reads at its peers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.cache import CachePlan
+from gnnscale.cache.cached_features import (
+    CachedFeatures,
+    LookAheadFeatures,
+    RowsAddress,
+    map_rows,
+    share_rows,
+    slots_of,
+)
+from gnnscale.cache.cached_topology import CachedLists
+from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.core.errors import ConfigError
+from gnnscale.feature import FeatureStore, HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.plan import Accelerator, Device
+from gnnscale.plan.perf.workload import CacheEffect
+from gnnscale.runtime.sync.group import Group
+
+__all__ = [
+    "OpenedCache",
+    "cache_effects",
+    "devices_with_caches",
+    "open_caches",
+    "refill",
+    "trade_values",
+    "traded_rows",
+]
+
+#: Maps the rows of the worker of a rank.
+MapRows = Callable[[int], NDArray[Any]]
+
+
+def trade_values(mine: Any, group: Group) -> list[Any]:
+    """Return the plain values that each worker tells of itself, in the order of ranks."""
+    told = group.gather(json.dumps(mine).encode())
+    every = [json.loads(each) for each in told] if group.is_rank0 else None
+    found: list[Any] = group.broadcast_json(every)
+    return found
+
+
+@contextmanager
+def traded_rows(
+    num_rows: int | None, width: int, dtype: np.dtype[Any], group: Group
+) -> Iterator[MapRows]:
+    """Let workers of one machine map each other's rows in the ``with`` block.
+
+    Each fills its own in the block, and reads those of others behind it: at its end all workers
+    wait for each other. What is mapped stays mapped, and takes memory until nobody maps it.
+
+    Args:
+        num_rows: this worker's rows, all zeros at first; None for none.
+        width: columns of all workers' rows.
+        dtype: their type.
+        group: the workers, who all do so at the same time.
+
+    Yields:
+        What returns the rows of the worker of a rank, this one's own among them.
+    """
+    address, mine = None, np.empty((0, width), dtype)
+    if num_rows is not None:
+        mine, address = share_rows(num_rows, width, dtype)
+    told = None if address is None else [address.process, address.file, address.num_rows]
+    every = trade_values(told, group)
+
+    def mapped(rank: int) -> NDArray[Any]:
+        if rank == group.rank:
+            return mine
+        process, file, rows = every[rank]
+        return map_rows(RowsAddress(process=process, file=file, num_rows=rows), width, dtype)
+
+    try:
+        yield mapped
+        group.barrier()
+    finally:
+        if address is not None:
+            os.close(address.file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedCache:
+    """What one worker's device has in its own memory.
+
+    Attributes:
+        store: reads rows in the cache, at peers, or at the host.
+        lists: tells where adjacency lists are read; None where the device does not sample.
+        num_bytes: device memory that rows and lists take.
+    """
+
+    store: FeatureStore
+    lists: CachedLists | None
+    num_bytes: int
+
+    def counters(self) -> Mapping[str, float]:
+        """Return where rows were found since the last call."""
+        return self.store.take_counters() if isinstance(self.store, CachedFeatures) else {}
+
+    @property
+    def look_ahead(self) -> LookAheadFeatures | None:
+        """The store, where its rows follow the batches to come."""
+        return self.store if isinstance(self.store, LookAheadFeatures) else None
+
+
+def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
+    """Return the devices of a run: those with a cache take rows as they are, or aggregated ones."""
+    if plan is None:
+        return tuple(devices)
+    return tuple(
+        replace(device, host_aggregates=plan.of(position).host_aggregates)
+        if plan.has(position)
+        else device
+        for position, device in enumerate(devices)
+    )
+
+
+def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
+    """Return what each device's cache takes and spares, as the plan predicts."""
+    effects = [CacheEffect() for _ in range(num_devices)]
+    if plan is None:
+        return effects
+    for number, cache in enumerate(plan.devices):
+        if cache.host_aggregates:
+            continue
+        found = CacheEffect(num_bytes=max(cache.num_bytes, 1))
+        if plan.predicted is not None:
+            told = plan.predicted[number]
+            rows, lists = sum(told.rows), sum(told.lists)
+            own = told.rows[cache.device]
+            misses = told.rows[-1] / rows if rows else 1.0
+            found = replace(
+                found,
+                row_misses=misses,
+                peer_rows=1 - misses - own / rows if rows else 0.0,
+                list_misses=told.lists[-1] / lists if lists else 1.0,
+            )
+        effects[cache.device] = found
+    return effects
+
+
+def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> OpenedCache | None:
+    """Fill this worker's cache, and find those of its peers.
+
+    Every worker calls this at the same time.
+
+    Args:
+        plan: what each device keeps.
+        graph: whose rows and lists are kept.
+        device: this worker's device.
+        group: the workers of the run.
+
+    Returns:
+        The caches, or None where this device has none.
+
+    Raises:
+        ConfigError: the devices of a clique are on different machines.
+        MemoryError: there is not enough memory on the host that emulates the device.
+    """
+    host = HostFeatures.of(graph)
+    found = _static_rows(plan, host, group)
+    own = plan.of(group.rank) if plan.has(group.rank) else None
+    if own is None or own.host_aggregates:
+        return None
+    if own.look_ahead is not None:
+        store: FeatureStore = LookAheadFeatures(host, own.look_ahead, priority=out_degree(graph))
+        return OpenedCache(store=store, lists=None, num_bytes=own.num_bytes)
+    assert found is not None
+    clique = plan.clique_of(group.rank)
+    members, at = [plan.of(each) for each in clique], clique.index(group.rank)
+    names = [member.name for member in members]
+    return OpenedCache(
+        store=CachedFeatures(host, *found, own=at, names=names),
+        lists=_lists(graph, [_in_order(member.topology) for member in members], at, device),
+        num_bytes=own.num_bytes,
+    )
+
+
+def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
+    """Fill this worker's cache anew, while it may be read; every worker calls this at once.
+
+    Args:
+        cache: what the worker has opened; None for nothing.
+        plan: keeps other rows than before on the same devices.
+        graph: whose rows are kept.
+        group: the workers of the run.
+    """
+    found = _static_rows(plan, HostFeatures.of(graph), group)
+    if cache is not None and isinstance(cache.store, CachedFeatures):
+        assert found is not None
+        cache.store.replace(*found)
+
+
+def _static_rows(
+    plan: CachePlan, host: HostFeatures, group: Group
+) -> tuple[list[NDArray[Any]], ops.RankedSlots] | None:
+    """Return the rows of each device of this worker's clique, and the slots of vertices in them.
+
+    None where the worker's device has no cache, or one whose rows do not stay.
+    """
+    own = plan.of(group.rank) if plan.has(group.rank) else None
+    dtype = host.stored[0].dtype
+    if not plan.has_peers:
+        if own is None:
+            return None
+        rows = np.empty((len(own.features), host.width), dtype)
+        _fill(rows, host, own.features)
+        return [rows], slots_of(host.num_rows, [_in_order(own.features)])
+    num_rows = None if own is None else len(own.features)
+    with traded_rows(num_rows, host.width, dtype, group) as mapped:
+        if own is not None:
+            _fill(mapped(group.rank), host, own.features)
+        clique = () if own is None else plan.clique_of(group.rank)
+        _check_machine(clique, group)
+        caches = [mapped(each) for each in clique]
+    if own is None:
+        return None
+    kept = [_in_order(plan.of(each).features) for each in clique]
+    return caches, slots_of(host.num_rows, kept)
+
+
+def _fill(rows: NDArray[Any], host: HostFeatures, vertices: NDArray[Any]) -> None:
+    """Copy the rows of ``vertices``, as they are stored, in the order in which they are kept."""
+    slots = np.arange(len(vertices), dtype=np.int64)
+    _, name = host.stored
+    ops.copy_rows(host.stored, _in_order(vertices), (rows, name), slots, num_threads=1)
+
+
+def _in_order(vertices: NDArray[Any]) -> NDArray[Any]:
+    """Return the order in which a device keeps the rows of ``vertices``, the same for all peers.
+
+    Rows that lie in the order of their vertices are found with least memory.
+    """
+    return np.sort(vertices)
+
+
+def _check_machine(clique: Sequence[int], group: Group) -> None:
+    machines = {each // group.local_size for each in clique}
+    if len(machines) > 1:
+        raise ConfigError(
+            f"cache plan: devices {list(clique)} read each other's memory, but their workers are "
+            f"on {len(machines)} machines"
+        )
+
+
+def _lists(
+    graph: Graph, topology: Sequence[NDArray[Any]], own: int, device: Device
+) -> CachedLists | None:
+    """Return where a device that samples finds adjacency lists; None where the host samples."""
+    if not (isinstance(device, Accelerator) and device.samples):
+        return None
+    return CachedLists(
+        slots_of(graph.num_vertices, topology),
+        num_members=len(topology),
+        own=own,
+        request_bytes=device.link_request_bytes,
+        id_bytes=graph.indices.itemsize,
+    )

@@ -1,0 +1,199 @@
+"""Caches planned anew between epochs, where they hit far from how often was predicted.
+
+A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
+pure function of the step, so that the next epochs can be drawn beforehand: what is kept then is
+what these will read most.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.cache import CachePlan, Draws
+from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.cache.hotness.presampled import presample
+from gnnscale.cache.placement import split_by_owner
+from gnnscale.core.stages import Traffic
+from gnnscale.graph import Graph
+from gnnscale.plan import DevicePlan
+from gnnscale.plan.device_plan import apportion
+from gnnscale.runtime.cache.open import OpenedCache, refill, trade_values, traded_rows
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.sync.group import Group
+from gnnscale.sampler import SeedOrder
+
+__all__ = ["CacheReplanner", "hit_rates_apart"]
+
+#: How far a hit rate may be from what was predicted.
+_APART = 0.05
+#: Epochs that are drawn to plan for: one of few batches says little of those that follow.
+_EPOCHS = 4
+
+log = logging.getLogger(__name__)
+
+
+def hit_rates_apart(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
+    """Return the hit rate that was measured and predicted, of the device where they differ most.
+
+    Args:
+        plan: what was predicted.
+        traffic: what each device of the run moved in an epoch.
+
+    Returns:
+        None where they are not further apart than 5 points on any device whose rows stay, and where
+        the prediction is of the run's own batches: epochs differ, and their sum does not.
+    """
+    if plan.exact:
+        return None
+    pairs = []
+    for cache, told in zip(plan.devices, plan.predicted or (), strict=False):
+        measured, predicted = traffic[cache.device].rows.hit_rate, told.feature_hit_rate
+        if cache.look_ahead is None and measured is not None and predicted is not None:
+            pairs.append((measured, predicted))
+    worst = max(pairs, key=lambda pair: abs(pair[0] - pair[1]), default=None)
+    return worst if worst is not None and abs(worst[0] - worst[1]) > _APART else None
+
+
+class CacheReplanner:
+    """Keeps the caches of a run at what its batches read; used by every worker alike."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: Graph,
+        order: SeedOrder,
+        group: Group,
+        plan: CachePlan,
+        cache: OpenedCache | None,
+    ) -> None:
+        """Begin with the caches as they are opened.
+
+        Args:
+            config: the run's options.
+            graph: whose rows are cached.
+            order: the seeds of every step.
+            group: the workers.
+            plan: what each device keeps.
+            cache: what this worker's device keeps; None for nothing.
+        """
+        self._config = config
+        self._graph = graph
+        self._order = order
+        self._group = group
+        self._cache = cache
+        self.plan = plan
+
+    def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
+        """Plan the caches anew if they did not hit as predicted.
+
+        Every worker calls this after the same epoch, with the same traffic.
+
+        Args:
+            epoch: the epoch that is done, from 0.
+            traffic: what each device moved in it.
+            devices: shares the next epoch's seeds out.
+        """
+        apart = hit_rates_apart(self.plan, traffic)
+        if apart is None or epoch + 1 >= self._config.epochs:
+            return
+        start = time.perf_counter()
+        epochs = range(epoch + 1, min(epoch + 1 + _EPOCHS, self._config.epochs))
+        self._replan(epochs, devices)
+        if self._group.is_rank0:
+            log.info(
+                f"epoch {epoch + 1}: caches had {100 * apart[0]:.1f} % of the rows where "
+                f"{100 * apart[1]:.1f} % were predicted; planned anew from the batches of "
+                f"{len(epochs)} epochs to come in {time.perf_counter() - start:.2f} s"
+            )
+
+    def _replan(self, epochs: range, devices: DevicePlan) -> None:
+        rank, plan = self._group.rank, self.plan
+        uses = self._count(epochs, devices) if plan.has(rank) else None
+        hotness = self._hotness_of_clique(uses)
+        features: dict[int, NDArray[Any]] = {}
+        told = None
+        if uses is not None:
+            features = self._place(plan.clique_of(rank), hotness)
+            told = self._found(features, uses)
+        every = trade_values(told, self._group)
+        self.plan = replace(
+            plan,
+            devices=tuple(
+                replace(each, features=features.get(each.device, each.features))
+                for each in plan.devices
+            ),
+            num_epochs=len(epochs),
+            predicted=tuple(
+                replace(traffic, rows=tuple(every[each.device]))
+                for each, traffic in zip(plan.devices, plan.predicted or (), strict=True)
+            ),
+        )
+        refill(self._cache, self.plan, self._graph, self._group)
+
+    def _hotness_of_clique(self, uses: NDArray[np.int32] | None) -> dict[int, NDArray[np.int32]]:
+        """Return what each device of this worker's clique will read."""
+        rank = self._group.rank
+        if not self.plan.has_peers:
+            return {} if uses is None else {rank: uses}
+        clique = () if uses is None else self.plan.clique_of(rank)
+        num_rows = None if uses is None else len(uses)
+        with traded_rows(num_rows, 1, np.dtype(np.int32), self._group) as mapped:
+            if uses is not None:
+                mapped(rank)[:, 0] = uses
+            found = {each: mapped(each) for each in clique}
+        return {each: np.ascontiguousarray(rows[:, 0]) for each, rows in found.items()}
+
+    def _count(self, epochs: range, devices: DevicePlan) -> NDArray[np.int32]:
+        """Count what this worker's device will read in ``epochs``."""
+        rank = self._group.rank
+        draws = Draws(
+            self._graph,
+            self._config.sampler,
+            self._order,
+            split=partial(apportion, devices.split),
+            seed=self._config.seed,
+            num_threads=max(1, self._config.num_threads // self._group.local_size),
+        )
+        return presample(draws, epochs, devices=[rank]).rows_of(rank)
+
+    def _place(
+        self, clique: Sequence[int], hotness: dict[int, NDArray[np.int32]]
+    ) -> dict[int, NDArray[Any]]:
+        """Return the rows of each device of a clique: as many as before, by local preference."""
+        rooms = np.array([len(self.plan.of(each).features) for each in clique], np.int64)
+        total = hotness[clique[0]].copy()
+        for each in clique[1:]:
+            total += hotness[each]
+        num_rows = int(rooms.sum())
+        order = ops.hottest(
+            total,
+            out_degree(self._graph),
+            capacity=num_rows,
+            bytes_per_vertex=1,
+            num_threads=1,
+        )[:num_rows]
+        shared = ops.share_out(
+            order,
+            [hotness[each] for each in clique],
+            capacities=rooms,
+            bytes_per_vertex=1,
+            num_threads=1,
+        )
+        return dict(zip(clique, split_by_owner(order, shared.member, len(clique)), strict=True))
+
+    def _found(self, features: dict[int, NDArray[Any]], uses: NDArray[np.int32]) -> list[int]:
+        """Return where this worker's reads will be found, device by device and last at the host."""
+        at = [0] * (self._group.size + 1)
+        for member, vertices in features.items():
+            at[member] = int(uses[vertices].sum(dtype=np.int64))
+        at[-1] = int(uses.sum(dtype=np.int64)) - sum(at)
+        return at

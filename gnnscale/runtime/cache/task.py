@@ -1,0 +1,273 @@
+"""What the caches of a run are planned for: its devices, their links, and its mini-batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnscale.artifact.key import plain
+from gnnscale.cache import (
+    CacheDevice,
+    CachePlannerConfig,
+    CacheTask,
+    Draws,
+    check_parts,
+    make_plan,
+    read_plan,
+)
+from gnnscale.cache.task import row_bytes
+from gnnscale.core.errors import ConfigError
+from gnnscale.graph import Graph
+from gnnscale.model import TrainableModel
+from gnnscale.model.cost import BYTES_PER_FEATURE
+from gnnscale.partition import Partition
+from gnnscale.partition.nvlink import disjoint_cliques, links_of
+from gnnscale.plan import Accelerator, Device
+from gnnscale.plan.device_plan import apportion
+from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
+from gnnscale.plan.perf.work import batch_bytes
+from gnnscale.plan.perf.workload import Workload, unmeasured_workload
+from gnnscale.runtime.order import checked_order
+from gnnscale.runtime.settings import BatchesConfig, TrainConfig
+from gnnscale.sampler import NeighborSampling
+from gnnscale.sampler.seed_order import labelled_vertices
+
+__all__ = [
+    "cache_budget",
+    "cache_task",
+    "check_given_plan",
+    "plan_caches",
+]
+
+
+def cache_budget(
+    planner: CachePlannerConfig,
+    graph: Graph,
+    device: Accelerator,
+    *,
+    workload: Workload,
+    first: BatchSize | None,
+    in_flight: int,
+) -> int:
+    """Return the bytes that the cache of ``device`` may take.
+
+    Where the planner names no budget, it is what the device has left: all its memory, minus what
+    the model and the mini-batches in flight take at their peak, as the first mini-batch tells, and
+    minus a reserve. Where so many do not fit, fewer are in flight.
+
+    Args:
+        planner: the policy.
+        graph: whose rows are cached.
+        device: the device.
+        workload: what it trains.
+        first: its first mini-batch; None where it has none.
+        in_flight: mini-batches that it holds at once, if there is room.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    if planner.budget_bytes is not None:
+        return planner.budget_bytes
+    if planner.ratio is not None:
+        return int(min(planner.ratio, 1.0) * graph.num_vertices) * row_bytes(graph)
+    batch = 0.0 if first is None else batch_bytes(workload, first)
+    model = BYTES_PER_PARAMETER * workload.num_weights
+    if planner.keeps_batch and first is not None:
+        model += int(first.vertices[0]) * row_bytes(graph)
+    free = device.memory_bytes * (1 - planner.reserve) - model
+    for count in range(in_flight, 0, -1):
+        if free >= count * batch:
+            return int(free - count * batch)
+    raise ConfigError(
+        f"cache_planner={planner.policy}: {device.label} has no memory left for a cache: of "
+        f"{device.memory_bytes / 1e6:,.1f} MB the model and a mini-batch take "
+        f"{(model + batch) / 1e6:,.1f} MB, and cache_planner.reserve={planner.reserve} keeps a "
+        "part free; a smaller batch_size, fewer neighbours (sampler.fanouts) or "
+        "cache_planner.budget_bytes allow one"
+    )
+
+
+def plan_caches(
+    config: BatchesConfig, graph: Graph, partition: Partition | None, *, force: bool = False
+) -> Path:
+    """Plan the caches of a run, where that is not done yet, and return the plan's directory.
+
+    Args:
+        config: the run's options, with a cache planner.
+        graph: the graph that is trained on.
+        partition: the devices' parts of it; None where it is whole.
+        force: plan them anew in any case.
+
+    Raises:
+        ConfigError: the policy does not go with the run.
+        GraphError: the plan cannot be written, or another one lies in its place.
+    """
+    return make_plan(
+        config.cache_planner,
+        cache_task(config, graph, partition),
+        partition=None if partition is None else partition.content,
+        run=_run(config),
+        force=force,
+    )
+
+
+def check_given_plan(
+    config: TrainConfig, graph: Graph, partition: Partition | None, path: Path
+) -> None:
+    """Refuse a plan that does not fit the graph, its parts, or the devices.
+
+    Raises:
+        GraphError: it is of another graph, of other parts, or of rows of another type.
+        ConfigError: it caches for a device that has no memory behind a link.
+    """
+    stored = read_plan(path, graph)
+    check_parts(stored, None if partition is None else partition.content)
+    devices = config.device_plan.parsed()
+    positions = {at for at, device in enumerate(devices) if has_memory(device)}
+    for cache in stored.plan.devices:
+        if cache.device not in positions:
+            raise ConfigError(
+                f"cache_plan={path}: caches for {cache.name} at position {cache.device}, where "
+                "device_plan has no device with memory behind a link"
+            )
+    for clique in stored.plan.cliques:
+        if len(clique) > 1:
+            _check_peers(f"cache_plan={path}", [devices[each] for each in clique])
+
+
+def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None) -> CacheTask:
+    """Return what the caches of a run are planned for.
+
+    Raises:
+        ConfigError: the planner's machine has fewer devices than the plan, or devices of a clique
+            cannot read each other's memory.
+    """
+    parts = None if partition is None else partition.parts
+    devices = config.device_plan.parsed()
+    split = config.device_plan.split or [1] * len(devices)
+    draws = Draws(
+        graph,
+        config.sampler,
+        checked_order(config, labelled_vertices(graph, "train"), parts),
+        split=partial(apportion, split),
+        # Without one the performance model splits them; while training, drm moves them.
+        fixed=config.device_plan.split is not None and not config.runtime.drm,
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
+    model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    task = CacheTask(
+        graph=graph,
+        devices=(),
+        num_devices=len(devices),
+        cliques=(),
+        parts=parts,
+        draws=draws,
+        num_epochs=config.epochs,
+        batch_size=config.batch_size,
+        fanouts=_fanouts(config),
+        replace=bool(getattr(config.sampler, "replace", False)),
+        aggregated_row_bytes=_aggregated_row_bytes(model),
+        seed=config.seed,
+    )
+    found = _devices(config, graph, unmeasured_workload(graph, model), task)
+    return replace(task, devices=found, cliques=_cliques(config, found))
+
+
+def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
+    """Return the fan-outs by which formulas tell what a batch includes; None of other samplers."""
+    sampler = config.sampler
+    return tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None
+
+
+def _aggregated_row_bytes(model: TrainableModel) -> int | None:
+    """Bytes of a row that the host aggregates for the model's first layer, if it can."""
+    first = next(iter(model.layer_costs), None)
+    if first is None or not first.aggregates_on_load:
+        return None
+    return first.loaded_width * BYTES_PER_FEATURE
+
+
+def _devices(
+    config: BatchesConfig, graph: Graph, workload: Workload, task: CacheTask
+) -> tuple[CacheDevice, ...]:
+    """Return the devices with memory behind a link."""
+    runtime = config.runtime
+    first_batches = task.first_batches if config.cache_planner.sizes_itself else {}
+    in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
+    found = []
+    for position, device in enumerate(config.device_plan.parsed()):
+        if not has_memory(device):
+            continue
+        assert isinstance(device, Accelerator)
+        first = first_batches.get(position)
+        found.append(
+            CacheDevice(
+                position=position,
+                name=device.label,
+                budget_bytes=cache_budget(
+                    config.cache_planner,
+                    graph,
+                    device,
+                    workload=replace(workload, host_aggregates=False),
+                    first=None if first is None else BatchSize.of(first),
+                    in_flight=in_flight,
+                ),
+                samples=device.samples,
+                loads=device.loads,
+                request_bytes=device.link_request_bytes,
+                overhead_bytes=device.link_overhead_bytes,
+                may_aggregate=device.takes_aggregated,
+            )
+        )
+    return tuple(found)
+
+
+def has_memory(device: Device) -> bool:
+    """Return whether a device has room for a cache, in memory behind a link."""
+    return isinstance(device, Accelerator) and device.holds_cache
+
+
+def _cliques(
+    config: BatchesConfig, devices: tuple[CacheDevice, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of devices that read each other's caches."""
+    planner, positions = config.cache_planner, [device.position for device in devices]
+    if not planner.shares or planner.nvlink is None:
+        return tuple((position,) for position in positions)
+    option = f"cache_planner.nvlink={planner.nvlink}"
+    links = links_of(planner.nvlink, option="cache_planner.nvlink")
+    if len(positions) > len(links):
+        raise ConfigError(
+            f"{option}: has {len(links)} GPUs, device_plan has {len(positions)} devices with "
+            "memory behind a link"
+        )
+    among = disjoint_cliques(links[: len(positions), : len(positions)])
+    cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in among)
+    parsed = config.device_plan.parsed()
+    for clique in cliques:
+        if len(clique) > 1:
+            _check_peers(option, [parsed[each] for each in clique])
+    return cliques
+
+
+def _check_peers(option: str, members: list[Any]) -> None:
+    """Refuse a clique of devices that cannot read each other's memory."""
+    for device in members:
+        if device.peer_bandwidth is None:
+            names = ", ".join(each.label for each in members)
+            raise ConfigError(
+                f"{option}: {names} read each other's caches, but {device.label} has "
+                "peer_bandwidth=null; give it one, or leave the links out"
+            )
+
+
+def _run(config: BatchesConfig) -> dict[str, Any]:
+    """Return the options that decide the batches, as plain values."""
+    return {
+        "device_plan.split": plain(config.device_plan.split),
+        "sampler": plain(config.sampler),
+        "seed_order": plain(config.seed_order),
+    }

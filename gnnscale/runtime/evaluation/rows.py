@@ -1,0 +1,334 @@
+"""Rows of a layer's output: in memory or in a file, filled by several threads."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.backend.chunks import Chunk
+from gnnscale.core.stages import Traffic
+from gnnscale.feature import Aggregation, FeatureStore, HostFeatures
+from gnnscale.feature.aggregation import write_aggregated
+from gnnscale.runtime.evaluation.edge_sums import EdgeSums, Wanted
+from gnnscale.sampler import Block
+
+__all__ = [
+    "FileRows",
+    "MemoryRows",
+    "Workers",
+    "file_bytes",
+]
+
+
+class MemoryRows(HostFeatures):
+    """A layer's output in memory.
+
+    Attributes:
+        rows: ``[num_rows, width]`` those that are aggregated.
+        own: ``[num_rows, width]`` what a destination adds in place of its row; None for its row.
+    """
+
+    def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
+        """Make room for rows of ``width`` features, and for own ones where there are two parts."""
+        # On large pages, where rows that are read in any order are found sooner.
+        self._parts = [
+            ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
+        ]
+        self.rows = self._parts[0]
+        self.own = self._parts[1] if num_parts == 2 else None
+        super().__init__(self.rows, "float32")
+
+    def write(self, first: int, h: torch.Tensor) -> None:
+        """Set rows from ``first`` on to ``h`` ``[n, num_parts * width]``."""
+        for number, rows in enumerate(self._parts):
+            begin = number * self.width
+            rows[first : first + len(h)] = h[:, begin : begin + self.width].numpy()
+
+    def aggregate(
+        self,
+        vertices: NDArray[Any],
+        block: Block,
+        aggregation: Aggregation,
+        *,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, aggregated while they are read."""
+        out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
+        own = None if self.own is None else (self.own, "float32")
+        write_aggregated(
+            self.stored,
+            block,
+            aggregation,
+            out=out,
+            ids=vertices,
+            num_threads=num_threads,
+            own_rows=own,
+        )
+        return out, Traffic()
+
+
+#: Chunks that are computed at once, at most: each holds its rows in memory.
+_MAX_WORKERS = 4
+
+A = TypeVar("A")
+
+B = TypeVar("B")
+
+
+class Workers:
+    """Computes chunks at once, so that one is multiplied while another one's rows are read.
+
+    No thread then waits for the slowest part of each step, as all do where they share one chunk.
+
+    Attributes:
+        each: threads that one chunk may use, of native kernels and of torch.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        """Divide ``num_threads`` among chunks."""
+        self._count = min(num_threads, _MAX_WORKERS)
+        self.each = num_threads // self._count
+        self._pool: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Have the threads, for ``map``, while the block runs."""
+        before = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(
+            self._count,
+            thread_name_prefix="inference",
+            initializer=torch.set_num_threads,
+            initargs=(self.each,),
+        )
+        try:
+            yield
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            # A thread sets the number of its own, and that of threads which are yet to come.
+            torch.set_num_threads(before)
+
+    def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+        """Yield ``function(item)``, without gradient, in the order of ``items``.
+
+        These are taken only a few ahead of what was yielded.
+        """
+        assert self._pool is not None
+        running: deque[Future[B]] = deque()
+        try:
+            for item in items:
+                running.append(self._pool.submit(_without_gradient, function, item))
+                if len(running) > self._count:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            # After an error, nobody may still write to what the caller gives up now.
+            for each in running:
+                each.cancel()
+            wait(running)
+
+
+def _without_gradient(function: Callable[[Any], B], item: Any) -> B:
+    # torch keeps this for each thread.
+    with torch.no_grad():
+        return function(item)
+
+
+#: Rows of a file are filled up to so many columns, which ``ops.add_rows`` adds in.
+_COLUMNS = 16
+
+#: Bytes of rows that are mapped at once for layers that ask for single rows.
+_MAPPED_BYTES = 1 << 30
+
+
+def file_bytes(num_rows: int, width: int) -> int:
+    """Return the size of a file of rows of ``width`` features."""
+    return num_rows * _padded(width) * np.dtype(np.float32).itemsize
+
+
+def _padded(width: int) -> int:
+    return -(-width // _COLUMNS) * _COLUMNS
+
+
+class FileRows(FeatureStore):
+    """A layer's output in a temporary file, which is gone with the process whatever its end.
+
+    It is written once from its beginning to its end, and read so too: for ever so many destinations
+    at a time, one stretch of rows after the other is mapped, and what their edges read of it is
+    added to sums in memory. Rows in a file larger than memory that were read in the order of the
+    edges would each wait for the disk.
+
+    Where a vertex has a row of its own beside the one that is aggregated, all own rows come after
+    all others.
+    """
+
+    def __init__(
+        self, num_rows: int, width: int, *, num_parts: int = 1, stretch_bytes: int
+    ) -> None:
+        """Make a file for ``num_rows`` rows of ``width`` features.
+
+        Args:
+            num_rows: number of rows.
+            width: features of a row.
+            num_parts: 2 where there are own rows, as many and as wide.
+            stretch_bytes: bytes that are mapped at once.
+
+        Raises:
+            OSError: the disk has no room for them.
+        """
+        self._num_rows = num_rows
+        self._width = width
+        self._num_parts = num_parts
+        self._row_bytes = file_bytes(1, width)
+        whole_pages = mmap.ALLOCATIONGRANULARITY // file_bytes(1, 1)  # rows, whatever their width
+        self._stretch = max(stretch_bytes // self._row_bytes // whole_pages, 1) * whole_pages
+        self._stretch_bytes = stretch_bytes
+        self._gathered_bytes = 0
+        self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
+        self._mapping: mmap.mmap | None = None
+        try:
+            # Room is taken now: better an error here than after hours.
+            num_bytes = max(num_parts * num_rows * self._row_bytes, 1)
+            os.posix_fallocate(self._file.fileno(), 0, num_bytes)
+            self._mapping = mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        return self._width
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in the file."""
+        return self._row_bytes
+
+    @property
+    def stretch_bytes(self) -> int:
+        """Bytes that are mapped at once, about."""
+        return self._stretch_bytes
+
+    def write(self, first: int, h: torch.Tensor) -> None:
+        """Set rows from ``first`` on to ``h`` ``[n, num_parts * width]``.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        missing = _padded(self._width) - self._width
+        for part in range(self._num_parts):
+            rows = h[:, part * self._width : (part + 1) * self._width]
+            rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
+            left = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
+            place = (part * self._num_rows + first) * self._row_bytes
+            while left:
+                done = os.pwrite(self._file.fileno(), left, place)
+                left, place = left[done:], place + done
+
+    def gather(
+        self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows of ``vertices``, ``[n, width]``."""
+        rows = ops.empty((len(vertices), self._width), dtype)
+        self._gather(0, vertices, rows, num_threads)
+        return rows, Traffic()
+
+    def _gather(
+        self, part: int, vertices: NDArray[Any], out: torch.Tensor, num_threads: int
+    ) -> None:
+        stored = self._rows(part)[:, : self._width]
+        ops.gather((stored, "float32"), vertices, out=out, num_threads=num_threads)
+        # A page or two for each row. What threads that count at once miss is little.
+        self._gathered_bytes += len(vertices) * (self._row_bytes + mmap.PAGESIZE)
+        if self._gathered_bytes > _MAPPED_BYTES:
+            self._forget()
+            self._gathered_bytes = 0
+
+    def aggregate_all(
+        self, wanted: Sequence[Callable[[], Wanted]], workers: Workers
+    ) -> list[Callable[[], Chunk]]:
+        """Aggregate in one pass over the file.
+
+        Args:
+            wanted: each makes destinations and their edges, in any thread.
+            workers: that do so, and add rows.
+
+        Returns:
+            For each of ``wanted`` what returns its block and aggregated rows, in any thread.
+        """
+        columns, stretch = _padded(self._width), self._stretch
+
+        def sums_of(make: Callable[[], Wanted]) -> EdgeSums:
+            return EdgeSums(make(), num_rows=self._num_rows, stretch=stretch, columns=columns)
+
+        every = list(workers.map(sums_of, wanted))
+        rows = self._rows(0)
+        for number in range(-(-self._num_rows // stretch)):
+            part = rows[number * stretch : (number + 1) * stretch]
+            self._fetch(number * stretch, len(part))
+            add = partial(EdgeSums.add, number=number, rows=part, num_threads=workers.each)
+            for _ in workers.map(add, every):
+                pass
+            self._forget()
+        return [partial(self._finish, each, workers.each) for each in every]
+
+    def _finish(self, sums: EdgeSums, num_threads: int) -> Chunk:
+        """Bring sums of rows, their coefficients and destinations' own rows together."""
+        aggregation, width = sums.aggregation, self._width
+        part = sums.out[:, :width]
+        if aggregation.dst_scale is not None:
+            part *= torch.from_numpy(aggregation.dst_scale)[:, None]
+        out = ops.empty((len(part), aggregation.width(width)), torch.float32)
+        own = out[:, :width]
+        self._gather(self._num_parts - 1, sums.destinations, own, num_threads)
+        if aggregation.self_term == "concat":
+            out[:, width:] = part
+        else:
+            if aggregation.self_scale is not None:
+                own *= torch.from_numpy(aggregation.self_scale)[:, None]
+            torch.add(part, own, out=out)
+        return sums.block, out
+
+    def _rows(self, part: int) -> NDArray[np.float32]:
+        """Return all rows, filled up, or all own ones."""
+        assert self._mapping is not None
+        width, num_rows = _padded(self._width), self._num_rows
+        offset = part * num_rows * self._row_bytes
+        stored = np.frombuffer(self._mapping, np.float32, num_rows * width, offset)
+        return stored.reshape(num_rows, width)
+
+    def _fetch(self, first: int, count: int) -> None:
+        """Let the disk bring a stretch of rows in order, ahead of reads in any order."""
+        assert self._mapping is not None
+        begin, length = first * self._row_bytes, count * self._row_bytes
+        self._mapping.madvise(mmap.MADV_WILLNEED, begin, length)
+
+    def _forget(self) -> None:
+        """Give up what is mapped, which would all count as this process's memory."""
+        if self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        """Give up the file; room on the disk is free once no array lies in it."""
+        self._mapping = None
+        self._file.close()

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale.cache.belady import Belady, Counts, belady_bytes, count_hits
+
+Batches = list[list[int]]
+
+
+def batch_lists(num_vertices: int, max_steps: int) -> st.SearchStrategy[Batches]:
+    """Draw batches of distinct vertices."""
+    vertices = st.integers(0, num_vertices - 1)
+    return st.lists(st.lists(vertices, unique=True, max_size=num_vertices), max_size=max_steps)
+
+
+def arrays(batches: Batches) -> Iterable[Any]:
+    return (np.array(batch, np.int64) for batch in batches)
+
+
+def kept(
+    batches: Batches, step: int, content: set[int], rule: dict[str, Any], priority: list[int]
+) -> set[int]:
+    """Return what the cache holds after ``step``, by the rule in plain words."""
+    known = batches[step + 1 : step + 1 + rule["window"]]
+    shared = set(batches[step]) & set(known[0]) if rule["match"] and known else set()
+
+    def order(vertex: int) -> tuple[int, int, int]:
+        uses = [ahead for ahead, batch in enumerate(known) if vertex in batch]
+        nearest = uses[0] if uses else len(known)
+        return (len(known) + 1 if vertex in shared else nearest, -priority[vertex], vertex)
+
+    return set(sorted(content | set(batches[step]), key=order)[: rule["capacity"]])
+
+
+def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
+    """Return the most rows that any replacement finds on the device, by trying all of them."""
+
+    @cache
+    def best(step: int, content: frozenset[int]) -> int:
+        if step == len(batches):
+            return 0
+        batch = set(batches[step])
+        here = content | set(batches[step - 1]) if match and step else content
+        candidates = sorted(content | batch)
+        size = min(capacity, len(candidates))
+        # To keep fewer never helps: what is kept does not have to be read.
+        choices = combinations(candidates, size)
+        return len(batch & here) + max(best(step + 1, frozenset(choice)) for choice in choices)
+
+    return best(0, frozenset())
+
+
+@settings(max_examples=300, deadline=None)
+@given(batch_lists(6, 5), st.integers(0, 3), st.booleans(), st.data())
+def test_no_replacement_finds_more(
+    batches: Batches, capacity: int, match: bool, data: st.DataObject
+) -> None:
+    priority = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
+    counts = count_hits(
+        arrays(batches),
+        num_vertices=6,
+        capacity=capacity,
+        window=len(batches),
+        priority=np.array(priority, np.int32),
+        match=match,
+        num_threads=1,
+    )
+    assert counts.num_hits + counts.num_previous == most_found(batches, capacity, match=match)
+    assert counts.num_previous == 0 or match
+
+
+@settings(max_examples=300, deadline=None)
+@given(batch_lists(12, 10), st.data())
+def test_it_keeps_what_the_rule_says(batches: Batches, data: st.DataObject) -> None:
+    rule = {
+        "capacity": data.draw(st.integers(0, 12)),
+        "window": data.draw(st.integers(0, 11)),
+        "match": data.draw(st.booleans()),
+    }
+    numbers = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 2)
+    priority = data.draw(st.lists(numbers, min_size=12, max_size=12))
+    belady = Belady(12, priority=np.array(priority, np.int32), num_threads=2, **rule)
+    capacity = rule["capacity"]
+    cached = np.full(capacity, -1)  # the vertex whose row is in each slot
+    content: set[int] = set()
+    previous: list[int] = []
+    to_come = arrays(batches)
+    for batch in to_come:
+        belady.expect(batch)
+        if belady.num_expected == rule["window"] + 1:
+            break
+    for step, batch in enumerate(batches):
+        places = belady.look_up()
+        assert places.tolist() == belady.slots[batch].tolist()
+        rows = [*cached, *previous]
+        assert [rows[place] for place in places if place >= 0] == [
+            vertex for vertex, place in zip(batch, places, strict=True) if place >= 0
+        ]
+        replaced = belady.advance()
+        held = set(previous) - content
+        assert replaced.counts == Counts(
+            num_hits=len(content & set(batch)),
+            num_previous=len(held & set(batch)),
+            num_misses=len(set(batch) - content - held),
+        )
+        content = kept(batches, step, content, rule, priority)
+        cached[replaced.slots] = np.array(batch, np.int64)[replaced.positions]
+        assert sorted(cached[cached >= 0]) == sorted(content)
+        previous = batch if rule["match"] else []
+        for batch_to_come in to_come:
+            belady.expect(batch_to_come)
+            break
+
+
+def belady_of(**given: Any) -> Belady:
+    options: dict[str, Any] = {"window": 1, "priority": np.zeros(4, np.int32), "num_threads": 1}
+    return Belady(4, **({"capacity": 2} | options | given))
+
+
+def test_the_window_is_kept() -> None:
+    belady = belady_of(window=1)
+    belady.expect(np.array([0]))
+    belady.expect(np.array([1]))
+    with pytest.raises(ValueError, match="vertices: batch 3 at once, allowed are 2, the one to"):
+        belady.expect(np.array([2]))
+    belady.advance()
+    belady.expect(np.array([0]))
+    assert belady.num_expected == 2
+
+
+def test_what_is_not_expected_is_not_served() -> None:
+    belady = belady_of()
+    for call in (belady.look_up, belady.advance):
+        with pytest.raises(ValueError, match="vertices: no batch is expected"):
+            call()
+    with pytest.raises(ValueError, match="vertices: "):
+        belady.expect(np.array([1, 1]))
+    assert belady.num_expected == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("window", -1), ("capacity", 5), ("capacity", -1), ("priority", np.zeros(3, np.int32))],
+)
+def test_options_that_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name}[:=]"):
+        belady_of(**{name: value})
+
+
+def test_slots_are_read_only() -> None:
+    belady = belady_of()
+    slots = belady.slots
+    with pytest.raises(ValueError, match="read-only"):
+        slots[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        slots.flags.writeable = True
+    belady.expect(np.array([3]))
+    belady.advance()
+    del belady
+    assert slots.tolist() == [-1, -1, -1, 0]
+
+
+def test_the_forecast_is_of_a_full_window() -> None:
+    belady = belady_of(window=2)
+    for batch in ([0, 1, 2], [1, 2, 3], [0, 1, 3]):
+        belady.expect(np.array(batch))
+    assert belady.num_bytes == belady_bytes(4, 2, window=2, batch_rows=3)
+    belady.advance()
+    assert belady.num_bytes < belady_bytes(4, 2, window=2, batch_rows=3)
+
+
+def test_counts_add_up() -> None:
+    counts = Counts(num_hits=1, num_previous=2, num_misses=3) + Counts(num_hits=2)
+    assert counts == Counts(num_hits=3, num_previous=2, num_misses=3)
+    assert counts.hit_rate == 5 / 8
+    assert Counts().hit_rate is None

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.core.errors import ConfigError, GraphError, UserError, one_line, shown
+
+
+@given(st.text(st.characters(codec=None), max_size=2000))
+def test_any_text_becomes_one_printable_line(text: str) -> None:
+    line = one_line(text)
+    assert line.isprintable()
+    assert len(line.splitlines()) <= 1
+    assert len(line) < 4 * 600 + 5
+    line.encode()
+
+
+def test_what_is_harmless_stays() -> None:
+    assert one_line("features.npy: größer als 3 − 日本") == "features.npy: größer als 3 − 日本"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a\nb", "a\\nb"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\udcff", "\\udcff"),
+        ("\x00", "\\x00"),
+    ],
+)
+def test_control_characters_are_escaped(text: str, line: str) -> None:
+    assert one_line(text) == line
+
+
+def test_a_long_message_keeps_both_ends() -> None:
+    line = one_line("file: " + "x" * 20_000_000 + ", allowed is y")
+    assert line.startswith("file: xxx")
+    assert line.endswith(", allowed is y")
+    assert len(line) < 700
+    assert len(shown("9" * 1000)) < 80
+
+
+@pytest.mark.parametrize("kind", [UserError, ConfigError, GraphError])
+def test_errors_hold_one_line_and_travel_between_processes(kind: type[UserError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("a\nb")))
+    assert type(error) is kind
+    assert str(error) == "a\\nb"

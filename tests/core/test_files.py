@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gnnscale.core.files import (
+    check_private,
+    remove_unfinished,
+    remove_unfinished_folders,
+    unfinished_folder,
+    whole_file,
+    write_atomically,
+)
+
+
+def test_text_and_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "vertex \u2192 edge")
+    assert file.read_text() == "vertex \u2192 edge"
+    write_atomically(file, b"\x00\x01", durable=True)
+    assert file.read_bytes() == b"\x00\x01"
+    write_atomically(file, (line for line in (b"a\n", b"b\n")))
+    assert file.read_bytes() == b"a\nb\n"
+
+
+def test_a_file_that_is_written_piece_by_piece_appears_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with whole_file(file) as stream:
+        stream.write(b"a")
+        assert not file.exists()
+        stream.write(b"b")
+    assert file.read_bytes() == b"ab"
+
+    def interrupted() -> None:
+        with whole_file(file) as stream:
+            stream.write(b"c")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert file.read_bytes() == b"ab"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_full_disk_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomically(file, "after", shared=shared)
+    assert caught.value.filename == str(file)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert file.read_text() == "before"
+
+
+def test_what_a_killed_process_left_is_removed_or_overwritten(tmp_path: Path) -> None:
+    (tmp_path / ".file.tmp").write_text("half")
+    remove_unfinished(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".file.tmp").write_text("half")
+    write_atomically(tmp_path / "file", "whole")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("kept")
+    (tmp_path / ".file.tmp").symlink_to(target)
+    write_atomically(tmp_path / "file", "new")
+    assert (target.read_text(), (tmp_path / "file").read_text()) == ("kept", "new")
+
+
+def test_folders_that_are_not_finished_are_removed(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("finished", "failed", "unfinished")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "file").touch()
+    with unfinished_folder(folders[0]):
+        pass
+    with pytest.raises(KeyboardInterrupt), unfinished_folder(folders[1]):
+        raise KeyboardInterrupt
+    with unfinished_folder(folders[2]):
+        assert {each.name for each in tmp_path.iterdir()} == {"finished", "unfinished"}
+        remove_unfinished_folders()
+    assert [each.name for each in tmp_path.iterdir()] == ["finished"]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_what_others_may_write_is_not_private(tmp_path: Path, folder: bool) -> None:
+    path = tmp_path / "x"
+    path.mkdir() if folder else path.touch()
+    for mode in (0o700, 0o755, 0o600, 0o444):
+        path.chmod(mode)
+        check_private(path)
+    (tmp_path / "link").symlink_to(path)
+    for mode in (0o720, 0o702, 0o777):
+        path.chmod(mode)
+        for name in (path, tmp_path / "link"):
+            with pytest.raises(PermissionError, match="others may write to it"):
+                check_private(name)
+
+
+def test_a_file_of_another_user_is_not_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    if mine == 0:  # root's are anybody's
+        check_private(tmp_path)
+        monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40700, 1, 1, 1, 8, *[0] * 5)))
+    with pytest.raises(PermissionError, match="it belongs to user"):
+        check_private(tmp_path)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnscale.core import hardware
+from gnnscale.core.hardware import (
+    Memory,
+    busy_seconds,
+    cache_bytes,
+    find_machine,
+    find_memory,
+    home,
+    installed,
+    multiplies_bfloat16,
+    usable_cores,
+)
+
+
+def test_machine_is_described() -> None:
+    machine = find_machine()
+    assert 1 <= machine.cores <= (os.cpu_count() or 1)
+    assert 0 < machine.memory.available <= machine.memory.total
+    assert machine.home_free > 0
+    assert machine.processor
+
+
+@pytest.fixture
+def bfloat16_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
+    """Ask whether a processor with ``flags`` multiplies bfloat16, under a limit of oneDNN's."""
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(hardware, "_PROC", tmp_path)
+
+    def ask(flags: str, *, takes: bool = True, **limit: str) -> bool:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: takes)
+        for name, value in limit.items():
+            monkeypatch.setenv(name, value)
+        return multiplies_bfloat16.__wrapped__()
+
+    return ask
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+def test_bfloat16_is_multiplied_where_there_are_instructions(
+    bfloat16_on: Callable[..., bool],
+) -> None:
+    assert bfloat16_on("avx2 avx512f avx512_bf16")
+    assert bfloat16_on("asimd bf16")
+    assert not bfloat16_on("avx2")
+    assert not bfloat16_on("avx2 avx_ne_convert")  # it converts, and multiplies nothing
+    assert not bfloat16_on("avx2 avx512f")  # oneDNN takes it, at half the speed of float32
+    assert not bfloat16_on("avx2 avx512f avx512_bf16", takes=False)
+    assert bfloat16_on("avx512_bf16", ONEDNN_MAX_CPU_ISA="avx512_core_bf16")
+    assert not bfloat16_on("avx512_bf16", ONEDNN_MAX_CPU_ISA="AVX512_CORE")
+
+
+def quota(tmp_path: Path, text: str) -> int:
+    (tmp_path / "cpu.max").write_text(text)
+    return usable_cores(tmp_path)
+
+
+def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
+    affinity = usable_cores(tmp_path / "none")
+    assert quota(tmp_path, "max 100000\n") == affinity
+    assert quota(tmp_path, "50000 100000\n") == 1
+    assert quota(tmp_path, f"{affinity * 10}00000 100000\n") == affinity
+    assert quota(tmp_path, "nonsense") == affinity
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Memory]:
+    """Find the memory of a machine of 1,000 MiB, 600 of them available, with control groups."""
+    pages = {"SC_PAGE_SIZE": MIB, "SC_PHYS_PAGES": 1000, "SC_AVPHYS_PAGES": 500}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+
+    def find(groups: str, **files: str) -> Memory:
+        proc = tmp_path / "proc"
+        (proc / "self").mkdir(parents=True)
+        (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {600 * 1024} kB\n")
+        (proc / "self" / "cgroup").write_text(groups)
+        for name, content in files.items():
+            file = tmp_path / "cgroup" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        return find_memory(proc, tmp_path / "cgroup")
+
+    return find
+
+
+def group(limit: object, used: int, active: int = 0, inactive: int = 0) -> dict[str, str]:
+    stat = f"anon 7\nactive_file {active * MIB}\ninactive_file {inactive * MIB}\n"
+    return {"memory.max": f"{limit}\n", "memory.current": f"{used * MIB}\n", "memory.stat": stat}
+
+
+def test_memory_without_a_container(in_groups: Callable[..., Memory]) -> None:
+    assert in_groups("") == Memory(total=1000 * MIB, available=600 * MIB, installed=1000 * MIB)
+
+
+def test_a_container_limits_the_memory(in_groups: Callable[..., Memory]) -> None:
+    """Version 2: the page cache of the group is left to be taken, and other controllers' lines."""
+    files = {f"a/b/{name}": text for name, text in group(300 * MIB, 250, 60, 40).items()}
+    found = in_groups("3:cpu,cpuacct:/c\n0::/a/b\n", **files)
+    assert found == Memory(total=300 * MIB, available=150 * MIB, installed=1000 * MIB)
+
+
+def test_the_lowest_limit_on_the_way_up_counts(in_groups: Callable[..., Memory]) -> None:
+    files = {f"a/b/{name}": text for name, text in group("max", 10).items()}
+    files |= {f"a/{name}": text for name, text in group(700 * MIB, 600).items()}
+    files |= group(400 * MIB, 450)  # lowered since, and not yet obeyed
+    found = in_groups("0::/a/b\n", **files)
+    assert found == Memory(total=400 * MIB, available=0, installed=1000 * MIB)
+
+
+@pytest.mark.parametrize("name", ["/process/one", "/docker/known-to-the-machine-alone"])
+def test_version_1_of_control_groups(in_groups: Callable[..., Memory], name: str) -> None:
+    """The second is seen as the topmost group inside, whatever its name."""
+    folder = "memory/process/one" if name == "/process/one" else "memory"
+    stat = f"inactive_file 0\ntotal_inactive_file {20 * MIB}\ntotal_active_file {5 * MIB}\n"
+    files = {
+        f"{folder}/memory.limit_in_bytes": f"{200 * MIB}\n",
+        f"{folder}/memory.usage_in_bytes": f"{100 * MIB}\n",
+        f"{folder}/memory.stat": stat,
+    }
+    found = in_groups(f"4:memory,hugetlb:{name}\n0::/\n", **files)
+    assert found == Memory(total=200 * MIB, available=125 * MIB, installed=1000 * MIB)
+
+
+def test_busy_seconds_are_those_of_this_process_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2})
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    stat = tmp_path / "stat"
+    # user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
+    stat.write_text(
+        "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 1000 2000 8 16 32 7 7\ncpu1 5 5 5 5 5 5 5 5 5 5\n"
+        "cpu2 100 0 0 0 0 0 0 0 0 0\nintr 3\n"
+    )
+    assert busy_seconds(stat) == pytest.approx(1.63)
+    assert busy_seconds(tmp_path / "none") == 0
+
+
+def test_home_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "not" / "there"))
+    assert home() == tmp_path / "not" / "there"
+    assert find_machine().home_free > 0
+    monkeypatch.delenv("GNNSCALE_HOME")
+    assert home() == Path("~/.cache/gnnscale").expanduser()
+
+
+def test_installed_finds_packages_without_importing_them() -> None:
+    assert installed("numpy") is not None
+    assert installed("no-such-distribution") is None
+    assert installed("no-such-distribution", "json") == "unknown version"
+
+
+def test_last_level_cache(tmp_path: Path) -> None:
+    assert cache_bytes(tmp_path) == 2**24
+    for number, size in enumerate(("48K", "2048K", "32M")):
+        (tmp_path / f"index{number}").mkdir()
+        (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
+    assert cache_bytes(tmp_path) == 2**25

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from gnnscale.core.errors import ConfigError, check_choice, check_range, nearest
+from gnnscale.core.stages import StageTimes
+from gnnscale.optimizer import Adam, OptimizerConfig
+from gnnscale.options.config import differences, typed, unknown_option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float
+    sizes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    count: int
+    inner: Inner
+    place: Path | None = None
+    name: str = "x"
+
+
+def build(**values: object) -> Outer:
+    return typed(OmegaConf.create(values), Outer)
+
+
+def test_builds_nested_dataclasses_with_converted_values() -> None:
+    result = build(count=3, inner={"rate": 1, "sizes": [25, 10]}, place="a/b")
+    assert result == Outer(count=3, inner=Inner(rate=1.0, sizes=[25, 10]), place=Path("a/b"))
+    assert isinstance(result.inner.rate, float)
+
+
+def test_interpolations_resolve_where_they_stand() -> None:
+    node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
+    assert typed(node, Outer).inner.sizes == [7, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": "abc", "inner": {"rate": 1}}, "count: Value 'abc'"),
+        ({"count": 1.5, "inner": {"rate": 1}}, "count: Value '1.5'"),
+        ({"count": True, "inner": {"rate": 1}}, "count: Value 'True'"),
+        ({"count": 1, "inner": {"rate": "q"}}, "inner.rate: Value 'q'"),
+        ({"count": 1, "inner": {"rate": 1, "sizes": [1, "w"]}}, "inner.sizes: Value 'w'"),
+        ({"count": 1, "inner": 3}, "inner=3: a group of options, not a value"),
+        ({"count": 1}, "inner: required"),
+        ({"count": "???", "inner": {"rate": 1}}, "count: required"),
+        ({"count": None, "inner": {"rate": 1}}, "count=null: a value is required"),
+        ({"count": 1, "inner": {"rte": 1}}, "inner.rte: unknown option, did you mean 'inner.rate'"),
+        ({"count": 1, "coutn": 1, "inner": {"rate": 1}}, "coutn: unknown option, did you mean"),
+    ],
+)
+def test_refuses_in_one_line(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        build(**values)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("os.system", "not a class of gnnscale"),
+        ("gnnscale.optimizer.Adamm", "no such class"),
+        ("gnnscale.nowhere.Adam", "no such class"),
+        (f"{StageTimes.__module__}.StageTimes", "not a OptimizerConfig"),
+        ("gnnscale.options.config.typed", "not a OptimizerConfig"),
+    ],
+)
+def test_target_names_only_classes_of_the_group(target: str, message: str) -> None:
+    node = OmegaConf.create({"_target_": target, "lr": 1.0})
+    with pytest.raises(ConfigError, match=message):
+        typed(node, OptimizerConfig, group="optimizer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    rates: list[float]
+    name: str = "x"
+    allows_infinite: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 10**19, "inner": {"rate": 1}}, "count=10000000000000000000: must fit into 64"),
+        ({"count": 1, "inner": {"rate": float("nan")}}, "inner.rate=nan: must be a finite number"),
+        ({"count": 1, "inner": {"rate": float("inf")}}, "inner.rate=inf: must be a finite number"),
+        ({"count": 1, "inner": {"rate": 10**400}}, "inner.rate"),
+        ({"count": 1, "inner": None}, "inner=null: a group of options, not a value"),
+        ({"count": 1, "inner": [1]}, "inner=[1]: a group of options, not a value"),
+        ({"count": 1, "inner": {"rate": 1}, "name": "a\nb"}, "name=a\\nb: holds control"),
+        ({"count": 1, "inner": {"rate": 1}, "name": "\udcff"}, "name=\\udcff: holds control"),
+        ({"count": 1, "inner": {"rate": 1}, "place": ""}, "place=: names no file or folder"),
+        ({"count": "${count}", "inner": {"rate": 1}}, "count: "),
+        ({"count": 1, "inner": "${inner}"}, "inner: "),
+        ({"count": 1, "inner": {"rate": 1}, 5: 1}, "5: unknown option"),
+    ],
+)
+def test_figures_and_names_mean_something(values: dict[Any, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        typed(OmegaConf.create(values), Outer)
+    assert str(error.value).startswith(message)
+    assert str(error.value).isprintable()
+
+
+def test_infinite_figures_where_a_class_has_them() -> None:
+    node = OmegaConf.create({"rates": [1, float("inf")]})
+    assert typed(node, Figures).rates == [1.0, float("inf")]
+    with pytest.raises(ConfigError, match="rates=nan"):
+        typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
+
+
+def test_a_group_may_be_absent_where_its_field_says_so() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Holder:
+        inner: Inner | None = None
+
+    Holder.__annotations__["inner"] = Inner | None
+    assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
+    assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
+
+
+def test_a_base_is_nothing_to_build() -> None:
+    for node in ({"lr": 1.0}, {"_target_": "gnnscale.optimizer.OptimizerConfig"}):
+        with pytest.raises(ConfigError, match=r"optimizer\._target_"):
+            typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
+
+
+def test_target_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(sys.modules)
+    for target in (
+        "gnnscale.__main__.main",
+        "gnnscale.report.terminal.live.RunReport",
+        "this.s",
+        "gnnscale.",
+    ):
+        node = OmegaConf.create({"_target_": target, "lr": 1.0})
+        with pytest.raises(ConfigError, match="_target_="):
+            typed(node, OptimizerConfig, group="optimizer")
+    assert set(sys.modules) == before
+
+
+def test_ranges() -> None:
+    check_range("a", 1, 1, 3)
+    for value in (0, 4):
+        with pytest.raises(ConfigError, match=f"a={value}: must be at least 1 and at most 3"):
+            check_range("a", value, 1, 3)
+
+
+def test_target_chooses_the_class() -> None:
+    node = OmegaConf.create({"_target_": "gnnscale.optimizer.Adam", "lr": 1})
+    assert typed(node, OptimizerConfig, group="optimizer") == Adam(lr=1.0)
+
+
+def test_nearest_and_unknown_option() -> None:
+    assert nearest("epoch", ["epochs", "seed"]) == ", did you mean 'epochs'?"
+    assert nearest("zzz", ["epochs", "seed"]) == ""
+    known = ["epochs", "seed", "optimizer.lr", "model.hidden"]
+    assert unknown_option("epoch", known) == "epoch: unknown option, did you mean 'epochs'?"
+    assert unknown_option("lr", known) == "lr: unknown option, did you mean 'optimizer.lr'?"
+    assert unknown_option("hiden", known).endswith("did you mean 'model.hidden'?")
+    assert unknown_option("q", known) == "q: unknown option"
+
+
+def test_check_choice_names_all_that_is_allowed() -> None:
+    check_choice("a.b", "x", ("x", "y"))
+    with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
+        check_choice("a.b", "z", ("x", "y"))
+
+
+def test_differences_by_hand() -> None:
+    new = {"a": 1, "b": {"c": 2, "d": [1]}, "e": None}
+    old = {"a": 1, "b": {"c": 3, "d": [1], "f": 0}}
+    assert differences(new, old) == [("b.c", 2, 3), ("b.f", None, 0)]
+    assert differences(new, old, ignore=("b",)) == []
+    assert differences(new, old, ignore=("b.c",)) == [("b.f", None, 0)]
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+VALUES = st.integers(0, 2) | st.none()
+OPTIONS = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=3)
+
+
+@given(OPTIONS, OPTIONS)
+def test_differences_are_symmetric_and_empty_for_the_same(
+    left: dict[str, object], right: dict[str, object]
+) -> None:
+    assert differences(left, left) == []
+    forth = {(name, old, new) for name, new, old in map(_hashable, differences(left, right))}
+    assert forth == set(map(_hashable, differences(right, left)))
+
+
+def _hashable(difference: tuple[str, object, object]) -> tuple[str, str, str]:
+    name, new, old = difference
+    return name, repr(new), repr(old)

@@ -1,0 +1,579 @@
+"""What a run directory that was found may name, for each option that there is."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import pkgutil
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+import own_layers
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+import gnnscale
+from gnnscale.cli.staging import translate
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.config import typed
+from gnnscale.options.found import (
+    check_found,
+    declared,
+    forget_own,
+    named_in,
+    names,
+    remember_own,
+    wrote_it,
+)
+from gnnscale.plan.device import Device, Fpga
+from gnnscale.plan.simulator import SimulateConfig
+from gnnscale.report.doctor import DoctorConfig
+from gnnscale.report.export.predict import PredictConfig, predict
+from gnnscale.report.export.weights import ExportConfig, export
+from gnnscale.runtime.command_options import (
+    EvaluateConfig,
+    PartitionConfig,
+    PlacesOfData,
+    PlanCacheConfig,
+    PrepareConfig,
+)
+from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
+from gnnscale.runtime.settings import TrainConfig
+
+COMMANDS = (
+    *(DoctorConfig, EvaluateConfig, ExportConfig, PartitionConfig, PlanCacheConfig, PredictConfig),
+    *(PrepareConfig, SimulateConfig, TrainConfig),
+)
+#: A text that no list of choices has.
+NONSENSE = "/no such/place::of://anybody"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@dataclass(kw_only=True)
+class Base:
+    width: int = 1
+    undeclared: str = "x"
+
+
+@dataclass(kw_only=True)
+class Data(Base):
+    module: Any = field(default=None, metadata=names("code"))
+    store: str | None = field(default=None, metadata=names("place"))
+    raw: str | None = field(default=None, metadata=names("place", unless="store"))
+    matrix: str | None = field(default=None, metadata=names("place", known=("dgx",)))
+    image: str | None = field(default=None, metadata=names("program"))
+    column: str | None = field(default=None, metadata=names("text"))
+    arguments: dict[str, Any] = field(default_factory=dict, metadata=names("arguments"))
+
+
+@dataclass(kw_only=True)
+class Top:
+    base: Base
+    data: Data | None = None
+    resume: Path | None = None
+    observers: list[str] = field(default_factory=list, metadata=names("code"))
+    listed: list[Any] = field(
+        default_factory=list,
+        metadata=names("text", entries=lambda value: [(each, Data) for each in value]),
+    )
+
+
+def found(values: dict[str, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {each.option: (each.what, each.texts) for each in named_in(values, Top)}
+
+
+def check(values: dict[str, Any], **given: Any) -> dict[str, Any]:
+    check_found(
+        values,
+        Top,
+        directory=Path("run"),
+        given={name.replace("__", "."): each for name, each in given.items()},
+        command="gnnscale train resume=run",
+    )
+    return values
+
+
+def test_what_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found({"data": {"module": "a:B", "raw": ""}}) == {"data.module": ("code", ("a:B",))}
+    assert found({"observers": ["a:B", "c:D"]}) == {"observers": ("code", ("a:B", "c:D"))}
+    assert found({"resume": "x"}) == {"resume": ("place", ("x",))}
+    # Numbers become texts where one is wanted.
+    assert found({"data": {"store": 7}}) == {"data.store": ("place", ("7",))}
+    assert found({"data": {"store": {"a": ["b"]}}}) == {"data.store": ("place", ("b",))}
+    assert found({"data": {"matrix": "dgx", "column": "/a"}}) == {}
+    assert found({"base": {"width": 3, "undeclared": "x.y"}, "unknown": {"raw": "/a"}}) == {}
+    for text in ("/a", "a/b", "~a", "s3://a", "a::b"):
+        assert found({"base": {"undeclared": text}}) == {"base.undeclared": ("place", (text,))}
+    arguments = {"weights": ["/w"], "heads": 2, "norm": "batch"}
+    assert found({"data": {"arguments": arguments}}) == {
+        "data.arguments.weights": ("place", ("/w",))
+    }
+    assert found({"listed": [{"image": "i"}]}) == {"listed": ("program", ("i",))}
+    # A group may be of another class than its base.
+    monkeypatch.setattr(gnnscale, "Data", Data, raising=False)
+    monkeypatch.setitem(sys.modules, "gnnscale.elsewhere", gnnscale)
+    values = {"base": {"_target_": "gnnscale.elsewhere.Data", "module": "a:B"}}
+    assert found(values) == {"base.module": ("code", ("a:B",))}
+
+
+@pytest.mark.parametrize(
+    "target", ["gnnscale.none.Data", "os.mkdir", "gnnscale.options.config.typed", 3]
+)
+def test_a_group_of_an_unknown_class_is_refused(target: Any, home: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^run/config\.yaml: base\._target_=.*: (no such|not a)"):
+        check({"base": {"_target_": target, "module": "a:B"}})
+
+
+def test_code_is_named_again(home: Path) -> None:
+    def values() -> dict[str, Any]:
+        return {"data": {"module": "my pkg:SAGE"}, "observers": ["a:B", "c:D"]}
+
+    check(values(), data__module="other:SAGE", observers="[a:B]")
+    with pytest.raises(ConfigError) as error:
+        check(values(), data__module="other:SAGE")
+    assert str(error.value) == (
+        "run/config.yaml: observers: names code, and nothing is imported because a file that was "
+        "found says so; if you trust it: gnnscale train resume=run 'data.module=my pkg:SAGE' "
+        "'observers=[a:B,c:D]'"
+    )
+
+
+OUTSIDE = [
+    *("elsewhere/x", "/etc/hosts", "~/x", "~nobody-of-this-name/x", "run/../x", "run/link/x"),
+    *("run/holds_a_link", "run/holds_a_pipe", "home/../x", "run\0x", "http://127.0.0.1:9/x"),
+    *("file:///x/run/x", "reference://::file:///x/refs.json", "simplecache::run/x", "x" * 5000),
+    *(
+        "~/home/graphs/x",
+        "run/x::y",
+        "",
+        "7",
+        "home",
+        "home/platform.yaml",
+        "home/runs/x",
+        "home/csim/x.so",
+    ),
+]
+
+
+@pytest.fixture
+def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory; what lies beside it, and a link that leads there."""
+    (home.parent / "elsewhere").mkdir()
+    monkeypatch.setenv("HOME", str(home.parent))
+    directory = home.parent / "run"
+    for name in ("holds_a_link/deep", "holds_a_pipe", "plain/deep"):
+        (directory / name).mkdir(parents=True)
+    (directory / "plain" / "deep" / "x.npy").touch()
+    (directory / "link").symlink_to(home.parent / "elsewhere")
+    (directory / "holds_a_link" / "deep" / "x.npy").symlink_to("/etc/hosts")
+    os.mkfifo(directory / "holds_a_pipe" / "x.npy")
+    return directory
+
+
+@pytest.mark.parametrize("text", [each for each in OUTSIDE if each])
+def test_a_place_outside_is_named_again(run: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^run/config\.yaml: data\.store=.* gnnscale train "):
+        check({"data": {"store": text}})
+    assert check({"data": {"store": text}}, data__store="x") == {"data": {"store": text}}
+
+
+@pytest.mark.parametrize(
+    "text", ["run/plain", "run/new/deep", "home/graphs/x", "home/graphs/linked/x"]
+)
+def test_a_place_inside_may_be_used(run: Path, home: Path, text: str) -> None:
+    (home / "graphs").mkdir()
+    (home / "graphs" / "linked").symlink_to(home.parent / "elsewhere")
+    check({"data": {"store": text, "arguments": {"weights": str(Path(text).absolute())}}})
+
+
+def test_what_is_typed_again_is_what_the_run_says(run: Path) -> None:
+    values = {"data": {"raw": "/my data/it's", "store": "run/plain"}}
+    with pytest.raises(ConfigError) as error:
+        check(values)
+    assert str(error.value) == (
+        "run/config.yaml: data.raw=/my data/it's: outside of the run directory, and not used "
+        "because a file that was found says so; if you trust it: gnnscale train resume=run "
+        """'data.raw='"'"'/my data/it\\'"'"'s'"'"''"""
+    )
+    with pytest.raises(ConfigError, match=r"data\.raw=http://x: an address, and not used"):
+        check({"data": {"raw": "http://x"}})
+
+
+def test_with_a_store_the_files_that_it_was_made_of_are_not_needed(run: Path) -> None:
+    values = check({"data": {"raw": "/elsewhere", "store": "/one"}}, data__store="/other")
+    assert values == {"data": {"raw": None, "store": "/one"}}
+    kept = check({"data": {"raw": "run/plain"}}, data__store="/other")
+    assert kept == {"data": {"raw": "run/plain"}}
+
+
+def test_a_card_is_programmed_by_no_file_of_the_directory(run: Path, home: Path) -> None:
+    device = {"image": "run/plain/deep/x.npy", "column": None, "module": None}
+    with pytest.raises(ConfigError) as error:
+        check({"listed": [device, {"width": 2}]})
+    assert str(error.value).endswith(
+        "no card is programmed because a file that was found says so; if you trust it: gnnscale "
+        "train resume=run 'listed=[{image:run/plain/deep/x.npy,column:null,module:null},{width:2}]'"
+    )
+    with pytest.raises(ConfigError, match=r"no card is programmed"):
+        check({"listed": [{"image": "home/graphs/x"}]})
+    check({"listed": [device]}, listed="[cpu]")
+
+
+def test_options_that_a_command_has_no_use_for_are_left(run: Path) -> None:
+    check_found(
+        {"data": {"store": "/x"}, "observers": ["a:B"]},
+        Top,
+        directory=run,
+        given={},
+        command="",
+        used=("base.",),
+    )
+
+
+def own_run(run: Path) -> dict[str, Any]:
+    values = {"data": {"store": "/elsewhere/x", "image": "/i"}, "seed": 1.0}
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+    remember_own(run)
+    return values
+
+
+def test_the_users_own_run_needs_no_second_naming(run: Path, home: Path) -> None:
+    values = own_run(run)
+    check(values)
+    assert wrote_it(run, values)
+    # But for code, and in no other place, and with no other option.
+    with pytest.raises(ConfigError, match=r"names code"):
+        check(values | {"observers": ["a:B"]})
+    assert not wrote_it(home, values)
+    assert not wrote_it(run, values | {"seed": 2})
+    with pytest.raises(ConfigError, match=r"outside of the run directory"):
+        check(values | {"seed": 2})
+
+
+def test_a_run_that_was_refused_is_forgotten(run: Path, home: Path) -> None:
+    values = own_run(run)
+    forget_own(run)
+    assert not wrote_it(run, values)
+    assert list(home.iterdir()) == []
+    forget_own(run)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+@pytest.mark.parametrize("which", ["folder", "file"])
+def test_a_note_that_others_may_write_is_none(run: Path, home: Path, mode: int, which: str) -> None:
+    values = own_run(run)
+    (note,) = (home / "runs").iterdir()
+    assert note.parent.stat().st_mode & 0o077 == 0
+    assert note.stat().st_mode & 0o077 == 0
+    (note if which == "file" else note.parent).chmod(mode)
+    assert not wrote_it(run, values)
+
+
+def test_a_run_that_cannot_be_noted_is_trained(
+    run: Path, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "runs").touch()
+    values = own_run(run)
+    assert "cannot note that the run is yours (" in caplog.text
+    assert not wrote_it(run, values)
+
+
+def add_classes(options: type, known: set[type]) -> None:
+    """Add an options class, those that may stand in its place, and those of its groups."""
+    if options in known or not options.__module__.startswith("gnnscale."):
+        return
+    known.add(options)
+    hints = get_type_hints(options).values()
+    groups = [each for hint in hints for each in (hint, *get_args(hint)) if is_dataclass(each)]
+    for each in (*options.__subclasses__(), *groups):
+        add_classes(each, known)  # type: ignore[arg-type]
+
+
+def option_classes() -> list[type]:
+    # Nothing may be overlooked because nobody has imported it.
+    for each in pkgutil.walk_packages(gnnscale.__path__, "gnnscale."):
+        if not each.name.endswith("__main__"):
+            importlib.import_module(each.name)
+    known: set[type] = set()
+    for options in (*COMMANDS, Device):
+        add_classes(options, known)
+    return sorted(known, key=lambda each: f"{each.__module__}.{each.__qualname__}")
+
+
+CLASSES = option_classes()
+
+
+def may_hold_text(hint: Any) -> bool:
+    """Whether an option of this type takes a text, or a value with one in it."""
+    inside = () if get_origin(hint) is np.ndarray else get_args(hint)
+    return hint in (str, Any, Path) or any(map(may_hold_text, inside))
+
+
+TEXTS = {
+    f"{options.__qualname__}.{each.name}": (options, each.name)
+    for options in CLASSES
+    for each in fields(options)
+    if each.init and may_hold_text(get_type_hints(options)[each.name])
+}
+#: Classes that need more than an example of each type.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "Custom": {"functions": own_layers.PlainMean},
+    "CustomModel": {"module": "mine:Net"},
+    "StaticCache": {"hotness": "exact", "scope": "device"},
+}
+
+
+def example(options: type) -> Any:
+    """Return an object of an options class; of the first below it, if it is a base alone."""
+    if options in (SimulateConfig, TrainConfig):
+        with initialize_config_module("gnnscale.configs", version_base="1.3"):
+            node = compose("train" if options is TrainConfig else "simulate")
+        return typed(node, options)
+    if inspect.isabstract(options):
+        return example(options.__subclasses__()[0])
+    hints = get_type_hints(options)
+    simple = {int: 2, float: 1.0, str: "x", Path: Path("x"), list[Any]: ["cpu"]}
+    required = (
+        each.name
+        for each in fields(options)
+        if each.init and each.default is MISSING and each.default_factory is MISSING
+    )
+    given = EXAMPLES.get(options.__name__, {})
+    made = {
+        name: simple[hints[name]] if hints[name] in simple else example(hints[name])
+        for name in required
+        if name not in given
+    }
+    return options(**made, **given)
+
+
+def test_the_options_of_all_groups_are_looked_at() -> None:
+    groups = [each for each in resources.files("gnnscale.configs").iterdir() if each.is_dir()]
+    files = [file for group in groups for file in group.iterdir() if file.name.endswith(".yaml")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    targets = {line.split()[1] for line in lines if "_target_" in line}
+    known = {f"{each.__module__}.{each.__qualname__}" for each in CLASSES}
+    assert {each for each in targets if each.startswith("gnnscale.")} <= known
+    assert len(known) > 80
+
+
+@pytest.mark.parametrize("option", sorted(TEXTS))
+def test_every_text_is_declared_or_one_of_some_choices(option: str) -> None:
+    """Declare a new option with ``names``, or let it refuse what is none of its choices."""
+    options, name = TEXTS[option]
+    if declared(options, name) is not None:
+        return
+    OmegaConf.register_new_resolver("usable_cores", lambda: 2, replace=True)
+    listed = get_origin(get_type_hints(options)[name]) is list
+    with pytest.raises(ConfigError):
+        replace(example(options), **{name: [NONSENSE] if listed else NONSENSE})
+
+
+#: The options that name something, as a run directory may hold them, and what each names.
+NAMING = {
+    "cache_plan": "place",
+    "cache_planner.nvlink": "place",
+    "cache_planner.store": "place",
+    "dataset.raw": "place",
+    "dataset.store": "place",
+    "device_plan.devices": "program",
+    "logger": "place",
+    "loss.function": "code",
+    "model.arguments": "arguments",
+    "model.module": "code",
+    "observers": "code",
+    "partitioner.nvlink": "place",
+    "partitioner.owners": "place",
+    "partitioner.store": "place",
+    "resume": "place",
+}
+
+
+def test_what_a_run_may_name() -> None:
+    """A new option that names something is added to ``NAMING``, and so is tested below."""
+    groups = get_type_hints(TrainConfig)
+    found = {}
+    for group, hint in groups.items():
+        bases = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
+        below: set[type] = set()
+        for each in bases:
+            add_classes(each, below)  # type: ignore[arg-type]
+        for options in below:
+            for name in (each.name for each in fields(options)):
+                if (what := declared(options, name)) not in (None, "text"):
+                    found[f"{group}.{name}"] = what
+        if not bases and (what := declared(TrainConfig, group)) not in (None, "text"):
+            found[group] = what
+    (program,) = (each.name for each in fields(Fpga) if declared(Fpga, each.name) == "program")
+    assert program == "bitstream"
+    assert found | {"device_plan.devices": "program"} == NAMING
+
+
+class Watch:
+    """Notes which calls into the system name a text, while it is on."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.seen: list[str] = []
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.text is None:
+            return
+        given = (os.fsdecode(each) for each in arguments if isinstance(each, (str, bytes)))
+        if event.startswith("socket.") or any(self.text in each for each in given):
+            self.seen.append(f"{event}{arguments}")
+
+    def __call__(self, text: str, action: Callable[[], Any]) -> Any:
+        """Do it; nothing may come near ``text``, or the network."""
+        self.text, self.seen = text, []
+        try:
+            return action()
+        finally:
+            self.text = None
+            assert self.seen == []
+
+
+@pytest.fixture(scope="module")
+def watch() -> Watch:
+    return Watch()
+
+
+def hostile(option: str, outside: str) -> dict[str, Any]:
+    """The options of a run that names ``outside`` by ``option``."""
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        choices = ["dataset=tables", "dataset.name=x", "device_plan=hybrid_emulated"]
+        node = compose("train", choices)
+    values: dict[str, Any] = OmegaConf.to_container(node, resolve=True)  # type: ignore[assignment]
+    options = "gnnscale.model.options.CustomModel"
+    arguments = {"module": "mine:Net", "arguments": {}, "form": "auto", "num_layers": 2}
+    static = {"name": "x", "hotness": "exact", "scope": "device"}
+    groups: dict[str, dict[str, Any]] = {
+        "loss": {"_target_": "gnnscale.model.losses.CustomLoss"},
+        "model": {"_target_": options, **arguments},
+        "partitioner": {"_target_": "gnnscale.partition.given.Given", "owners": "home/owners/x"},
+        "cache_planner": {"_target_": "gnnscale.cache.policies.StaticCache", **static},
+    }
+    group, _, name = option.partition(".")
+    if option == "partitioner.nvlink":
+        values[group] = {"_target_": "gnnscale.partition.hierarchical.Hierarchical"}
+    elif group in groups:
+        values[group] = groups[group]
+    what = {
+        "device_plan.devices": ["cpu", {"kind": "fpga", "bitstream": outside}],
+        "logger": {"csv": True, "mlflow": True},
+        "loss.function": f"{outside}/x.py:f",
+        "model.arguments": {"weights": outside, "heads": 2},
+        "model.module": f"{outside}/x.py:f",
+        "observers": [f"{outside}/x.py:f"],
+    }.get(option, outside)
+    if name:
+        values[group][name] = what
+    else:
+        values[option] = what
+    return values
+
+
+@pytest.mark.parametrize("option", sorted(set(NAMING) - {"resume"}))
+def test_no_option_of_a_found_run_is_followed(
+    option: str, home: Path, run: Path, watch: Watch
+) -> None:
+    """``resume`` itself is always typed."""
+    outside = str(home.parent / "elsewhere" / "trap")
+    Path(outside).mkdir()
+    (Path(outside) / "x.py").write_text("raise SystemExit\n")
+    (run / "link").unlink()
+    for each in ("holds_a_link", "holds_a_pipe"):
+        shutil.rmtree(run / each)
+    OmegaConf.register_new_resolver("usable_cores", lambda: 2, replace=True)
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(hostile(option, outside)))
+    with pytest.raises(ConfigError) as error:
+        watch(outside, lambda: translate("train", [f"resume={run}"]))
+    said = str(error.value)
+    assert said.startswith(f"{run}/config.yaml: ")
+    assert f"{option}" in said
+    again = said.partition("if you trust it: gnnscale train ")[2]
+    assert len(said) < 2000
+    # What it says is what is to be typed.
+    line = shlex.split(again)
+    assert line[0] == f"resume={run}"
+    assert len(line) > 1
+    assert any(each.startswith(option) for each in line[1:])
+    watch(outside, lambda: translate("train", line))
+    if option.startswith(("dataset.", "model.")):
+        with pytest.raises(ConfigError, match=r"if you trust it: gnnscale evaluate run="):
+            watch(outside, lambda: load_run(run))
+    else:
+        watch(outside, lambda: load_run(run))
+
+
+REFERENCES = {
+    "version": 1,
+    "gen": [
+        {
+            "key": "{{ cycler.__init__.__globals__.os.mkdir('executed') }}vertices.csv",
+            "url": "x",
+            "dimensions": {"i": {"stop": 1}},
+        }
+    ],
+}
+
+
+def test_references_that_would_be_rendered_are_not_opened(
+    home: Path, run: Path, watch: Watch
+) -> None:
+    shutil.rmtree(run)
+    run.mkdir()
+    file = run / "refs.json"
+    file.write_text(json.dumps(REFERENCES))
+    OmegaConf.register_new_resolver("usable_cores", lambda: 2, replace=True)
+    values = hostile("dataset.raw", f"reference://::file://{file}")
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+    commands: list[Callable[[], Any]] = [
+        lambda: translate("train", [f"resume={run}"]),
+        lambda: evaluate(EvaluateConfig(run=run, num_threads=1)),
+        lambda: predict(PredictConfig(run=run, num_threads=1, out=Path("x.npy"))),
+        lambda: export(ExportConfig(run=run)),
+        lambda: gnnscale.load(run),
+    ]
+    for command in commands:
+        with pytest.raises(
+            ConfigError, match=r"dataset\.raw=reference.*: an address, and not used"
+        ):
+            watch("refs.json", command)
+    # Nor if somebody types it.
+    typed_again = PlacesOfData(raw=f"reference://::file://{file}")
+    with pytest.raises(ConfigError, match=r"dataset\.raw=reference.*: a chain of addresses"):
+        watch(
+            "refs.json",
+            lambda: evaluate(EvaluateConfig(run=run, num_threads=1, dataset=typed_again)),
+        )
+    assert not Path("executed").exists()
+
+
+def test_what_is_given_again_in_python(home: Path, run: Path, monkeypatch: Any) -> None:
+    OmegaConf.register_new_resolver("usable_cores", lambda: 2, replace=True)
+    (run / "link").unlink()
+    values = hostile("dataset.store", "/elsewhere/x")
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
+    with pytest.raises(ConfigError, match=r"dataset\.store=/elsewhere/x: outside of the run"):
+        gnnscale.load(run)
+    with pytest.raises(ConfigError, match=r"dataset\.store=/elsewhere/y: no such graph store"):
+        gnnscale.load(run, options={"dataset.store": Path("/elsewhere/y")})

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gnnscale.cli.staging import run_directory
+from gnnscale.core.errors import ConfigError
+from gnnscale.options.run_directory import (
+    check_run_directory,
+    check_store_of_run,
+    check_unused,
+    read_run,
+    resume_command,
+    taken_back,
+)
+
+
+def run(directory: Path, text: str = "seed: 1\n") -> Path:
+    for name in ("checkpoints", ".hydra"):
+        (directory / name).mkdir(parents=True)
+    (directory / "config.yaml").write_text(text)
+    return directory
+
+
+def test_the_options_of_a_run(tmp_path: Path) -> None:
+    assert read_run(run(tmp_path / "run"), ("seed",), option="run") == {"seed": 1}
+    for name in ("none", "run/config.yaml"):
+        with pytest.raises(ConfigError, match=r"config\.yaml"):
+            read_run(tmp_path / name, ("seed",), option="run")
+    with pytest.raises(ConfigError, match=r"resume=.*none: not a run directory"):
+        read_run(tmp_path / "none", ("seed",), option="resume")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hydra: {callbacks: {x: {_target_: shutil.copy}}}", "config.yaml: hydra: "),
+        ("defaults: [x]", "config.yaml: defaults: "),
+        ("seed: ${oc.env:HOME}", "it holds values alone"),
+        ("sed: 1", "sed: unknown option, did you mean 'seed'?"),
+    ],
+)
+def test_settings_of_hydra_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_run(run(tmp_path / "run", text), ("seed",), option="run")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["train.log", "summary.json", ".metrics.jsonl.tmp", "checkpoints/last", ".hydra/x"]
+)
+def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
+    directory = run(tmp_path / "run")
+    (directory / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="neither a file nor a folder"):
+        check_run_directory(directory)
+    (directory / name).unlink()
+    os.mkfifo(directory / name)
+    with pytest.raises(ConfigError, match="neither a file nor a folder"):
+        check_run_directory(directory)
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    directory = run(tmp_path / "run")
+    (directory / "checkpoints").rmdir()
+    (directory / "checkpoints").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match="checkpoints: neither a file nor a folder"):
+        check_run_directory(directory)
+    # The run directory itself is what the user names.
+    other = run(tmp_path / "other")
+    (tmp_path / "link").symlink_to(other)
+    check_run_directory(tmp_path / "link")
+
+
+def test_a_store_is_made_nowhere_because_a_run_says_so(tmp_path: Path) -> None:
+    check_store_of_run(Path("config.yaml"), None)
+    for store in (str(tmp_path / "new"), "~nobody-of-this-name/x"):
+        with pytest.raises(
+            ConfigError, match=r"config\.yaml: dataset\.store=.*no such graph store"
+        ):
+            check_store_of_run(Path("config.yaml"), store)
+    (tmp_path / "meta.json").touch()
+    check_store_of_run(Path("config.yaml"), str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "checkpoints", ".hydra"])
+def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine").touch()
+    check_unused(tmp_path)
+    check_unused(tmp_path / "missing")
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"^output={tmp_path}: holds a run; resume={tmp_path} "):
+        check_unused(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["multirun.yaml", "results.json", "0"])
+def test_a_folder_that_holds_a_sweep_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match="holds a sweep"):
+        check_unused(tmp_path, jobs=True)
+    check_unused(tmp_path)
+
+
+def interrupted(directory: Path, *made: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make(directory, *made)
+
+
+def make(directory: Path, *made: str) -> None:
+    with taken_back(directory) as mine:
+        mine.update(("a", "b"))
+        for name in made:
+            (directory / name).touch()
+        raise KeyboardInterrupt
+
+
+def test_what_was_made_is_taken_back(tmp_path: Path) -> None:
+    interrupted(tmp_path / "x" / "y", "a", "b")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_was_there_stays(tmp_path: Path) -> None:
+    for name in ("mine", "a"):
+        (tmp_path / name).touch()
+    interrupted(tmp_path, "a", "b")
+    assert sorted(os.listdir(tmp_path)) == ["a", "mine"]
+
+
+def test_a_run_that_has_begun_stays(tmp_path: Path) -> None:
+    interrupted(tmp_path / "x", "a", "checkpoint")
+    assert sorted(os.listdir(tmp_path / "x")) == ["a", "checkpoint"]
+
+
+def test_the_command_that_goes_on_is_for_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_directory, "_in_use", None)
+    assert resume_command() is None
+    directory = tmp_path / "it's mine"
+    directory.mkdir()
+    monkeypatch.setattr(run_directory, "_in_use", directory)
+    assert resume_command() is None
+    (directory / "config.yaml").touch()
+    told = resume_command()
+    assert told is not None
+    assert told == f"gnnscale train 'resume={tmp_path}/it'\"'\"'s mine'"

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from composed import composed
+from hydra import initialize_config_module
+from omegaconf import OmegaConf
+
+from gnnscale.core.hardware import usable_cores
+from gnnscale.options.config import typed
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.train import train
+
+TINY = (
+    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
+    *("dataset.num_features=8", "model.hidden=8", "sampler.fanouts=[5,3]"),
+    *("dataset.train_fraction=0.6", "batch_size=64", "epochs=2", "num_threads=1"),
+)
+
+Trained = Callable[..., Path]
+
+
+class Silent:
+    """An observer that is told everything, and keeps nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.fixture(scope="session")
+def export_home(
+    tmp_path_factory: pytest.TempPathFactory, write_figures: Callable[[Path], Path]
+) -> Path:
+    return write_figures(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(autouse=True)
+def stores(export_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(export_home))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, export_home: Path) -> Trained:
+    """Return the directory of a run of ``TINY`` with other options, trained once."""
+
+    @cache
+    def run(*overrides: str) -> Path:
+        OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+        with initialize_config_module("gnnscale.configs", version_base="1.3"):
+            node = composed([*TINY, *overrides])
+        directory = tmp_path_factory.mktemp("run")
+        plain: Any = OmegaConf.to_container(node, resolve=True)
+        OmegaConf.save(plain, directory / "config.yaml")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("GNNSCALE_HOME", str(export_home))
+            train(typed(node, TrainConfig), directory, Silent(), options=plain)
+        return directory
+
+    return run

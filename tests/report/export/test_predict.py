@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.metrics import score
+from gnnscale.report.export.predict import PredictConfig, predict
+from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.evaluation.evaluate import evaluate, load_best, load_run
+
+Trained = Callable[..., Path]
+
+
+def predicted(run: Path, out: Path, **options: Any) -> Path:
+    return predict(PredictConfig(run=run, out=out, num_threads=2, **options))
+
+
+@pytest.mark.parametrize("inference", ["exact", "sampled"])
+def test_predictions_are_those_that_the_run_was_measured_by(
+    trained: Trained, tmp_path: Path, inference: str
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    run = trained()
+    file = predicted(run, tmp_path / "p.parquet", inference=inference)
+    table = parquet.read_table(file)
+    graph, *_ = load_best(run, load_run(run))
+    assert table["id"].to_pylist() == list(range(600))
+    classes = table["class"].to_numpy()
+    probabilities = np.array(table["probabilities"].to_pylist())
+    assert (probabilities.argmax(axis=1) == classes).all()
+    measured = evaluate(EvaluateConfig(run=run, num_threads=1, inference=inference))
+    found = np.mean(classes[graph.test_idx] == graph.labels[graph.test_idx])
+    assert found == measured.test_metric
+
+
+def test_some_vertices_in_their_order(trained: Trained, tmp_path: Path) -> None:
+    run = trained()
+    every = np.load(predicted(run, tmp_path / "all.npy", what="logits"))
+    assert not (tmp_path / "all.ids.npy").exists()
+    some = np.load(predicted(run, tmp_path / "some.npy", what="logits", vertices=[500, 3, 7]))
+    assert np.load(tmp_path / "some.ids.npy").tolist() == [500, 3, 7]
+    assert some == pytest.approx(every[[500, 3, 7]], abs=1e-5)
+    default = np.load(predicted(run, tmp_path / "default.npy", vertices="test"))
+    assert default.sum(axis=1) == pytest.approx(1)
+    graph, *_ = load_best(run, load_run(run))
+    ids = np.load(tmp_path / "default.ids.npy")
+    assert (ids == graph.test_idx).all()
+    measured = evaluate(EvaluateConfig(run=run, num_threads=1))
+    assert score(graph.metric, default, graph.labels[ids]) == measured.test_metric
+
+
+def test_embeddings_are_what_the_last_layer_sees(trained: Trained, tmp_path: Path) -> None:
+    run = trained("model=gin")
+    rows = np.load(predicted(run, tmp_path / "e.npy", layer=-2))
+    assert rows.shape == (600, 8)
+    assert (rows >= 0).all()
+    graph, model, _ = load_best(run, load_run(run))
+    # GIN's last layer by hand: the sum over in-neighbours and the vertex, then two products.
+    dst = np.repeat(np.arange(600), np.diff(graph.indptr))
+    sums = rows.astype(np.float64)
+    np.add.at(sums, dst, rows[graph.indices])
+    first, second = (
+        [each.detach().double().numpy() for each in (linear.weight, linear.bias)]
+        for linear in (model.layers[1].first, model.layers[1].second)
+    )
+    logits = np.maximum(sums @ first[0].T + first[1], 0) @ second[0].T + second[1]
+    expected = np.load(predicted(run, tmp_path / "l.npy", what="logits"))
+    assert logits == pytest.approx(expected, abs=1e-4)
+
+
+def test_what_is_refused_leaves_no_file(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = trained(), tmp_path / "p.npy"
+    for options, message in (
+        ({"layer": -3}, "layer=-3: the model has 2 layers"),
+        ({"vertices": [600]}, "600 is no vertex"),
+        ({"what": "class"}, "what=class: allowed"),
+        ({"inference": "fast"}, "inference=fast: allowed"),
+        ({"layer": -2, "what": "classes"}, "what=classes: is made of logits"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            predicted(run, out, **options)
+    with pytest.raises(ConfigError, match=r"run=.*: not a run directory"):
+        predicted(tmp_path, out)
+    full = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(GraphError, match=r"out=.*p\.npy: needs .* of disk, and .* are free"):
+        predicted(run, out)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []

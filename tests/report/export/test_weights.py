@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.report.export.peers import DGL, PYG
+from gnnscale.report.export.weights import ExportConfig, export
+from gnnscale.runtime.evaluation.evaluate import load_best, load_run
+from gnnscale.runtime.evaluation.inference import LayerwiseInference
+
+Trained = Callable[..., Path]
+EACH_MODEL = pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin"])
+
+
+def edges(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    return torch.from_numpy(graph.indices.astype(np.int64)), torch.from_numpy(dst)
+
+
+def dgl_graph(dgl: Any, graph: Graph) -> Any:
+    found = dgl.graph(edges(graph), num_nodes=graph.num_vertices)
+    found.ndata["feat"] = torch.from_numpy(np.array(graph.features))
+    return found
+
+
+def ran(snippet: str, **given: Any) -> torch.Tensor:
+    """The logits of a program that was printed."""
+    with torch.no_grad():
+        exec(snippet, given)
+    logits: torch.Tensor = given["logits"]
+    return logits
+
+
+def expected(run: Path) -> tuple[Graph, torch.Tensor]:
+    graph, model, _ = load_best(run, load_run(run))
+    return graph, LayerwiseInference(model, graph, num_threads=1).logits()
+
+
+@EACH_MODEL
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_pyg_gives_the_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str) -> None:
+    pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+    run = trained(f"model={model}", f"model.norm={norm}")
+    done = export(ExportConfig(run=run, format="pyg", out=tmp_path / "m.safetensors"))
+    graph, logits = expected(run)
+    x = torch.from_numpy(np.array(graph.features))
+    found = ran(done.snippet, x=x, edge_index=torch.stack(edges(graph)))
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+@EACH_MODEL
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_dgl_gives_the_same_logits(trained: Trained, tmp_path: Path, model: str, norm: str) -> None:
+    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
+    run = trained(f"model={model}", f"model.norm={norm}")
+    done = export(ExportConfig(run=run, format="dgl", out=tmp_path / "m.safetensors"))
+    graph, logits = expected(run)
+    found = ran(done.snippet, graph=dgl_graph(dgl, graph))
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+def directed_with_loops() -> Graph:
+    """Edges without their reverse, loops, an edge that repeats, and a vertex without any."""
+    src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2], [3, 2], [3, 2], [4, 4], [1, 1]]).T
+    features = np.random.default_rng(0).standard_normal((6, 5), np.float32)
+    return from_arrays((src, dst), features, np.arange(6) % 3, num_classes=3)
+
+
+@pytest.mark.parametrize("config", [GCN, GraphSAGE, GAT, GIN])
+def test_directed_graphs_with_loops(config: Callable[..., ModelConfig], tmp_path: Path) -> None:
+    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
+    utils = pytest.importorskip("torch_geometric.utils", reason="not installed")
+    # As many classes as hidden features, which no module may mistake for each other.
+    graph, given = directed_with_loops(), config(hidden=8, num_layers=3)
+    model = given.build(num_features=5, num_classes=8).eval()
+    for each in model.parameters():
+        torch.nn.init.normal_(each)
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    file = tmp_path / "m.safetensors"
+    save_file(DGL.weights(given, model), file)
+    found = ran(DGL.snippet(given, model.widths, file), graph=dgl_graph(dgl, graph))
+    torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+    save_file(PYG.weights(given, model), file)
+    snippet, edge_index = PYG.snippet(given, model.widths, file), torch.stack(edges(graph))
+    if "add_self_loops=False" in PYG.note.get(given.name, ""):
+        snippet = snippet.replace("dropout=", "add_self_loops=False, dropout=")
+        edge_index = utils.add_self_loops(edge_index, num_nodes=len(graph.features))[0]
+    x = torch.from_numpy(graph.features)
+    found = ran(snippet, x=x, edge_index=edge_index)
+    torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
+
+
+def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_path: Path) -> None:
+    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
+    run = trained("model=gcn")
+    done = export(ExportConfig(run=run, format="dgl", out=tmp_path / "m.safetensors"))
+    assert "GraphConv(a, b), whose norm is both" in done.note
+    graph, model, _ = load_best(run, load_run(run))
+    src, dst = (each.numpy() for each in edges(graph))
+    both = np.unique(np.concatenate([[src, dst], [dst, src]], axis=1), axis=1)
+    graph = from_arrays((both[0], both[1]), graph.features, graph.labels, num_classes=4)
+    logits = LayerwiseInference(model, graph, num_threads=1).logits()
+    snippet = done.snippet.replace(', norm="none"', "").replace(", edge_weight=weight", "")
+    found = ran(snippet, graph=dgl_graph(dgl, graph))
+    torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
+@EACH_MODEL
+def test_our_own_names(trained: Trained, model: str) -> None:
+    run = trained(f"model={model}")
+    done = export(ExportConfig(run=run, force=True))
+    assert done.file == run / "model.safetensors"
+    _, loaded, _ = load_best(run, load_run(run))
+    given: dict[str, Any] = {}
+    exec(done.snippet, given)
+    for name, each in loaded.state_dict().items():
+        assert torch.equal(given["model"].state_dict()[name], each)
+    assert set(load_file(done.file)) == set(loaded.state_dict())
+    # A run directory with it is still one.
+    load_run(run)
+
+
+def test_what_is_refused(trained: Trained, tmp_path: Path) -> None:
+    run, file = trained(), tmp_path / "m.safetensors"
+    file.touch()
+    for options, message in (
+        ({"out": tmp_path / "m.pt"}, r"m\.pt: the name must end in \.safetensors"),
+        ({"out": file}, "exists, force=true overwrites it"),
+        ({"out": tmp_path / "none" / file.name}, "no such folder"),
+        ({"out": file, "format": "onnx"}, "format=onnx: allowed are safetensors, pyg, dgl"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            export(ExportConfig(run=run, **options))
+    with pytest.raises(ConfigError, match="not a run directory"):
+        export(ExportConfig(run=tmp_path, out=tmp_path / "new.safetensors"))
+    assert not file.read_bytes()

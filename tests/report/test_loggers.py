@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.report.loggers import (
+    CSV_FILE,
+    TENSORBOARD_DIR,
+    CsvLogger,
+    MlflowLogger,
+    TensorBoardLogger,
+    epoch_values,
+    flat_options,
+)
+from gnnscale.runtime.telemetry.records import Observer, TrainResult
+
+
+def test_what_an_epoch_has_not_is_left_out(measured: Any) -> None:
+    first, second, third = map(epoch_values, measured.epochs)
+    assert (first["valid_accuracy"], third["valid_macro_f1"]) == (0.5, 0.25)
+    assert not {name for name in second if name.startswith("valid")}
+    assert "valid_macro_f1" not in first
+    record = measured.epochs[0]
+    assert first["train_loss"] == record.train_loss
+    assert first["mteps"] == record.num_edges / record.epoch_time_s / 1e6
+    assert all(isinstance(value, (int, float)) for value in first.values())
+
+
+def test_options_have_dotted_names(options: Any) -> None:
+    assert flat_options(options) == {
+        "seed": "3",
+        "model.hidden": "16",
+        "model.dims": "[4, 5]",
+        "cache_plan": "null",
+    }
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_a_line_for_each_epoch_whenever_it_was_done(
+    follow: Callable[..., Any], measured: Any, options: Any, tmp_path: Path, known: int
+) -> None:
+    (tmp_path / CSV_FILE).write_text("of,another,run\n1,2,3\n")
+    follow(CsvLogger(tmp_path, options), known=known)
+    with (tmp_path / CSV_FILE).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert [row["valid_accuracy"] for row in rows] == ["0.5", "", "0.75"]
+    assert [row["valid_macro_f1"] for row in rows] == ["", "", "0.25"]
+    losses = [float(row["train_loss"]) for row in rows]
+    assert losses == [each.train_loss for each in measured.epochs]
+
+
+def test_nothing_is_written_before_the_run_starts(options: Any, tmp_path: Path) -> None:
+    CsvLogger(tmp_path, options).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+class Calls(ModuleType):
+    """A module ``mlflow`` that keeps what it is told, and takes what the documented one takes."""
+
+    def __init__(self) -> None:
+        super().__init__("mlflow")
+        self.calls: list[Any] = []
+
+    def set_tracking_uri(self, uri: str) -> None:
+        self.calls.append(("set_tracking_uri", uri))
+
+    def start_run(self, *, run_name: str) -> None:
+        self.calls.append(("start_run", run_name))
+
+    def log_params(self, params: dict[str, Any]) -> None:
+        assert len(params) <= 100
+        assert all(len(value) <= 500 for value in params.values())
+        self.calls.append(("log_params", params))
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert all(isinstance(each, (int, float)) for each in metrics.values())
+        # As mlflow.utils.validation has it.
+        assert all(re.fullmatch(r"[/\w.\- ]*", name) for name in metrics)
+        self.calls.append(("log_metrics", metrics, step))
+
+    def end_run(self, status: str) -> None:
+        self.calls.append(("end_run", status))
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    calls = Calls()
+    monkeypatch.setitem(sys.modules, "mlflow", calls)
+    return calls
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_what_mlflow_is_told(
+    mlflow: Calls,
+    follow: Callable[..., Any],
+    measured: Any,
+    options: Any,
+    tmp_path: Path,
+    known: int,
+) -> None:
+    run = tmp_path / "my run"
+    follow(MlflowLogger(run, options), known=known)
+    place, started, params, *epochs, tested, ended = mlflow.calls
+    assert place == ("set_tracking_uri", f"file://{tmp_path}/mlruns")
+    assert started == ("start_run", "my run")
+    assert params[1]["model.hidden"] == "16"
+    assert [(each[2], each[1]["train_loss"]) for each in epochs] == [
+        (each.epoch, each.train_loss) for each in measured.epochs
+    ]
+    assert tested == ("log_metrics", {"test_accuracy": 0.7}, measured.result.best_epoch)
+    assert ended == ("end_run", "FINISHED")
+
+
+def test_names_that_mlflow_does_not_take(mlflow: Calls, measured: Any, tmp_path: Path) -> None:
+    logger = MlflowLogger(tmp_path, {})
+    logger.started(measured.started)
+    found = {"mrr": 0.5, "hits@10": 0.75}
+    logger.finished_epoch(replace(measured.epochs[0], valid_metrics=found))
+    assert mlflow.calls[-1][1]["valid_hits_at_10"] == 0.75
+
+
+def test_many_options_take_several_calls(
+    mlflow: Calls, measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somewhere")
+    options = {f"option{number}": "x" * 1000 for number in range(150)}
+    logger = MlflowLogger(tmp_path, options)
+    logger.started(measured.started)
+    logger.close()
+    names = [each[0] for each in mlflow.calls]
+    assert names == ["start_run", "log_params", "log_params", "end_run"]
+    assert mlflow.calls[-1] == ("end_run", "FAILED")
+    assert sum(len(each[1]) for each in mlflow.calls if each[0] == "log_params") == 150
+
+
+def test_a_run_that_did_not_start_is_none(mlflow: Calls, options: Any, tmp_path: Path) -> None:
+    MlflowLogger(tmp_path, options).close()
+    assert mlflow.calls == []
+
+
+@pytest.mark.skipif(find_spec("mlflow") is not None, reason="mlflow is installed")
+def test_one_line_says_what_to_install(options: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        MlflowLogger(tmp_path, options)
+    assert str(error.value) == "logger=mlflow: is not installed; pip install mlflow"
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_tensorboard_reads_every_epoch_once(
+    follow: Callable[..., Any], measured: Any, options: Any, tmp_path: Path, known: int
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    if known:
+        follow(TensorBoardLogger(tmp_path, options))
+    result = follow(TensorBoardLogger(tmp_path, options), known=known)
+    found = EventAccumulator(str(tmp_path / TENSORBOARD_DIR)).Reload()
+    losses = [(each.step, each.value) for each in found.Scalars("train_loss")]
+    expected = [(each.epoch, pytest.approx(each.train_loss)) for each in measured.epochs]
+    assert losses == expected
+    assert [each.step for each in found.Scalars("valid_accuracy")] == [1, 3]
+    (tested,) = found.Scalars("test_accuracy")
+    assert (tested.step, tested.value) == (result.best_epoch, pytest.approx(0.7))
+    assert "test_macro_f1" not in found.Tags()["scalars"]
+    (event,) = found.Tensors("options/text_summary")[-1:]
+    assert b"| model.hidden | 16 |" in event.tensor_proto.string_val[0]
+
+
+def test_nothing_is_written_before_the_run_starts_tensorboard(options: Any, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    TensorBoardLogger(tmp_path, options).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_line_says_what_to_install_tensorboard(
+    options: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError) as error:
+        TensorBoardLogger(tmp_path, options)
+    assert str(error.value) == "logger=tensorboard: is not installed; pip install tensorboard"
+
+
+#: Options of a made-up run.
+OPTIONS = {"seed": 3, "model": {"hidden": 16, "dims": [4, 5]}, "cache_plan": None}
+
+
+@pytest.fixture
+def options() -> dict[str, Any]:
+    return OPTIONS
+
+
+@pytest.fixture
+def measured(hybrid_run: Any) -> Any:
+    """Three epochs with two metrics, the second of which was not validated."""
+    values = [{"accuracy": 0.5, "macro_f1": None}, {}, {"accuracy": 0.75, "macro_f1": 0.25}]
+    epochs = tuple(
+        replace(each, valid_metrics=found, valid_metric=found.get("accuracy"))
+        for each, found in zip(hybrid_run.epochs, values, strict=True)
+    )
+    started = replace(hybrid_run.started, measures=("accuracy", "macro_f1"))
+    return replace(hybrid_run, started=started, epochs=epochs)
+
+
+@pytest.fixture
+def follow(measured: Any) -> Callable[..., TrainResult]:
+    """Tell an observer of the run, the first epochs of which were done before it was resumed."""
+
+    def tell(observer: Observer, *, known: int = 0) -> TrainResult:
+        observer.started(replace(measured.started, history=measured.epochs[:known]))
+        for epoch in measured.epochs[known:]:
+            observer.trained()
+            observer.finished_epoch(epoch)
+        tested = {"accuracy": 0.7, "macro_f1": None}
+        result = replace(measured.result, test_metrics=tested)
+        observer.finished(result)
+        observer.close()
+        return result
+
+    return tell

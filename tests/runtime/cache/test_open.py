@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
+from gnnscale.cache.cached_features import CachedFeatures, LookAheadFeatures
+from gnnscale.core.errors import ConfigError
+from gnnscale.feature import HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.plan import Cpu, Device, Emulated
+from gnnscale.plan.perf.workload import CacheEffect
+from gnnscale.runtime.cache.open import (
+    cache_effects,
+    devices_with_caches,
+    open_caches,
+    trade_values,
+    traded_rows,
+)
+from gnnscale.runtime.sync.group import ALONE
+from gnnscale.sampler import NeighborSampler
+
+DEVICE = Emulated(macs_per_s=1e10, memory_bandwidth=5e9, memory_bytes=1 << 30, link_bandwidth=1e9)
+
+SAMPLES = dataclasses.replace(DEVICE, sampled_edges_per_s=1e8, link_request_bytes=32)
+
+
+def ids(*vertices: int) -> Any:
+    return np.array(vertices, np.int32)
+
+
+def cache(device: int = 0, **fields: Any) -> DeviceCache:
+    return DeviceCache(
+        **{
+            **{"device": device, "name": f"emulated:{device}", "budget_bytes": 100},
+            **{"features": ids(4, 1), "topology": ids(2), "feature_bytes": 16},
+            **{"topology_bytes": 16, **fields},
+        }
+    )
+
+
+def plan(*caches: DeviceCache, **fields: Any) -> CachePlan:
+    cliques = tuple((each.device,) for each in caches)
+    wanted = {"cliques": cliques, "alphas": (None,) * len(cliques), "predicted": None, **fields}
+    return CachePlan(planner="any", devices=caches, **wanted)
+
+
+def test_a_static_cache_is_filled_with_copies(tiny_graph: Graph) -> None:
+    features = tiny_graph.features.copy()
+    graph = dataclasses.replace(tiny_graph, features=features)
+    found = open_caches(plan(cache()), graph, DEVICE, ALONE)
+    assert found is not None
+    assert isinstance(found.store, CachedFeatures)
+    assert (found.look_ahead, found.lists, found.num_bytes) == (None, None, 32)
+    features[:] = -1
+    rows, traffic = found.store.gather(ids(1, 0, 4), dtype=torch.float32, num_threads=1)
+    assert rows.tolist() == [[1, 10], [-1, -1], [4, 40]]
+    assert (traffic.rows.hits, traffic.rows.misses) == (2, 1)
+
+
+def test_a_device_that_samples_has_lists(tiny_graph: Graph) -> None:
+    found = open_caches(plan(cache()), tiny_graph, SAMPLES, ALONE)
+    assert found is not None
+    assert found.lists is not None
+    batch = NeighborSampler(tiny_graph, fanouts=[9]).sample(np.array([0, 2]), 0)
+    read = found.lists.read(batch)
+    # The list of 2 has two neighbours and offsets; so has that of 0, at the host.
+    assert (read.hits, read.misses, read.link_requests, read.link_bytes) == (3, 3, 3, 96)
+    assert read.host_bytes == 3 * tiny_graph.indices.itemsize
+
+
+def test_a_cache_that_looks_ahead_is_empty_at_first(tiny_graph: Graph) -> None:
+    ahead = cache(
+        look_ahead=LookAhead(window=2, num_rows=2, match=False), features=ids(), topology=ids()
+    )
+    for device in (DEVICE, SAMPLES):
+        found = open_caches(plan(ahead), tiny_graph, device, ALONE)
+        assert found is not None
+        assert isinstance(found.look_ahead, LookAheadFeatures)
+        assert found.look_ahead.window == 2
+        assert found.lists is None
+
+
+def test_devices_without_a_cache(tiny_graph: Graph) -> None:
+    assert open_caches(plan(), tiny_graph, DEVICE, ALONE) is None
+    assert open_caches(plan(cache(device=1)), tiny_graph, DEVICE, ALONE) is None
+    aggregated = cache(features=ids(), topology=ids(), host_aggregates=True)
+    assert open_caches(plan(aggregated), tiny_graph, DEVICE, ALONE) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
+def test_rows_are_kept_as_they_are_stored(
+    random_graph: Callable[..., Graph], dtype: torch.dtype
+) -> None:
+    graph = random_graph(dtype=dtype)
+    found = open_caches(plan(cache(features=np.arange(0, 300, 2))), graph, DEVICE, ALONE)
+    assert found is not None
+    vertices = np.arange(300)
+    expected, _ = HostFeatures.of(graph).gather(vertices, dtype=torch.float32, num_threads=1)
+    rows, traffic = found.store.gather(vertices, dtype=torch.float32, num_threads=1)
+    assert torch.equal(rows, expected)
+    assert traffic.rows.hits == 150
+
+
+def told(rows: tuple[int, ...], lists: tuple[int, ...] = (0, 0, 0)) -> CacheTraffic:
+    return CacheTraffic(rows=rows, lists=lists, transactions=1, link_bytes=1)
+
+
+def test_effects_are_what_the_plan_predicts() -> None:
+    shared = plan(
+        cache(0),
+        cache(1),
+        cliques=((0, 1),),
+        alphas=(None,),
+        predicted=(told((5, 3, 2), (1, 0, 3)), told((0, 0, 0))),
+    )
+    first, second = cache_effects(2, shared)
+    assert (first.num_bytes, first.row_misses, first.list_misses) == (32, 0.2, 0.75)
+    assert first.peer_rows == pytest.approx(0.3)
+    # A device that reads nothing is spared nothing.
+    assert (second.row_misses, second.peer_rows, second.list_misses) == (1.0, 0.0, 1.0)
+
+
+def test_effects_of_nothing() -> None:
+    nothing = CacheEffect()
+    assert cache_effects(2, None) == [nothing, nothing]
+    aggregated = plan(cache(1, host_aggregates=True), predicted=(told((0, 0, 0)),))
+    assert cache_effects(2, aggregated) == [nothing, nothing]
+    (unknown,) = cache_effects(1, plan(cache()))
+    assert (unknown.num_bytes, unknown.row_misses) == (32, nothing.row_misses)
+
+
+def test_devices_with_a_cache_take_rows_as_they_are() -> None:
+    devices: list[Device] = [Cpu(), DEVICE, DEVICE]
+    found = devices_with_caches(devices, plan(cache(1), cache(2, host_aggregates=True)))
+    assert [each.host_aggregates for each in found] == [True, False, True]
+    assert devices_with_caches(devices, None) == tuple(devices)
+
+
+@dataclasses.dataclass
+class Far:
+    """The second of two workers, each on a machine of its own."""
+
+    rank: int = 1
+    size: int = 2
+    local_size: int = 1
+    is_rank0: bool = False
+
+    def gather(self, mine: bytes) -> list[bytes]:
+        return []
+
+    def broadcast_json(self, value: Any) -> Any:
+        return [None, None]
+
+    def barrier(self) -> None: ...
+
+
+def test_a_clique_over_two_machines_is_refused(tiny_graph: Graph) -> None:
+    shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,))
+    group: Any = Far()
+    with pytest.raises(
+        ConfigError, match=r"^cache plan: devices \[0, 1\] read each other's mem"
+    ) as error:
+        open_caches(shared, tiny_graph, DEVICE, group)
+    assert str(error.value).endswith("but their workers are on 2 machines")
+
+
+@pytest.mark.timeout(120)
+def test_several_processes_map_each_others_rows(together: Callable[..., None]) -> None:
+    together("check_trade", 3)
+
+
+def test_one_process_has_its_own_rows() -> None:
+    assert trade_values([1], ALONE) == [[1]]
+    with traded_rows(2, 3, np.dtype(np.int32), ALONE) as mapped:
+        mapped(0)[:] = [[1, 2, 3], [4, 5, 6]]
+    assert mapped(0).tolist() == [[1, 2, 3], [4, 5, 6]]
