@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from gnnscale.core.prefetch import Pipeline
 from gnnscale.graph import Graph
-from gnnscale.sampler import (
-    MiniBatch,
-    NeighborSampler,
-    Reach,
-    SamplerConfig,
-    SeedOrder,
-    StepSeeds,
-)
+from gnnscale.sampler import MiniBatch, NeighborSampler, Reach, SamplerConfig, SeedOrder, StepSeeds
 
 __all__ = ["Draw", "Draws", "Reached"]
 
@@ -136,11 +129,7 @@ class Draws:
         yield from self._drawn(Draw, sample, self._slices(epoch), devices)
 
     def reaches(
-        self,
-        epoch: int,
-        *,
-        devices: Container[int] | None = None,
-        num_steps: int | None = None,
+        self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[Reached]:
         """Yield what the batches of ``epoch`` read, in the order of steps and devices.
 

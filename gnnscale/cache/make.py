@@ -10,13 +10,7 @@ from typing import Any
 from gnnscale.cache.aggregate_or_cache import choose_cheaper
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.storage.identity import PlanIdentity, identify, plan_place
-from gnnscale.cache.storage.store import (
-    JSON_FILE,
-    NPZ_FILE,
-    StoredPlan,
-    read_plan,
-    write_plan,
-)
+from gnnscale.cache.storage.store import JSON_FILE, NPZ_FILE, StoredPlan, read_plan, write_plan
 from gnnscale.cache.task import CacheTask
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.storage.folder import new_folder

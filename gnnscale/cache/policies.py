@@ -10,13 +10,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from gnnscale.cache.belady import Belady, Counts, belady_bytes
-from gnnscale.cache.cache_plan import (
-    MAX_WINDOW,
-    CachePlan,
-    CacheTraffic,
-    DeviceCache,
-    LookAhead,
-)
+from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.hotness.metrics import EXACT, METRICS, measure
 from gnnscale.cache.placement import deal, feature_cache, hottest_rows, predict_traffic, share_out
 from gnnscale.cache.planner import CachePlannerConfig
@@ -26,12 +20,7 @@ from gnnscale.core.hardware import find_machine
 from gnnscale.core.progress import track
 from gnnscale.dataset.storage.space import size
 
-__all__ = [
-    "SCOPES",
-    "LookAheadCache",
-    "NoCache",
-    "StaticCache",
-]
+__all__ = ["SCOPES", "LookAheadCache", "NoCache", "StaticCache"]
 
 #: Whose reads make a vertex hot: the device's own, its clique's, or those of all devices.
 SCOPES = ("device", "clique", "all")

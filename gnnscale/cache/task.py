@@ -21,14 +21,7 @@ from gnnscale.graph_files import FEATURE_DTYPES, vertex_dtype
 from gnnscale.partition import Parts
 from gnnscale.sampler import MiniBatch
 
-__all__ = [
-    "BYTES_PER_LIST",
-    "CacheDevice",
-    "CacheTask",
-    "list_bytes",
-    "no_vertices",
-    "row_bytes",
-]
+__all__ = ["BYTES_PER_LIST", "CacheDevice", "CacheTask", "list_bytes", "no_vertices", "row_bytes"]
 
 #: Bytes of an adjacency list in a cache beside its neighbours (Legion, eq. 3).
 BYTES_PER_LIST = 8

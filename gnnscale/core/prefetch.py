@@ -11,11 +11,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Generic, TypeVar
 
-__all__ = [
-    "Pipeline",
-    "PrefetchDepth",
-    "StageGroup",
-]
+__all__ = ["Pipeline", "PrefetchDepth", "StageGroup"]
 
 #: Waits, with no full queue in between, after which the queue gets deeper.
 _WAITS = 2

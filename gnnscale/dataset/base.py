@@ -34,13 +34,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph_files import FORMAT_VERSION, has_label, read_meta
 from gnnscale.options.found import names
 
-__all__ = [
-    "SPLITS",
-    "Dataset",
-    "ExistingStore",
-    "GraphSource",
-    "random_split",
-]
+__all__ = ["SPLITS", "Dataset", "ExistingStore", "GraphSource", "random_split"]
 
 _LOG = logging.getLogger(__name__)
 

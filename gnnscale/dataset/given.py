@@ -21,14 +21,7 @@ from gnnscale.dataset.checks import (
 )
 from gnnscale.graph_files import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
 
-__all__ = [
-    "as_array",
-    "check_dense",
-    "feature_rows",
-    "graph_labels",
-    "split_parts",
-    "vertex_ids",
-]
+__all__ = ["as_array", "check_dense", "feature_rows", "graph_labels", "split_parts", "vertex_ids"]
 
 _LOG = logging.getLogger(__name__)
 _PARTS = ("train", "valid", "test")

@@ -11,13 +11,7 @@ from gnnscale import ops
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.core.hardware import usable_cores
 from gnnscale.dataset.checks import checked_weights
-from gnnscale.dataset.given import (
-    as_array,
-    feature_rows,
-    graph_labels,
-    split_parts,
-    vertex_ids,
-)
+from gnnscale.dataset.given import as_array, feature_rows, graph_labels, split_parts, vertex_ids
 from gnnscale.graph import Graph
 from gnnscale.graph_files import METRICS, vertex_dtype
 
@@ -26,13 +20,7 @@ if TYPE_CHECKING:
     import torch
     import torch_geometric.data
 
-__all__ = [
-    "edge_order",
-    "from_arrays",
-    "from_dgl",
-    "from_pyg",
-    "in_neighbors",
-]
+__all__ = ["edge_order", "from_arrays", "from_dgl", "from_pyg", "in_neighbors"]
 
 
 def in_neighbors(

@@ -15,19 +15,9 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gnnscale.core.errors import (
-    ConfigError,
-    nearest,
-    printable,
-    shown,
-)
+from gnnscale.core.errors import ConfigError, nearest, printable, shown
 
-__all__ = [
-    "differences",
-    "options_class",
-    "typed",
-    "unknown_option",
-]
+__all__ = ["differences", "options_class", "typed", "unknown_option"]
 
 T = TypeVar("T")
 

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 from gnnscale.core.errors import MAX_SEED, check_range
 from gnnscale.graph import Graph
 from gnnscale.graph_files import vertex_dtype
-from gnnscale.partition.partitioner import (
-    Forecast,
-    PartitionerConfig,
-    Parts,
-    check_num_parts,
-)
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = ["Hash", "Random", "Range"]

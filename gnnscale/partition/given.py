@@ -13,12 +13,7 @@ from gnnscale.core.errors import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.npy import NpyError, map_npy
 from gnnscale.options.found import names
-from gnnscale.partition.partitioner import (
-    Forecast,
-    PartitionerConfig,
-    Parts,
-    check_num_parts,
-)
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 
 __all__ = ["Given", "check_owners"]
 

@@ -15,12 +15,7 @@ from gnnscale.sampler.base import Sampler, SamplerConfig
 from gnnscale.sampler.minibatch import Block, Links, MiniBatch
 from gnnscale.sampler.seed_order import SeedOrder
 
-__all__ = [
-    "LinkSampler",
-    "LinkSampling",
-    "StepEdges",
-    "without_edges",
-]
+__all__ = ["LinkSampler", "LinkSampling", "StepEdges", "without_edges"]
 
 #: Arrays of a block with an entry for each edge.
 _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights")
@@ -175,8 +170,7 @@ class LinkSampler:
         numbers = np.union1d(self._step_edges(step), seeds)
         rows = places.reshape(ends.shape).astype(np.int32)
         links = Links(
-            sources=np.ascontiguousarray(rows[:, 0]),
-            destinations=np.ascontiguousarray(rows[:, 1:]),
+            sources=np.ascontiguousarray(rows[:, 0]), destinations=np.ascontiguousarray(rows[:, 1:])
         )
         return replace(self._without(batch, np.asarray(self._edges[numbers])), links=links)
 

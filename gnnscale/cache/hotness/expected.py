@@ -17,13 +17,7 @@ from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
 if TYPE_CHECKING:
     from gnnscale.cache.task import CacheTask
 
-__all__ = [
-    "ExpectedReads",
-    "Foretold",
-    "LaterEpochs",
-    "expect_reads",
-    "later_steps",
-]
+__all__ = ["ExpectedReads", "Foretold", "LaterEpochs", "expect_reads", "later_steps"]
 
 
 class LaterEpochs:
@@ -97,10 +91,7 @@ class ExpectedReads:
         return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
-        self,
-        counted: NDArray[np.int32],
-        later: Mapping[int, LaterEpochs],
-        devices: Sequence[int],
+        self, counted: NDArray[np.int32], later: Mapping[int, LaterEpochs], devices: Sequence[int]
     ) -> NDArray[Any]:
         groups = {later[each] for each in devices if each in later}
         if not groups:

@@ -15,13 +15,7 @@ from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.degree import slices, sum_at
 from gnnscale.core.errors import MAX_COUNT
 
-__all__ = [
-    "Presampled",
-    "add_counts",
-    "compared_vertices",
-    "credible",
-    "presample",
-]
+__all__ = ["Presampled", "add_counts", "compared_vertices", "credible", "presample"]
 
 #: Vertices of which halves of an epoch are compared.
 _MAX_COMPARED = 1 << 20

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.cache.cache_plan import CurvePoint
 
-__all__ = [
-    "CliqueCost",
-    "PrefixSums",
-    "best_num_lists",
-    "curve",
-    "grid_alpha",
-]
+__all__ = ["CliqueCost", "PrefixSums", "best_num_lists", "curve", "grid_alpha"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,11 +136,7 @@ def _mean(
 
 
 def _fill(
-    task: CacheTask,
-    clique: Sequence[int],
-    found: Candidates,
-    cost: CliqueCost,
-    num_lists: int,
+    task: CacheTask, clique: Sequence[int], found: Candidates, cost: CliqueCost, num_lists: int
 ) -> tuple[Kept, Kept]:
     """Fill the caches in the order of hotness: lists first, then rows into what they leave."""
     budgets = [task.device_at[each].budget_bytes for each in clique]

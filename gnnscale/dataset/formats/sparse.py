@@ -15,14 +15,7 @@ from gnnscale.dataset.formats.npy import NpzReader, row_slices
 if TYPE_CHECKING:
     import scipy.sparse
 
-__all__ = [
-    "check_csr",
-    "csr_edges",
-    "dense_rows",
-    "holds_bytes",
-    "read_adjacency",
-    "sparse_matrix",
-]
+__all__ = ["check_csr", "csr_edges", "dense_rows", "holds_bytes", "read_adjacency", "sparse_matrix"]
 
 _SLICE_EDGES = 4 << 20
 #: A dense form of up to 1 GiB is always made; a larger one needs a byte of the file for 1,024 of

@@ -206,12 +206,7 @@ def _names(
 
 
 def _parsed(
-    line: int,
-    block: bytes,
-    names: list[str],
-    types: Sequence[str],
-    delimiter: str,
-    source: object,
+    line: int, block: bytes, names: list[str], types: Sequence[str], delimiter: str, source: object
 ) -> list[NDArray[Any]]:
     import pyarrow  # takes a while, and a run whose store exists needs none
     from pyarrow import csv

@@ -23,10 +23,7 @@ from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.graph_files import FEATURE_DTYPES, METRICS, vertex_dtype
 
-__all__ = [
-    "Arrays",
-    "Needs",
-]
+__all__ = ["Arrays", "Needs"]
 
 _LOG = logging.getLogger(__name__)
 

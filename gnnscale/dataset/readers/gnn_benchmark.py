@@ -77,10 +77,5 @@ def _read_features(npz: NpzReader) -> scipy.sparse.csr_matrix:
     if len(shape) != 2 or shape[0] != len(indptr) - 1:
         raise GraphError(f"{source}: shape is {shape[:4]}, offsets are of {len(indptr) - 1} rows")
     return sparse_matrix(
-        data,
-        indices,
-        indptr,
-        num_columns=shape[1],
-        num_bytes=file_bytes(npz.path),
-        source=source,
+        data, indices, indptr, num_columns=shape[1], num_bytes=file_bytes(npz.path), source=source
     )

@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import (
-    check_num_features,
-    check_num_vertices,
-    quoted,
-    whole_numbers,
-)
+from gnnscale.dataset.checks import check_num_features, check_num_vertices, quoted, whole_numbers
 from gnnscale.dataset.formats.json_file import parse_json, vertex_keys
 from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
 from gnnscale.dataset.formats.plain import read_file, total_bytes

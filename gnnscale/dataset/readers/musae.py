@@ -30,10 +30,7 @@ from gnnscale.options.found import names
 if TYPE_CHECKING:
     import scipy.sparse
 
-__all__ = [
-    "Musae",
-    "read_labels",
-]
+__all__ = ["Musae", "read_labels"]
 
 _LABELS = ("ml_target", "page_type", "mature", "target")
 

@@ -26,10 +26,7 @@ from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 
-__all__ = [
-    "Mag240m",
-    "Ogb",
-]
+__all__ = ["Mag240m", "Ogb"]
 
 _ADDRESS = "https://snap.stanford.edu/ogb/data/nodeproppred"
 

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.core.errors import GraphError
 
-__all__ = [
-    "EDGE_BYTES",
-    "EdgeBlock",
-    "EdgeFile",
-    "added_up",
-    "packed",
-    "unpacked",
-]
+__all__ = ["EDGE_BYTES", "EdgeBlock", "EdgeFile", "added_up", "packed", "unpacked"]
 
 _SLICE_EDGES = 1 << 20
 

@@ -63,11 +63,7 @@ class ParquetFile:
         return dict(self._types)
 
     def batches(
-        self,
-        columns: Sequence[str],
-        batch_rows: int,
-        batch_bytes: int,
-        groups: range | None = None,
+        self, columns: Sequence[str], batch_rows: int, batch_bytes: int, groups: range | None = None
     ) -> Iterator[Batch]:
         """Yield some of the columns, ``batch_rows`` rows at a time, less where texts are long.
 

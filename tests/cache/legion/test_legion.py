@@ -139,9 +139,7 @@ def test_what_is_predicted_is_what_is_kept(
     check()
 
 
-def test_links_that_differ_count_by_what_is_read_over_them(
-    two: Callable[..., CacheTask],
-) -> None:
+def test_links_that_differ_count_by_what_is_read_over_them(two: Callable[..., CacheTask]) -> None:
     """Of 27 rows device 0 reads 13 and device 1 reads 14; of 24 reads of lists 16."""
     task = two(40, 40, request_bytes=4)
     slow = replace(task.devices[1], request_bytes=8, overhead_bytes=3)

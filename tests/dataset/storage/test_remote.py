@@ -217,11 +217,7 @@ def test_download(server, home, leftovers):
     assert (path / "data.bin").read_bytes() == BODY
     assert (path / "arxiv" / "raw" / "edge.csv").read_text() == "0,1\n"
     record = json.loads((path / "download.json").read_text())
-    assert record["data.bin"] == {
-        "url": f"{server}/data.bin",
-        "bytes": len(BODY),
-        "sha256": digest,
-    }
+    assert record["data.bin"] == {"url": f"{server}/data.bin", "bytes": len(BODY), "sha256": digest}
     assert leftovers(path) == []
     download(what)
     assert len(Handler.requests) == 2
