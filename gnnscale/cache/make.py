@@ -15,11 +15,8 @@ from gnnscale.cache.task import CacheTask
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.storage.folder import new_folder
 
-__all__ = ["PICTURE_FILE", "check_parts", "check_plan", "make_plan"]
-
 #: What a report may draw beside a plan.
 PICTURE_FILE = "cache_plan.svg"
-
 _LOG = logging.getLogger(__name__)
 _FILES = {JSON_FILE, NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
 
@@ -38,13 +35,13 @@ def make_plan(
         planner: the policy.
         task: what is planned for.
         partition: hash of the partition that the devices train over; None for a whole graph.
-        run: what decides the batches beside these.
+        run: what else decides the batches.
         force: make it anew in any case.
 
     Raises:
         ConfigError: the policy does not go with the run.
         GraphError: ``planner.store`` holds something else, or the directory cannot be written.
-            Nothing is left behind.
+            Nothing is left there.
     """
     identity = identify(planner, task, partition=partition, run=run)
     path = plan_place(planner, identity, policy=planner.policy)
@@ -66,15 +63,7 @@ def make_plan(
 
 
 def check_plan(stored: StoredPlan, wanted: PlanIdentity) -> None:
-    """Refuse a plan that was made for something else.
-
-    Args:
-        stored: the plan.
-        wanted: what decides the plan of this run.
-
-    Raises:
-        GraphError: names what differs.
-    """
+    """Raise GraphError, naming what differs, unless ``stored`` was made for ``wanted``."""
     found = stored.identity
     check_parts(stored, wanted.partition)
     pairs = [
@@ -99,15 +88,7 @@ def _options(
 
 
 def check_parts(stored: StoredPlan, partition: str | None) -> None:
-    """Refuse a plan for other parts of the graph.
-
-    Args:
-        stored: the plan.
-        partition: hash of the partition that the devices train over; None for a whole graph.
-
-    Raises:
-        GraphError: names both.
-    """
+    """Raise GraphError, naming both, unless a plan is for ``partition`` (a hash; None if whole)."""
     found = stored.identity.partition
     if found != partition:
         raise GraphError(f"{stored.path}: is for {_parts(found)}, not for {_parts(partition)}")
@@ -118,11 +99,7 @@ def _parts(content: str | None) -> str:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse to replace a directory that holds anything but a cache plan, even by force.
-
-    Raises:
-        GraphError: names what it holds.
-    """
+    """Raise GraphError if a directory holds anything but a cache plan, even with ``force``."""
     for entry in sorted(path.iterdir()):
         if entry.name not in _FILES or entry.is_dir():
             raise GraphError(

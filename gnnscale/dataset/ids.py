@@ -1,4 +1,4 @@
-"""The user's ids of vertices, and names of classes, that a graph store keeps beside its arrays."""
+"""The user's vertex ids, and names of classes, that a graph store keeps beside its arrays."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.dataset.formats.npy import map_npy
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats import npy, plain
 from gnnscale.dataset.storage.identity import file_sha256
 from gnnscale.dataset.tables.ids import IdColumn, max_id_bytes
 from gnnscale.dataset.tables.parquet_file import ParquetFile
@@ -18,22 +17,15 @@ from gnnscale.npy import NpyWriter
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ID_FILES", "check_ids_file", "read_classes", "read_ids", "write_ids"]
-
 #: Whole numbers, and texts. A store has one of them, or none.
 ID_FILES = ("ids.npy", "ids.parquet")
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
-    """Write the ids of all vertices into a store.
+    """Write the ids, an Arrow array of int64, uint64 or large_string without nulls, into a store.
 
-    Args:
-        folder: the store's directory.
-        ids: Arrow array of int64, uint64 or large_string without nulls.
-
-    Returns:
-        The entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
+    Returns the entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
     """
     import pyarrow
     from pyarrow import parquet
@@ -56,13 +48,12 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 def read_ids(graph: Graph) -> pyarrow.Array | None:
     """Return the user's id of every vertex of a graph.
 
-    Returns:
-        Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None where
-        the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
+    It is an Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None if
+    the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
 
     Raises:
         GraphError: the file of the ids is missing, has another size than ``meta.json`` says, or
-            holds not one id for each vertex.
+            does not hold one id for each vertex.
     """
     if graph.path is None:
         return None
@@ -73,7 +64,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
     path = graph.path / entry["file"]
     if path.name == ID_FILES[0]:
-        ids = pyarrow.array(map_npy(path, axes=1, kinds="iu"))
+        ids = pyarrow.array(npy.map_npy(path, axes=1, kinds="iu"))
     else:
         ids = _read_texts(path, graph.num_vertices)
     if len(ids) != graph.num_vertices:
@@ -82,7 +73,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
-    """Return the texts of a file of ids, of a bounded length altogether."""
+    """Return the texts of a file of ids, of bounded total length."""
     import pyarrow
 
     file = ParquetFile(path)
@@ -91,7 +82,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
             f"{path}: {file.num_rows()} rows of {shown(file.names)}, needed are {num_vertices} of "
             "'id'"
         )
-    texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
+    texts = IdColumn("id", "auto", max_id_bytes(plain.file_bytes(path)))
     for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
         texts.add(batch)
     ids = texts.array()
@@ -101,7 +92,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
 
 
 def read_classes(graph: Graph) -> list[str] | None:
-    """Return the names of the classes, in the order of their numbers; None where they have none.
+    """Return the names of the classes, in the order of their numbers; None if they have no names.
 
     Raises:
         GraphError: ``meta.json`` holds something else.
@@ -123,7 +114,7 @@ def read_classes(graph: Graph) -> list[str] | None:
 
 
 def _is_utf8(name: str) -> bool:
-    """Whether no half of a character is in a text, which JSON can write."""
+    """Whether a text has no lone surrogates, which JSON can contain."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -132,7 +123,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def check_ids_file(store: Path) -> str | None:
-    """Return what is wrong with the file of the ids of a store, by its checksum; None if nothing.
+    """Return what is wrong with the checksum of a store's file of ids, or None.
 
     Raises:
         GraphError: as ``read_ids``.
@@ -159,6 +150,6 @@ def _ids_entry(store: Path) -> dict[str, Any] | None:
     ):
         raise GraphError(f"{store / 'meta.json'}: ids is not a file of ids, its size and SHA-256")
     path = store / entry["file"]
-    if (size := file_bytes(path)) != entry["bytes"]:
+    if (size := plain.file_bytes(path)) != entry["bytes"]:
         raise GraphError(f"{path}: {size} bytes, meta.json says {entry['bytes']} (truncated?)")
     return entry

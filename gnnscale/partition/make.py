@@ -1,4 +1,4 @@
-"""Partitions are made once: foretold, measured, examined and stored; from then on they are read."""
+"""Partitions are made once: predicted, measured, examined and stored; then they are read."""
 
 from __future__ import annotations
 
@@ -6,36 +6,23 @@ import logging
 import time
 from pathlib import Path
 
+from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, GraphError, check_range, shown
-from gnnscale.core.hardware import find_machine
-from gnnscale.core.progress import track
 from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts
 from gnnscale.partition.peak import PeakMemory, watch_peak
-from gnnscale.partition.storage.checks import problem_of
+from gnnscale.partition.storage import checks, part_store, store
 from gnnscale.partition.storage.identity import Identity, identify, partition_place
-from gnnscale.partition.storage.part_store import write_part
-from gnnscale.partition.storage.store import (
-    JSON_FILE,
-    NPZ_FILE,
-    Partition,
-    check_graph,
-    read_meta,
-    write_partition,
-)
-
-__all__ = ["PARTS_FOLDER", "PICTURE_FILE", "make_partition", "write_parts"]
 
 #: What a report may draw beside a partition.
 PICTURE_FILE = "partition.svg"
 #: Where the stores of parts are, by their numbers.
 PARTS_FOLDER = "parts"
-
 _LOG = logging.getLogger(__name__)
-_FILES = {JSON_FILE, NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
+_FILES = {store.JSON_FILE, store.NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
 #: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
 _CLEARLY = 2
 
@@ -53,17 +40,17 @@ def make_partition(
 
     Args:
         config: the partitioner.
-        graph: of a store or in memory; one in memory is told apart by a hash of its topology and
+        graph: of a store or in memory; one in memory is identified by a hash of its topology and
             training vertices.
-        num_parts: K; ``config.num_parts`` is not looked at.
+        num_parts: K, used in place of ``config.num_parts``.
         num_hops: layers of the model that is trained, L.
-        num_threads: threads to use; the result does not depend on it.
+        num_threads: does not change the result.
         force: make it anew in any case.
 
     Raises:
         ConfigError: the graph cannot be divided so.
         GraphError: ``config.store`` holds something else, or the directory cannot be written.
-            Nothing is left behind.
+            Nothing is left there.
         NoSpaceError: it needs far more memory than this machine has.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
@@ -83,15 +70,11 @@ def make_partition(
     return path
 
 
-def write_parts(partition: Partition, graph: Graph) -> Path:
-    """Write each part as a graph store of its own unless that is done, and return their folder.
-
-    Args:
-        partition: of ``graph``, of a kind whose parts have a halo.
-        graph: the whole graph.
+def write_parts(partition: store.Partition, graph: Graph) -> Path:
+    """Write each part as a separate graph store unless that is done, and return their folder.
 
     Raises:
-        ConfigError: its parts have no halo: sampling would leave them.
+        ConfigError: its parts have no halo, so sampling would leave them.
         GraphError: a store cannot be written.
     """
     if partition.parts.hops is None:
@@ -103,7 +86,7 @@ def write_parts(partition: Partition, graph: Graph) -> Path:
     folder.mkdir(exist_ok=True)
     for index in range(partition.parts.num_parts):
         if not (folder / str(index)).exists():
-            write_part(graph, partition.parts, index, folder / str(index))
+            part_store.write_part(graph, partition.parts, index, folder / str(index))
     return folder
 
 
@@ -130,7 +113,7 @@ def _make(
     )
     _announce(forecast, path, graph, identity)
     what = f"partitioning {graph.name} by {config.algorithm}"
-    with track(what), watch_peak() as peak:
+    with progress.track(what), watch_peak() as peak:
         began = time.perf_counter()
         parts = config.assign(
             graph, num_parts=num_parts, num_hops=num_hops, num_threads=num_threads
@@ -145,17 +128,13 @@ def _make(
         predicted=_predicted(forecast, peak),
         notes=_notes(peak),
     )
-    write_partition(folder, identity, parts, figures)
+    store.write_partition(folder, identity, parts, figures)
 
 
 def _announce(forecast: Forecast, path: Path, graph: Graph, identity: Identity) -> None:
-    """Say what making a partition will take, examining it included.
-
-    Raises:
-        NoSpaceError: it is far more than this machine has.
-    """
+    """Log the forecast, examining included; raise NoSpaceError if it is far beyond this machine."""
     needed = max(forecast.memory_bytes, examine_bytes(graph, identity.num_parts))
-    memory = find_machine().memory
+    memory = hardware.find_machine().memory
     what = f"partitioning {graph.name} into {identity.num_parts} parts by {identity.algorithm}"
     if needed > _CLEARLY * memory.total:
         raise NoSpaceError(
@@ -177,8 +156,8 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int) -> None:
-    """Refuse what a partitioner should not have returned; it may be somebody else's."""
-    problem = problem_of(parts, graph)
+    """Raise ConfigError for parts that no partitioner, perhaps the user's, may return."""
+    problem = checks.problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"{parts.num_parts} parts, not {identity.num_parts}"
     if parts.hops is not None and (identity.num_hops is None or parts.num_hops != num_hops):
@@ -202,13 +181,9 @@ def _notes(peak: PeakMemory) -> tuple[str, ...]:
 
 
 def _check_fits(path: Path, identity: Identity) -> None:
-    """Refuse a partition of another graph, or one that was made otherwise.
-
-    Raises:
-        GraphError: names what differs.
-    """
-    meta = read_meta(path)
-    check_graph(path, meta, identity.graph)
+    """Raise GraphError, naming the difference, if a partition has another graph or options."""
+    meta = store.read_meta(path)
+    store.check_graph(path, meta, identity.graph)
     now, before = _named(identity), _named(meta.identity)
     for name in (*now, *before):
         if now.get(name) != before.get(name):
@@ -229,11 +204,7 @@ def _named(identity: Identity) -> dict[str, object]:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse to replace a directory that holds anything but a partition, even by force.
-
-    Raises:
-        GraphError: names what it holds.
-    """
+    """Raise GraphError if a directory holds anything but a partition, even with ``force``."""
     for entry in sorted(path.iterdir()):
         if entry.name == PARTS_FOLDER and _holds_parts(entry):
             continue

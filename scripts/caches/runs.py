@@ -53,7 +53,7 @@ MAX_DEVICES = 8
 #: CLS of Legion's eq. 8.
 REQUEST_BYTES = 64
 #: What is drawn or counted once for a run, whatever its caches.
-_SHARED = ("presampled", "foretold", "counted_run", "out_degrees", "first_batches")
+_SHARED = ("presampled", "counted", "counted_run", "out_degrees", "first_batches")
 
 
 def graphs(stores: list[Path]) -> list[Graph]:
@@ -168,7 +168,7 @@ def with_caches(
 
 def draw(run: CacheTask) -> CacheTask:
     """Draw the epochs of ``run``, and the one that planning looks at, once for all its caches."""
-    _ = run.out_degrees, run.counted_run, run.presampled, run.foretold
+    _ = run.out_degrees, run.counted_run, run.presampled, run.counted
     return run
 
 

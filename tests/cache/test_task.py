@@ -85,8 +85,8 @@ def test_the_first_epoch_is_an_estimate_of_all(
     assert task.expected is task.expected
     assert task.expected.first is task.presampled
     assert task.expected.num_epochs == 3
-    assert task.foretold is task.foretold
-    assert (task.foretold.first, task.foretold.num_epochs) == (task.presampled, 3)
+    assert task.counted is task.counted
+    assert (task.counted.first, task.counted.num_epochs) == (task.presampled, 3)
 
 
 def test_no_vertices_have_the_type_of_vertices(graph_of: Callable[..., Graph]) -> None:

@@ -1,4 +1,4 @@
-"""Hotness over a run: its first epoch as it was drawn, the others as they are to be expected."""
+"""Hotness over a run: its first epoch as it was drawn, the others by estimates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
 if TYPE_CHECKING:
     from gnnscale.cache.task import CacheTask
 
-__all__ = ["ExpectedReads", "Foretold", "LaterEpochs", "expect_reads", "later_steps"]
-
 
 class LaterEpochs:
     """A row of H_F or H_T that some devices are expected to share in an epoch to come."""
@@ -30,7 +28,7 @@ class LaterEpochs:
         first_half: Sequence[NDArray[np.int32]],
         share: float,
         *,
-        most: float | None = None,
+        max_count: float | None = None,
     ) -> None:
         """Prepare to estimate.
 
@@ -39,9 +37,9 @@ class LaterEpochs:
             expected: ``[num_vertices]``, what a model expects of all of them.
             first_half: counts of half an epoch, for each device, of some of the vertices.
             share: part of the batches that these count.
-            most: the largest count that there can be; None for no limit.
+            max_count: the largest possible count; None for no limit.
         """
-        self._most = most
+        self._max_count = max_count
         self._counts, self._expected = counts, expected
         self._first_half, self._share = first_half, share
 
@@ -53,7 +51,7 @@ class LaterEpochs:
             self._expected,
             add_counts(self._first_half),
             self._share,
-            most=self._most,
+            max_count=self._max_count,
         )
 
     @cached_property
@@ -65,22 +63,17 @@ class LaterEpochs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedReads:
-    """What an epoch of a run is expected to read: H_F and H_T, devices by their positions.
+    """What an epoch of a run is expected to read: H_F and H_T, by device position.
 
-    It tells which vertices are hot. How often caches of these will hit is counted, by ``Foretold``.
-
-    Attributes:
-        first: the run's first epoch, which was drawn.
-        rows, lists: by device, what is expected of the other epochs. Empty for a run of one epoch,
-            and where no formula tells what a sampler includes: they are taken to be like the first
-            one then.
-        num_epochs: epochs of the run.
+    It decides which vertices are hot. ``CountedReads`` counts how often caches of these will hit.
     """
 
-    first: Presampled
+    first: Presampled  #: the run's first epoch, which was drawn
+    #: rows, lists: by device, what is expected of the other epochs. Empty for a run of one epoch,
+    #: and if no formula tells what a sampler includes: they are taken to be like the first one then
     rows: Mapping[int, LaterEpochs] = field(repr=False)
     lists: Mapping[int, LaterEpochs] = field(repr=False)
-    num_epochs: int
+    num_epochs: int  #: epochs of the run
 
     def sum_rows(self, devices: Sequence[int]) -> NDArray[Any]:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
@@ -111,8 +104,8 @@ class ExpectedReads:
 def expect_reads(task: CacheTask) -> ExpectedReads:
     """Estimate what the epochs of a run read, from its first one.
 
-    Devices of a clique count together where the graph is divided, and all devices where it is not:
-    they train vertices of one set, and what one of them reads tells of the others.
+    Devices that train vertices of one set count together: those of a clique if the graph is
+    divided, else all devices. What one of them reads predicts the others.
     """
     first = task.presampled
     rows: dict[int, LaterEpochs] = {}
@@ -127,7 +120,7 @@ def expect_reads(task: CacheTask) -> ExpectedReads:
 
 
 def _later_epochs(task: CacheTask, devices: Sequence[int]) -> tuple[LaterEpochs, LaterEpochs]:
-    """Return what ``devices`` are expected to read in each epoch but the first: rows and lists."""
+    """Return the rows and lists that ``devices`` should read in each epoch after the first."""
     assert task.fanouts is not None
     first = task.presampled
     reads = {each: first.of(each) for each in devices}
@@ -148,7 +141,7 @@ def _later_epochs(task: CacheTask, devices: Sequence[int]) -> tuple[LaterEpochs,
             batch.probability * np.float32(num_batches),
             [half.rows for half in halves],
             share,
-            most=max(num_batches, 1),
+            max_count=max(num_batches, 1),
         ),
         LaterEpochs(
             {each: first.lists_of(each) for each in devices},
@@ -164,41 +157,29 @@ _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
-    """What an epoch reads, on average over a run: H_F and H_T, devices by their positions.
+class CountedReads:
+    """What an epoch reads on average over a run: H_F and H_T, by device position.
 
-    What the first epoch reads most is read less by the others: it was hot, or lucky. Caches that
-    are chosen by its counts therefore hit more in it than later, and no estimate from these counts
-    alone is sure to tell how much: seeds come once an epoch, so that counts vary by less than
-    independent batches would make them. Sampling is a pure function of the step, so that more of
-    the run is drawn as it will be trained: it stands for all epochs but the first, each with as
-    many reads as the first one has.
-
-    Attributes:
-        first: the run's first epoch.
-        later: what ``later_steps`` names; None for a run of one epoch.
-        num_epochs: epochs of the run.
+    Later epochs read less of what the first epoch reads most, since that was hot or lucky. So
+    caches chosen by its counts hit more in it than later. No estimate from these counts alone is
+    sure of the difference: seeds come once an epoch, so counts vary less than those of independent
+    batches. Sampling is a pure function of the step, so more of the run is drawn as it will be
+    trained. It stands for all epochs after the first, each with as many reads as the first one.
     """
 
-    first: Presampled
-    later: Presampled | None
-    num_epochs: int
+    first: Presampled  #: the run's first epoch
+    later: Presampled | None  #: what ``later_steps`` names; None for a run of one epoch
+    num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
         """Return how many rows of ``vertices`` the device reads.
 
-        Args:
-            device: who reads.
-            vertices: what is read.
-            counted: how many it read in the first epoch; None where that is not known.
+        ``counted`` is their number in the first epoch, if it is known.
         """
         return self._at(Presampled.rows_at, self._row_scale(device), device, vertices, counted)
 
     def lists_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
-        """Return how often the device reads the lists of ``vertices``.
-
-        Takes the arguments of ``rows_at``.
-        """
+        """Return how often the device reads the lists of ``vertices``; arguments as ``rows_at``."""
         return self._at(Presampled.lists_at, self._list_scale(device), device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
@@ -226,7 +207,7 @@ class Foretold:
         return self._scale(Presampled.num_list_reads, device)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
-        """Return the first epoch's reads for one of those drawn later; None where none were."""
+        """Return the first epoch's reads per read drawn later; None if there were none."""
         drawn = 0 if self.later is None else total(self.later, device)
         return total(self.first, device) / drawn if drawn else None
 
@@ -257,7 +238,7 @@ class Foretold:
         for part in slices(len(counted)):
             total = counted[part] * first_weight
             for device, scale in scales.items():
-                # None where it had no seeds in the steps that were drawn later.
+                # None if it had no seeds in the steps that were drawn later.
                 drawn, weight = (self.first, 1.0) if scale is None else (self.later, scale)
                 total += (1 - first_weight) * weight * reads_of(drawn, device)[part]
             found[part] = total
@@ -267,10 +248,9 @@ class Foretold:
 def later_steps(task: CacheTask) -> tuple[range, int | None]:
     """Return the epochs that are drawn after the first one, and their first steps; None for all.
 
-    It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so
-    that 16,384 seeds are drawn at least, or 256 steps of small batches: hardly a run then hits by
-    half a point more or less. For these a small graph has several epochs drawn, all of them at
-    most.
+    It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so at
+    least 16,384 seeds are drawn, or 256 steps of small batches, after which hardly a run is off by
+    half a point. A small graph has several epochs drawn for these, at most all.
     """
     steps = task.draws.steps_per_epoch
     wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // task.batch_size), _MAX_SMALL_STEPS))

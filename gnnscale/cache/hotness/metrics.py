@@ -16,31 +16,16 @@ from gnnscale.partition import UNREACHED
 if TYPE_CHECKING:
     from gnnscale.cache.task import CacheTask
 
-__all__ = ["EXACT", "METRICS", "measure"]
-
 EXACT = "exact"
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    """Return how hot each vertex is, ``[num_vertices]``.
-
-    Args:
-        name: one of ``METRICS``.
-        task: what caches are planned for.
-        devices: positions of the devices whose reads are meant.
+    """Return ``[num_vertices]``, how hot each vertex is for ``devices`` by metric ``name``.
 
     Raises:
         ConfigError: the metric does not go with the run's sampler.
     """
     return _METRICS[name](task, devices)
-
-
-def _out_degree(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return _within(task, devices, task.out_degrees)
-
-
-def _degree_ratio(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return _within(task, devices, degree_ratio(task.graph))
 
 
 def _pagerank(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
@@ -67,22 +52,6 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return total.astype(np.float32)
 
 
-def _presampled(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return task.presampled.sum_rows(devices)
-
-
-def _expected(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return task.expected.sum_rows(devices)
-
-
-def _exact(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return task.counted_run.sum_rows(devices)
-
-
-def _random(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return uniform(task.graph.num_vertices, task.seed)
-
-
 def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> NDArray[Any]:
     """Return ``hotness``, with 0 for vertices that no part of ``devices`` has."""
     if task.parts is None or task.parts.hops is None:
@@ -92,13 +61,13 @@ def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> N
 
 
 _METRICS: dict[str, Callable[[Any, Sequence[int]], NDArray[Any]]] = {
-    "out_degree": _out_degree,
-    "degree_ratio": _degree_ratio,
+    "out_degree": lambda task, devices: _within(task, devices, task.out_degrees),
+    "degree_ratio": lambda task, devices: _within(task, devices, degree_ratio(task.graph)),
     "pagerank": _pagerank,
     "inclusion": _inclusion,
-    "presampled": _presampled,
-    "expected": _expected,
-    EXACT: _exact,
-    "random": _random,
+    "presampled": lambda task, devices: task.presampled.sum_rows(devices),
+    "expected": lambda task, devices: task.expected.sum_rows(devices),
+    EXACT: lambda task, devices: task.counted_run.sum_rows(devices),
+    "random": lambda task, devices: uniform(task.graph.num_vertices, task.seed),
 }
 METRICS = tuple(_METRICS)

@@ -1,4 +1,4 @@
-"""JSON that is not trusted: strict, and one line where anything is wrong."""
+"""Untrusted JSON: parsed strictly, with one-line errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.formats.plain import file_bytes, read_file
-
-__all__ = ["parse_json", "read_versioned", "vertex_keys"]
 
 _KEY = re.compile(r"[0-9]{1,18}")
 
@@ -38,16 +36,11 @@ def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
 
 
 def read_versioned(file: Path, *, version: int, max_bytes: int, again: str) -> dict[str, Any]:
-    """Return the object in a file that this program wrote.
-
-    Args:
-        file: with the version of its form as ``format_version``.
-        version: the one that this release reads.
-        max_bytes: of the file.
-        again: what makes it anew, for errors.
+    """Return the object in a file that this program wrote; ``again`` says how to remake it.
 
     Raises:
-        GraphError: it cannot be read, is larger, or of another version; or as ``parse_json``.
+        GraphError: it cannot be read, has more than ``max_bytes``, or another ``format_version``;
+            or as ``parse_json``.
     """
     if file_bytes(file) > max_bytes:
         raise GraphError(f"{file}: more than {max_bytes >> 20} MiB; {again}")
@@ -61,7 +54,7 @@ def read_versioned(file: Path, *, version: int, max_bytes: int, again: str) -> d
 
 
 def vertex_keys(keys: Iterable[str], *, source: object) -> NDArray[np.int64]:
-    """Return the vertex ids that an object's keys name; "7" and "07" are not two vertices."""
+    """Return the vertex ids that an object's keys name; "7" and "07" are one vertex."""
     names = list(keys)
     for name in names:
         if not _KEY.fullmatch(name):

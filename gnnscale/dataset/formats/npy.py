@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 from gnnscale import npy
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.checks import check_array
-from gnnscale.dataset.formats.archive import Archive
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats import archive, plain
 from gnnscale.npy import NpyWriter
 
 __all__ = [
@@ -30,16 +28,12 @@ __all__ = [
 
 #: About how much is read in one go.
 SLICE_BYTES = 64 << 20
-
 #: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
 #: of the web, sorted, take a seventeenth.
 _WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
-
 #: Sparse features that are written out, and edges, are read in slices.
 _ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200
-
 _PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
-
 _ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
 
 
@@ -53,16 +47,13 @@ def row_slices(num_rows: int, row_bytes: int, slice_bytes: int = SLICE_BYTES) ->
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> NDArray[Any]:
     """Map a .npy file read-only.
 
-    Args:
-        path: the file.
-        axes: how many the array must have; None for any number.
-        kinds: letters of the kinds of NumPy types that are allowed; None for all numbers.
+    ``axes`` is the number of axes, ``kinds`` the letters of the kinds of NumPy types; None allows
+    any.
 
     Raises:
-        GraphError: the file is missing, of another size than its header says, or holds anything
-            but numbers of such a form.
+        GraphError: the file is missing, of another size than its header says, or of another form.
     """
-    file_bytes(path)
+    plain.file_bytes(path)
     try:
         array = npy.map_npy(path)
     except (npy.NpyError, OSError, ValueError) as error:
@@ -80,19 +71,14 @@ class NpzReader:
 
     def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
         self.path = path
-        self._archive = Archive(path)
+        self._archive = archive.Archive(path)
         self._slice_bytes = slice_bytes
 
     def __enter__(self) -> NpzReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._archive.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._archive.__exit__(*error)
 
     @property
     def names(self) -> list[str]:
@@ -103,7 +89,7 @@ class NpzReader:
         return f"{name}.npy" in self._archive.names
 
     def source(self, name: str) -> str:
-        """How errors name an array."""
+        """The name of an array in errors."""
         return f"{self.path}/{name}.npy"
 
     def text(self, name: str) -> bytes:
@@ -136,7 +122,7 @@ class NpzReader:
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
         """Read classes, ``[num_vertices]`` or a row of them for each vertex.
 
-        Where nearly all are unknown they compress to nearly nothing, hence a limit of their own.
+        Labels that are mostly unknown compress to nearly nothing, hence their separate limit.
         """
         return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
@@ -214,10 +200,9 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
 
 
 class ArrayFolder:
-    """The arrays of a folder of .npy files, with what ``NpzReader`` has for those of an archive.
+    """The arrays of a folder of .npy files, with the interface of ``NpzReader``.
 
-    Arrays are mapped, not read, so that any of them may exceed memory. Errors are GraphErrors that
-    name the file.
+    Arrays are mapped, so any of them may exceed memory. Errors are GraphErrors that name the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -226,12 +211,7 @@ class ArrayFolder:
     def __enter__(self) -> ArrayFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
     @property
@@ -246,7 +226,7 @@ class ArrayFolder:
         return (self.path / f"{name}.npy").exists()
 
     def source(self, name: str) -> str:
-        """How errors name an array."""
+        """The name of an array in errors."""
         return f"{self.path}/{name}.npy"
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> npy.NpyHeader:

@@ -1,4 +1,4 @@
-"""Arrays in a ``.npz`` file, beside a JSON file that tells of them; neither is trusted."""
+"""Arrays in an untrusted ``.npz`` file, beside an untrusted JSON file that describes them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from gnnscale.dataset.formats.archive import Archive
 from gnnscale.graph_files import ArrayEntry
 from gnnscale.npy import NpyError, read_header
 
-__all__ = ["Form", "read_npz", "write_npz"]
-
 #: The type and the shape that an array must have.
 Form = tuple[np.dtype[Any], tuple[int, ...]]
-
 _MAX_HEADER_BYTES = 4096
 
 
 def write_npz(file: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayEntry]:
-    """Write ``arrays`` to ``file``, and return what a JSON file has to tell of each."""
+    """Write ``arrays`` to ``file``, and return the JSON file's description of each."""
     np.savez(file, **arrays)  # type: ignore[arg-type]
     with Archive(file) as archive:
         return {
@@ -40,33 +37,33 @@ def write_npz(file: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array
 
 def read_npz(
     file: Path,
-    told: Mapping[str, ArrayEntry],
+    entries: Mapping[str, ArrayEntry],
     forms: Mapping[str, Form],
     *,
     json_name: str,
     again: str,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays in ``file``, of the types and shapes that they must have.
+    """Return the arrays in a ``file`` that ``write_npz`` wrote, of the declared types and shapes.
 
     Args:
-        file: written by ``write_npz``.
-        told: what the JSON file tells of each.
-        forms: type and shape of each array that is told of; others may be among them.
+        file: the archive.
+        entries: the JSON file's description of each.
+        forms: type and shape of each array with an entry; others may be among them.
         json_name: the JSON file's name, for errors.
-        again: what makes both files anew, for errors.
+        again: how to remake both files, for errors.
 
     Raises:
-        GraphError: it is damaged, or not the file that was told of.
+        GraphError: it is damaged, or not the file that ``entries`` describe.
     """
     with Archive(file) as archive:
-        if sorted(archive.names) != sorted(f"{name}.npy" for name in told):
+        if sorted(archive.names) != sorted(f"{name}.npy" for name in entries):
             raise GraphError(
                 f"{file}: members are {shown(sorted(archive.names))}, {json_name} tells of "
-                f"{shown(sorted(told))}"
+                f"{shown(sorted(entries))}"
             )
         return {
             name: _read_array(archive, name, forms[name], entry, json_name, again)
-            for name, entry in told.items()
+            for name, entry in entries.items()
         }
 
 
@@ -79,8 +76,8 @@ def _read_array(
     num_bytes = math.prod(shape) * dtype.itemsize
     if not num_bytes <= unpacked <= min(num_bytes + _MAX_HEADER_BYTES, archive.file_bytes):
         raise GraphError(f"{source}: {unpacked} bytes, {dtype}{list(shape)} has {num_bytes}")
-    said = (entry.bytes, entry.crc32, entry.dtype, entry.shape)
-    if said != (unpacked, archive.member_crc32(f"{name}.npy"), str(dtype), shape):
+    declared = (entry.bytes, entry.crc32, entry.dtype, entry.shape)
+    if declared != (unpacked, archive.member_crc32(f"{name}.npy"), str(dtype), shape):
         raise GraphError(f"{source}: not the array that {json_name} tells of; {again}")
     with archive.open(f"{name}.npy") as stream:
         try:
@@ -97,7 +94,7 @@ def _read_array(
             )
         array = np.empty(shape, dtype)
         found = stream.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-        # The checksum is compared where the end is read.
+        # The checksum is compared when the end is read.
         if found != num_bytes or stream.read(1):
             raise GraphError(f"{source}: ends after {found} bytes of data of {num_bytes}")
     return array

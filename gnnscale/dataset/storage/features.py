@@ -16,23 +16,15 @@ from gnnscale.dataset.checks import check_features
 from gnnscale.graph_files import FEATURE_DTYPES
 from gnnscale.npy import NpyWriter
 
-__all__ = ["FeatureEncoding", "write_features"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureEncoding:
-    """How published rows become stored ones.
+    """How published rows become stored ones."""
 
-    Attributes:
-        dtype: the entry of ``FEATURE_DTYPES`` that is stored.
-        asked_for: whether the user chose it, who is then to choose another where it cannot hold a
-            value.
-        normalize: divide each row by its sum.
-    """
-
-    dtype: str
+    dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
+    #: whether the user chose it, who is then to choose another if it cannot hold a value
     asked_for: bool = False
-    normalize: bool = False
+    normalize: bool = False  #: divide each row by its sum
 
 
 def write_features(
@@ -43,17 +35,14 @@ def write_features(
     encoding: FeatureEncoding,
     source: object,
 ) -> dict[str, Any]:
-    """Write the feature rows of all vertices, in chunks and in order.
+    """Write the feature rows of all vertices in order, and return the entry of ``meta.json``.
 
     Args:
         path: of the ``.npy`` file.
-        chunks: arrays ``[rows, num_features]``, together one row a vertex.
+        chunks: arrays ``[rows, num_features]``, together one row per vertex.
         shape: number of vertices, number of features.
         encoding: how rows are stored.
         source: named in errors.
-
-    Returns:
-        The array's entry of ``meta.json``.
 
     Raises:
         ConfigError: the type that the user chose cannot hold a value.

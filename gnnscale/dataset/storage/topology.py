@@ -1,11 +1,9 @@
 """Edges in any order → in-neighbour lists (CSC) on disk, by bucket and counting sort.
 
-Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on disk
-(``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the memory
-allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at most and read
-as often, however many there are.
-
-Edges with weights are sorted as words of both (``weighted_lists``).
+Edges go to blocks of destinations as they arrive, in memory if they fit, else on disk
+(``edge_spool``). Then blocks are sorted, several at a time; a block that is too large is cut into
+ranges first (``sorted_lists``). So every edge is written and read at most twice. Edges with
+weights are sorted as words of both (``edge_file``).
 """
 
 from __future__ import annotations
@@ -20,19 +18,11 @@ from gnnscale.dataset.storage.sorted_lists import sorted_lists
 from gnnscale.graph_files import vertex_dtype
 from gnnscale.npy import NpyWriter
 
-__all__ = ["write_topology"]
-
 
 def write_topology(spool: EdgeSpool, path: Path, *, drop_duplicates: bool) -> dict[str, Any]:
-    """Write ``indptr.npy``, ``indices.npy`` and perhaps ``edge_weights.npy``.
+    """Write ``indptr.npy``, ``indices.npy`` and perhaps ``edge_weights.npy`` into a folder.
 
-    Args:
-        spool: all edges; done once.
-        path: a directory.
-        drop_duplicates: see ``sorted_lists``.
-
-    Returns:
-        The files' entries in ``meta.json``.
+    The spool is used up. Returns the files' entries in ``meta.json``.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:

@@ -134,7 +134,7 @@ def test_what_is_predicted_is_what_is_kept(
     @given(tasks(), st.none() | st.floats(0, 1))
     def check(task: CacheTask, alpha: float | None) -> None:
         plan = Legion(alpha=alpha).plan(task)
-        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.foretold)
+        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.counted)
 
     check()
 
@@ -144,7 +144,7 @@ def test_links_that_differ_count_by_what_is_read_over_them(two: Callable[..., Ca
     task = two(40, 40, request_bytes=4)
     slow = replace(task.devices[1], request_bytes=8, overhead_bytes=3)
     changed = replace(task, devices=(task.devices[0], slow))
-    changed.__dict__.update(presampled=task.presampled, foretold=task.foretold)
+    changed.__dict__.update(presampled=task.presampled, counted=task.counted)
     cost = clique_cost(changed, [0, 1], candidates(changed, [0, 1], changed.presampled))
     assert cost.row_transactions == pytest.approx((2 * 13 + 1 * 14) / 27)
     assert cost.row_price == pytest.approx((8 * 13 + 11 * 14) / 27)
@@ -157,7 +157,7 @@ def test_links_that_differ_and_are_not_used(
     task = reading(two(40, 40), *((([0] * 4), [0] * 4) for _ in range(2)))
     other = replace(task.devices[1], request_bytes=8)
     idle = replace(task, devices=(task.devices[0], other))
-    idle.__dict__.update(presampled=task.presampled, expected=task.expected, foretold=task.foretold)
+    idle.__dict__.update(presampled=task.presampled, expected=task.expected, counted=task.counted)
     cost = clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled))
     assert cost.list_price == 64
     assert Legion().plan(idle).alpha == 0

@@ -24,7 +24,7 @@ from gnnscale.partition.edge_cut.subprocess import (
     TOOLS,
     combined,
     is_installed,
-    partition_apart,
+    partition_in_subprocess,
     require,
     scratch_folder,
 )
@@ -39,8 +39,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def partition(tool: str, graph: Graph, weights: Any = ONES, num_parts: int = 2) -> apart.Apart:
-    return partition_apart(
+def partition(tool: str, graph: Graph, weights: Any = ONES, num_parts: int = 2) -> apart.Answer:
+    return partition_in_subprocess(
         tool,
         graph.indptr,
         graph.indices,
