@@ -4,7 +4,7 @@
     python scripts/bench_caches.py figures      Legion's figures 2, 3 and 9
     python scripts/bench_caches.py belady       look-ahead against caches whose rows stay
     python scripts/bench_caches.py model        Legion's cost model against counts
-    python scripts/bench_caches.py counted     hits and transactions of plans against counts
+    python scripts/bench_caches.py foretold     hits and transactions of plans against counts
     python scripts/bench_caches.py planning     seconds and memory for 100 M vertices
     python scripts/bench_caches.py presampling  an epoch of it against an epoch of sampling
     python scripts/bench_caches.py lookup       reading rows through a cache and without one
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarking import save
 from caches.figures import figures
-from caches.counted import counted
+from caches.foretold import foretold
 from caches.hits import MACHINES, hits
 from caches.look_ahead import belady
 from caches.model import model
@@ -35,7 +35,7 @@ WORK = {
     **{
         "planning": planning,
         "presampling": presampling,
-        "counted": counted,
+        "foretold": foretold,
         "lookup": lookup,
         "traffic": traffic,
     },

@@ -70,23 +70,15 @@ class Belady:
 
     def __init__(
         self,
-        num_vertices: int,
-        capacity: int,
+        num_vertices: int,  # of the graph
+        capacity: int,  # rows that the cache holds; at most ``num_vertices``
         *,
-        window: int,
-        priority: NDArray[np.int32],
-        match: bool = False,
-        num_threads: int,
+        window: int,  # N, the steps that are known beyond the one that is served
+        priority: NDArray[np.int32],  # ``[num_vertices]`` int32, e.g. out-degrees; used in place
+        match: bool = False,  # whether the rows of the batch before are still on the device
+        num_threads: int,  # does not change the result
     ) -> None:
         """Begin with an empty cache.
-
-        Args:
-            num_vertices: of the graph.
-            capacity: rows that the cache holds; at most ``num_vertices``.
-            window: N, the steps that are known beyond the one that is served.
-            priority: ``[num_vertices]`` int32, e.g. out-degrees; used in place.
-            match: whether the rows of the batch before are still on the device.
-            num_threads: does not change the result.
 
         Raises:
             TypeError: ``priority`` is of another type.

@@ -37,17 +37,14 @@ class _OverHost(FeatureStore):
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, one for each vertex."""
         return self._host.num_rows
 
     @property
     def width(self) -> int:
-        """Features of a row."""
         return self._host.width
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
         return self._host.row_bytes
 
 
@@ -224,7 +221,6 @@ class LookAheadFeatures(_OverHost):
             self._known.popleft()
 
     def _replace(self, vertices: NDArray[Any], num_threads: int) -> None:
-        """Keep the rows of a batch that are read again soonest."""
         replaced = self._belady.advance()
         self._copy(vertices[replaced.positions], self._rows, replaced.slots, num_threads)
         if self._policy.match:

@@ -102,21 +102,13 @@ def predict_traffic(
 
 
 def traffic(
-    task: CacheTask,
-    reader: int,
-    reads: presampled.Presampled | expected.CountedReads,
-    rows: Mapping[int, float],
-    lists: Mapping[int, float],
+    task: CacheTask,  # what is planned for
+    reader: int,  # the device's position
+    reads: presampled.Presampled | expected.CountedReads,  # what all devices read
+    rows: Mapping[int, float],  # rows that it reads at each device
+    lists: Mapping[int, float],  # its reads of lists at each device; unused if the host samples
 ) -> CacheTraffic:
-    """Return what the device at position ``reader`` reads.
-
-    Args:
-        task: what is planned for.
-        reader: the device's position.
-        reads: what all devices read.
-        rows: rows that it reads at each device.
-        lists: its reads of lists at each device; unused if the host samples.
-    """
+    """Return what the device at position ``reader`` reads."""
     device = task.device_at[reader]
     at_rows = _by_place(task, rows, reads.num_rows(reader))
     at_lists = [0] * (task.num_devices + 1)

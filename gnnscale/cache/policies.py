@@ -82,7 +82,6 @@ class StaticCache(planner.CachePlannerConfig):
         )
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
-        """Return the caches of the devices of a clique."""
         members = [task.device_at[each] for each in clique]
         rooms = [member.budget_bytes // task.row_bytes for member in members]
         order = placement.hottest_rows(task, self._hotness(task, clique), sum(rooms))
@@ -222,7 +221,6 @@ def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCac
 
 
 def _rows_of_batch(task: CacheTask, device: CacheDevice) -> int:
-    """Rows of the device's first mini-batch."""
     first = task.first_batches.get(device.position)
     return 0 if first is None else len(first.input_vertices)
 

@@ -133,7 +133,6 @@ class Pipeline(Generic[T]):
         return item
 
     def _next_finished(self) -> T:
-        """The next item that has passed all groups."""
         if not self._threads:
             self._start()
         with self._changed:

@@ -53,7 +53,6 @@ class _Bars:
         self._progress: Progress | None = None
 
     def show(self, work: _Work) -> TaskID:
-        """Add a bar."""
         with self._lock:
             if self._progress is None:
                 self._progress = Progress(

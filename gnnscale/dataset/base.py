@@ -286,7 +286,6 @@ def _named(fractions: tuple[float, float]) -> str:
 
 
 def _existing(raw: str) -> Path:
-    """Return the published file or folder that the user named."""
     path = _expanded(raw)
     try:
         path.stat()

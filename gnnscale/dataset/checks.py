@@ -266,7 +266,6 @@ def check_split(
 
 
 def _slices(ids: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Cut ``ids`` into slices of bounded memory."""
     for first in range(0, len(ids), _SLICE_IDS):
         yield ids[first : first + _SLICE_IDS]
 

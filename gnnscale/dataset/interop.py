@@ -294,7 +294,6 @@ def _topology(
     weights: NDArray[np.float32] | None,
     number_edges: bool,
 ) -> dict[str, Any]:
-    """Return what a Graph holds of the edges."""
     if weights is None and not number_edges:
         indptr, indices = in_neighbors(src, dst, num_vertices)
         return {"indptr": indptr, "indices": indices}

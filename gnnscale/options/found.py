@@ -114,7 +114,6 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
 
 
 def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Iterator[Named]:
-    """Yield what the value of one option names."""
     if how is None:
         texts = tuple(each for each in _texts(value) if _looks_like_place(each))
         if texts:

@@ -69,7 +69,7 @@ def halo_sizes(
     """
     sizes = np.zeros(num_parts, np.int64)
     anywhere = owner >= 0
-    step = max(1, min(num_parts, max_bytes // max(1, graph.num_vertices)))
+    step = -(-num_parts // num_passes(graph, num_parts, max_bytes))
     for first in range(0, num_parts, step):
         last = min(first + step, num_parts)
         seen = np.zeros((last - first, graph.num_vertices), np.bool_)
@@ -90,7 +90,6 @@ def num_passes(graph: Graph, num_parts: int, max_bytes: int = MAX_SEEN_BYTES) ->
 
 
 def _edge_slices(graph: Graph) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Yield sources and destinations of the edges, slice by slice."""
     for first in range(0, graph.num_edges, _SLICE_EDGES):
         sources = np.asarray(graph.indices[first : first + _SLICE_EDGES])
         last = first + len(sources)
@@ -212,14 +211,10 @@ def examine(
 def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
     """Name the parts without training vertices; their devices help the others."""
     idle = [str(part) for part, count in enumerate(train or ()) if not count]
-    if not idle:
-        return ()
     if len(idle) == 1:
         return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
-    return (
-        f"parts {', '.join(idle)} have no training vertex; their devices train those of other "
-        "parts",
-    )
+    rest = "have no training vertex; their devices train those of other parts"
+    return (f"parts {', '.join(idle)} {rest}",) if idle else ()
 
 
 def examine_bytes(graph: Graph, num_parts: int) -> int:
@@ -243,7 +238,10 @@ def _sizes(
     num_edges = np.zeros(parts.num_parts, np.int64)
     for rows in _slices(graph.num_vertices):
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
-        num_edges += _summed(owner, degrees, parts.num_parts)
+        owned = owner >= 0
+        # Weights are summed as float64, which is exact below 2^53.
+        sums = np.bincount(owner[owned], degrees[owned], parts.num_parts)
+        num_edges += sums.astype(np.int64)
     return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), anywhere
 
 
@@ -271,16 +269,6 @@ def _slices(num_vertices: int) -> list[slice]:
 
 def _degrees(graph: Graph, rows: slice) -> NDArray[np.int64]:
     return np.diff(graph.indptr[rows.start : rows.stop + 1])
-
-
-def _summed(
-    owner: NDArray[np.int16], values: NDArray[np.int64], num_parts: int
-) -> NDArray[np.int64]:
-    """Sum of the values of each part's vertices."""
-    # Weights are summed as float64, which is exact below 2^53.
-    owned = owner >= 0
-    sums = np.bincount(owner[owned], weights=values[owned], minlength=num_parts)
-    return sums.astype(np.int64)
 
 
 def _counts(owner: NDArray[np.int16], num_parts: int) -> list[int]:

@@ -13,7 +13,7 @@ from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts
-from gnnscale.partition.peak import PeakMemory, watch_peak
+from gnnscale.partition.peak import watch_peak
 from gnnscale.partition.storage import checks, part_store, store
 from gnnscale.partition.storage.identity import Identity, identify, partition_place
 
@@ -91,7 +91,6 @@ def write_parts(partition: store.Partition, graph: Graph) -> Path:
 
 
 def _holds_parts(folder: Path) -> bool:
-    """Whether ``folder`` holds stores of parts and nothing else."""
     return folder.is_dir() and all(
         entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
         for entry in folder.iterdir()
@@ -107,17 +106,13 @@ def _make(
     num_hops: int,
     num_threads: int,
 ) -> None:
-    num_parts = identity.num_parts
-    forecast = config.forecast(
-        graph, num_parts=num_parts, num_hops=num_hops, num_threads=num_threads
-    )
+    sizes = {"num_parts": identity.num_parts, "num_hops": num_hops, "num_threads": num_threads}
+    forecast = config.forecast(graph, **sizes)
     _announce(forecast, path, graph, identity)
     what = f"partitioning {graph.name} by {config.algorithm}"
     with progress.track(what), watch_peak() as peak:
         began = time.perf_counter()
-        parts = config.assign(
-            graph, num_parts=num_parts, num_hops=num_hops, num_threads=num_threads
-        )
+        parts = config.assign(graph, **sizes)
         measured = Measured(seconds=time.perf_counter() - began, peak_rss_bytes=peak.bytes)
     _check_result(parts, graph, identity, num_hops)
     figures = examine(
@@ -125,8 +120,11 @@ def _make(
         parts,
         algorithm=config.algorithm,
         measured=measured,
-        predicted=_predicted(forecast, peak),
-        notes=_notes(peak),
+        predicted=Predicted(
+            seconds=forecast.seconds,
+            peak_rss_bytes=None if peak.before is None else peak.before + forecast.memory_bytes,
+        ),
+        notes=("peak memory is that of the process since it was started",) * peak.since_start,
     )
     store.write_partition(folder, identity, parts, figures)
 
@@ -164,20 +162,6 @@ def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int)
         problem = f"counts {parts.num_hops} hops, not {identity.num_hops}"
     if problem is not None:
         raise ConfigError(f"partitioner={identity.algorithm}: {problem}")
-
-
-def _predicted(forecast: Forecast, peak: PeakMemory) -> Predicted:
-    before = peak.before
-    return Predicted(
-        seconds=forecast.seconds,
-        peak_rss_bytes=None if before is None else before + forecast.memory_bytes,
-    )
-
-
-def _notes(peak: PeakMemory) -> tuple[str, ...]:
-    if not peak.since_start:
-        return ()
-    return ("peak memory is that of the process since it was started",)
 
 
 def _check_fits(path: Path, identity: Identity) -> None:

@@ -168,7 +168,6 @@ class LinkSampler:
         return replace(self._without(batch, np.asarray(self._edges[numbers])), links=links)
 
     def _without(self, batch: MiniBatch, edges: NDArray[np.integer]) -> MiniBatch:
-        """Return ``batch`` without messages along ``edges`` ``[n, 2]``."""
         src, dst = edges[:, 0], edges[:, 1]
         if self._undirected:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])

@@ -123,7 +123,6 @@ class _FanoutSampling(SamplerConfig):
 
     @property
     def num_layers(self) -> int:
-        """Number of hops."""
         return len(self.fanouts)
 
     def _options(self, seed: int, num_threads: int) -> dict[str, Any]:

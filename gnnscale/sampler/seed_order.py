@@ -139,7 +139,6 @@ class CheckedOrder:
             )
 
     def _mark(self, trained: NDArray[np.bool_], seeds: Vertices, epoch: int) -> None:
-        """Mark ``seeds`` as trained."""
         order = np.sort(seeds)
         at = np.searchsorted(self._train_idx, order)
         unknown = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]
@@ -154,7 +153,6 @@ class CheckedOrder:
 
 
 def _check_counts(place: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
-    """Refuse counts that do not cut a step's seeds among the devices."""
     if len(step.seeds) > order.batch_size or not len(step.seeds):
         raise ConfigError(f"{place}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")
     if (step.counts is None) != order.movable:

@@ -22,7 +22,7 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
 MAX_POINTS, MAX_ERROR = 0.01, 0.05
 
 
-def counted(options: argparse.Namespace) -> dict[str, Any]:
+def foretold(options: argparse.Namespace) -> dict[str, Any]:
     """Foretell, count and compare, on one GPU whose run has five epochs."""
     found: list[dict[str, Any]] = []
     for graph in graphs(options.store):
@@ -41,22 +41,22 @@ def counted(options: argparse.Namespace) -> dict[str, Any]:
                     {
                         **{"graph": graph.path.name if graph.path else graph.name, "ratio": ratio},
                         **{"policy": label, "epochs": epochs},
-                        "counted": hit_rates(made.predicted)["hit_rate"],
+                        "foretold": hit_rates(made.predicted)["hit_rate"],
                         "counted": hit_rates(counted)["hit_rate"],
                         "error": told / transactions - 1 if transactions else 0.0,
                     }
                 )
     for ratio in dict.fromkeys(each["ratio"] for each in found):
         show(
-            f"hit rates, counted and counted, {100 * ratio:.4g} % of rows",
+            f"hit rates, foretold and counted, {100 * ratio:.4g} % of rows",
             ["graph", *POLICIES, "transactions: legion", "by counts"],
             [row(found, graph, ratio) for graph in dict.fromkeys(e["graph"] for e in found)],
         )
     missed = [
         f"{each['graph']}, {each['ratio']}, {each['policy']}: "
-        f"{100 * (each['counted'] - each['counted']):+.2f} points, {each['error']:+.1%}"
+        f"{100 * (each['foretold'] - each['counted']):+.2f} points, {each['error']:+.1%}"
         for each in found
-        if abs(each["counted"] - each["counted"]) > MAX_POINTS
+        if abs(each["foretold"] - each["counted"]) > MAX_POINTS
         or (each["policy"].startswith("legion") and abs(each["error"]) > MAX_ERROR)
     ]
     return {"figures": found, "missed": missed}
@@ -64,6 +64,6 @@ def counted(options: argparse.Namespace) -> dict[str, Any]:
 
 def row(found: list[dict[str, Any]], graph: str, ratio: float) -> list[str]:
     of = {e["policy"]: e for e in found if (e["graph"], e["ratio"]) == (graph, ratio)}
-    rates = [f"{100 * each['counted']:.1f} / {100 * each['counted']:.1f}" for each in of.values()]
+    rates = [f"{100 * each['foretold']:.1f} / {100 * each['counted']:.1f}" for each in of.values()]
     errors = [f"{of[name]['error']:+.2%}" for name in ("legion", "legion, by counts")]
     return [graph, *rates, *errors]

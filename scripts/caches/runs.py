@@ -53,7 +53,7 @@ MAX_DEVICES = 8
 #: CLS of Legion's eq. 8.
 REQUEST_BYTES = 64
 #: What is drawn or counted once for a run, whatever its caches.
-_SHARED = ("presampled", "counted", "counted_run", "out_degrees", "first_batches")
+_SHARED = ("presampled", "foretold", "counted_run", "out_degrees", "first_batches")
 
 
 def graphs(stores: list[Path]) -> list[Graph]:

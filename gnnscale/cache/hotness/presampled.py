@@ -127,7 +127,6 @@ class _Model:
     def estimate(
         self, counts: NDArray[np.int32], expected: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """Return the estimates of some vertices."""
         picks = self._picks(expected)
         mean = self._corrected(picks)
         error = mean * self._at(picks, self._errors)
@@ -141,7 +140,6 @@ class _Model:
         return estimated
 
     def _picks(self, expected: NDArray[Any]) -> NDArray[Any]:
-        """Return x of each expectation."""
         if self._max_count is None:
             return expected
         found: NDArray[np.float64] = -self._max_count * np.log1p(
@@ -339,7 +337,6 @@ class _Uncounted:
         return self._num_rows
 
     def count(self, reads: DeviceReads) -> None:
-        """Count what waits."""
         for vertices in self._rows:
             ops.count_uses(vertices, reads.rows, num_threads=1)
         for ends, vertices in self._lists:

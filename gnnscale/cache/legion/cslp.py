@@ -144,7 +144,7 @@ def candidates(
 def _hotness_sums(
     task: CacheTask, order: NDArray[Any], hotness: NDArray[Any], falling: bool
 ) -> PrefixSums:
-    return _sums(task, order, lambda part: hotness[order[part]], hotness=hotness, falling=falling)
+    return _sums(task, order, lambda part: hotness[order[part]], values=hotness, falling=falling)
 
 
 def _sums(

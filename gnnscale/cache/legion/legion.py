@@ -172,7 +172,6 @@ def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) ->
 
 
 def _added(curves: Sequence[tuple[CurvePoint, ...]]) -> tuple[CurvePoint, ...]:
-    """Add up the curves of all cliques, point by point."""
     return tuple(
         CurvePoint(
             alpha=points[0].alpha,

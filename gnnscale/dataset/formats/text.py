@@ -26,25 +26,16 @@ _TABLE_ALLOWANCE, _TABLE_RATIO = 256 << 20, 20
 
 
 def csv_columns(
-    file: Path | IO[bytes],
-    types: Sequence[str],
+    file: Path | IO[bytes],  # a path, decompressed if it ends in .gz, or an open binary file
+    types: Sequence[str],  # NumPy type of each column; columns after these are left out
     *,
-    source: object,
-    delimiter: str = ",",
-    skip_lines: int = 0,
-    ratio: int = 20,
-    block_bytes: int = _BLOCK_BYTES,
+    source: object,  # named in errors
+    delimiter: str = ",",  # one character
+    skip_lines: int = 0,  # lines at the start that are not data
+    ratio: int = 20,  # max bytes from one byte of a .gz, beyond 64 MiB
+    block_bytes: int = _BLOCK_BYTES,  # text that is in memory at a time
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the columns of a text file without a header, block by block, with bounded memory.
-
-    Args:
-        file: a path, decompressed if it ends in .gz, or an open binary file.
-        types: NumPy type of each column; columns after these are left out.
-        source: named in errors.
-        delimiter: one character.
-        skip_lines: lines at the start that are not data.
-        ratio: max bytes from one byte of a .gz, beyond 64 MiB.
-        block_bytes: text that is in memory at a time.
 
     Raises:
         GraphError: the file is missing or damaged, or a value is not of its type; names the line.
@@ -172,7 +163,6 @@ def line_blocks(
 def _names(
     line: int, block: bytes, types: Sequence[str], delimiter: str, source: object
 ) -> list[str]:
-    """Name the columns of the first line that is not empty."""
     text = block.lstrip(b"\r\n")
     line += block[: len(block) - len(text)].count(b"\n")
     count = text[: text.find(b"\n") + 1 or len(text)].count(delimiter.encode()) + 1

@@ -193,7 +193,6 @@ class Arrays(base.Dataset):
     def _edges(
         self, arrays: ArrayFolder | NpzReader, form: tuple[str, ...], num_vertices: int
     ) -> _Edges:
-        """Yield sources and destinations in slices."""
         if form == ("edge_index",):
             yield from arrays.pairs("edge_index")
             return
@@ -255,7 +254,6 @@ def _classes(labels: NDArray[Any], metric: str | None, source: object) -> NDArra
 def _part(
     arrays: ArrayFolder | NpzReader, names: tuple[str, ...], num_vertices: int
 ) -> NDArray[Any]:
-    """Return the ids of one part of the split."""
     name = _found(arrays, names)
     if name is None:
         raise GraphError(
@@ -294,7 +292,6 @@ def _needed(arrays: ArrayFolder | NpzReader, what: str, names: tuple[str, ...]) 
 
 
 def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
-    """Return the arrays that the edges are in."""
     found = [form for form in _EDGES if all(name in arrays for name in form)]
     if len(found) > 1:
         raise GraphError(

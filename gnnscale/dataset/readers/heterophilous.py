@@ -64,7 +64,6 @@ class Heterophilous(base.Dataset):
         writer.set_split(*split, source=path)
 
     def _read_part(self, npz: npy.NpzReader, part: str, num_vertices: int) -> NDArray[np.int64]:
-        """Return the vertices of one part of the split."""
         masks = npz.matrix(f"{part}_masks", kinds="b")
         if masks.shape[1] != num_vertices:
             raise GraphError(
@@ -79,7 +78,6 @@ class Heterophilous(base.Dataset):
 
 
 def _read_graph(npz: npy.NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return labels, features and edges."""
     labels, features, edges = (
         npz.vector("node_labels"),
         npz.matrix("node_features"),

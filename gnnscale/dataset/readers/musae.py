@@ -62,7 +62,6 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> NDArray[np.int64
 
 
 def _rows(data: bytes, source: str) -> Iterator[_Row]:
-    """Yield line number, id and class of each row."""
     try:
         table = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
         header = next(table, [])
@@ -81,7 +80,6 @@ def _rows(data: bytes, source: str) -> Iterator[_Row]:
 
 
 def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
-    """Return the place of the first of ``names`` that is a column."""
     for name in names:
         if name in header:
             return header.index(name)
@@ -92,7 +90,6 @@ def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
 
 
 def _numbered(rows: list[_Row], source: str) -> NDArray[np.int64]:
-    """Return the number of each row's class."""
     words = [row for row in rows if not _WHOLE.fullmatch(row[2])]
     for line, _, label in words:
         if not label or _is_number(label):
@@ -195,7 +192,6 @@ class Musae(base.Dataset):
         )
 
     def _one(self, names: list[str], ending: str, path: Path) -> str:
-        """Return the one name with that ending."""
         found = [name for name in names if name.endswith(ending) and self.part in name]
         if len(found) != 1:
             raise GraphError(
@@ -222,7 +218,6 @@ class _File:
         return self._archive.open(self._name)
 
     def read(self) -> bytes:
-        """Return its content."""
         if self._archive is None:
             return plain.read_file(Path(self._name))
         return self._archive.read(self._name, allowance=_ALLOWANCE, ratio=_RATIO, advice=_ADVICE)

@@ -143,7 +143,6 @@ class Planetoid(Dataset):
         return self.raw_file(f"ind.{self.name}.{part}")
 
     def _one_hot(self, part: str) -> NDArray[Any]:
-        """Return classes as rows of zeros and a one."""
         file = self._file(part)
         rows = array_of(load_pickle(file), axes=2, kinds="biuf", source=file)
         if not 1 <= rows.shape[1] <= MAX_FEATURES:

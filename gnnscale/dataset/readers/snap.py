@@ -56,7 +56,6 @@ class Snap(Structure):
 
 
 def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
-    """Yield slices of the two columns."""
     _, delimiter, num_comments = _first_edge(file)
     return csv_columns(
         file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments

@@ -147,7 +147,6 @@ class Tables(Dataset):
         )
 
     def _edge_columns(self, table: Table) -> list[str]:
-        """Return the columns of the edges: source, target and perhaps weight."""
         columns = [table.require("source", self.source), table.require("target", self.target)]
         if self.weight is not None and (self.weight != _WEIGHT or _WEIGHT in table.names):
             columns.append(table.require("weight", self.weight))
@@ -250,7 +249,6 @@ class _Share:
         self.ended = False
 
     def next(self) -> Batch | None:
-        """Return the next batch; None if there is none."""
         with self._lock:
             batch = next(self._batches, None)
             self.ended = batch is None
@@ -274,7 +272,6 @@ def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
 
 
 def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
-    """Return weights of edges, finite and not negative."""
     refuse_nulls(batch, column)
     values = floats(batch, column, np.float32)
     good = (values >= 0) & np.isfinite(values)

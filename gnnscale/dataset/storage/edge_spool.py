@@ -110,7 +110,6 @@ class EdgeSpool:
         self._add(src, dst, weights[0] if weights else None)
 
     def _open(self, weighted: bool) -> None:
-        """Make the blocks."""
         if weighted and self._dtype.itemsize > 4:
             raise errors.GraphError(
                 f"the graph has {self.num_vertices} vertices, weights of edges are allowed for up "
@@ -151,7 +150,6 @@ class EdgeSpool:
     def _scatter(
         self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None
     ) -> None:
-        """Append edges to the blocks of their destinations."""
         blocks = np.arange(self._num_blocks, dtype=np.int32)
         src = src if weights is None else packed(src, weights)
         room = self._room(len(src))

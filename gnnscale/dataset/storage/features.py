@@ -28,21 +28,14 @@ class FeatureEncoding:
 
 
 def write_features(
-    path: Path,
-    chunks: Iterable[NDArray[Any]],
+    path: Path,  # of the ``.npy`` file
+    chunks: Iterable[NDArray[Any]],  # arrays ``[rows, num_features]``, together one row per vertex
     *,
-    shape: tuple[int, int],
-    encoding: FeatureEncoding,
-    source: object,
+    shape: tuple[int, int],  # number of vertices, number of features
+    encoding: FeatureEncoding,  # how rows are stored
+    source: object,  # named in errors
 ) -> dict[str, Any]:
     """Write the feature rows of all vertices in order, and return the entry of ``meta.json``.
-
-    Args:
-        path: of the ``.npy`` file.
-        chunks: arrays ``[rows, num_features]``, together one row per vertex.
-        shape: number of vertices, number of features.
-        encoding: how rows are stored.
-        source: named in errors.
 
     Raises:
         ConfigError: the type that the user chose cannot hold a value.

@@ -175,12 +175,10 @@ class _Sorter:
         part.close()
 
     def close(self) -> None:
-        """Remove the temporary files."""
         for file in self._files:
             file.close()
 
 
 def _closing(block: edge_file.EdgeBlock) -> _Edges:
-    """Yield the edges of a block, then remove its files."""
     yield from block.take()
     block.close()

@@ -107,7 +107,6 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _stored(kinds: Sequence[Any]) -> str:
-    """Return the entry of ``FEATURE_DTYPES`` that holds the values."""
     from pyarrow import types
 
     if all(types.is_float16(kind) for kind in kinds):
@@ -118,7 +117,6 @@ def _stored(kinds: Sequence[Any]) -> str:
 
 
 def _list_values(batch: Batch, column: str, width: int) -> NDArray[Any]:
-    """Return the numbers of a column of lists, ``[rows, width]``."""
     from pyarrow import compute
 
     array = batch.columns[column]

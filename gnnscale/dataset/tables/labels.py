@@ -58,7 +58,6 @@ class LabelColumn:
         self._parts.append(self._coded(array, batch))
 
     def _coded(self, array: Any, batch: Batch) -> NDArray[Any]:
-        """Return the number of each text, -1 for null."""
         assert self._codes is not None
         encoded = array.dictionary_encode()
         for name in encoded.dictionary.to_pylist():

@@ -125,7 +125,6 @@ class ParquetFile:
         return max(min(batch_rows, batch_bytes // max(sum(sizes.values()), 1)), 1)
 
     def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
-        """Return the leaf columns of a row group."""
         source = f"{self.path}: row group {group}"
         found = []
         schema = self._metadata.schema

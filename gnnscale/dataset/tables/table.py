@@ -103,7 +103,6 @@ class Table:
         ]
 
     def _rows(self, row_bytes: int) -> int:
-        """Rows of a batch of Parquet."""
         return min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
 
 

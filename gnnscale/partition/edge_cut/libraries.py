@@ -11,20 +11,12 @@ from numpy.typing import NDArray
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.edge_cut import multilevel
-from gnnscale.partition.edge_cut.cut_graph import (
-    LIMITS,
-    Undirected,
-    balances,
-    improve,
-    make_undirected,
-    max_weights,
-)
+from gnnscale.partition.edge_cut import cut_graph, multilevel
 from gnnscale.partition.edge_cut.subprocess import (
     TOOLS,
     is_installed,
-    partition_in_subprocess,
     require,
+    run_tool,
 )
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 
@@ -150,7 +142,7 @@ def cut_by_metis(
     shares: NDArray[np.float64],
     *,
     tool: str,
-    limits: tuple[float, ...] = LIMITS,
+    limits: tuple[float, ...] = cut_graph.LIMITS,
     num_threads: int,
 ) -> Parts:
     """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
@@ -164,29 +156,37 @@ def cut_by_metis(
         limits: max of vertices, edges and training vertices over a part's share.
         num_threads: threads to use.
     """
-    undirected = make_undirected(graph, "METIS", num_threads=num_threads)
+    undirected = cut_graph.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
-    answer = partition_in_subprocess(
+    answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,
         num_parts=len(shares),
         num_threads=num_threads,
     )
     del weights
-    allowed = max_weights(undirected.weights, shares, limits)
-    found = improve(undirected, answer.owner, allowed, num_rounds=0, num_threads=num_threads)
+    allowed = cut_graph.max_weights(undirected.weights, shares, limits)
+    found = cut_graph.improve(
+        undirected, answer.owner, allowed, num_rounds=0, num_threads=num_threads
+    )
     constraints = "several constraints, by DGL" if tool == "dgl" else "one constraint, by pymetis"
     held = f"{answer.peak_bytes / 2**20:,.0f} MiB"
     notes = [*undirected.notes, f"METIS with {constraints}; its process held {held}"]
     if moved := int((found.owner != answer.owner).sum()):
         notes.append(f"moved for balance: {moved:,} vertices")
+    return _as_parts(undirected, found, len(shares), notes)
+
+
+def _as_parts(
+    graph: cut_graph.Undirected, found: cut_graph.Improved, num_parts: int, notes: list[str]
+) -> Parts:
     if not found.within:
-        largest = max(balances(undirected.weights, found.owner, len(shares)))
+        largest = max(cut_graph.balances(graph.weights, found.owner, num_parts))
         notes.append(f"no closer balance was found than {largest:.3f}")
-    return Parts(num_parts=len(shares), owner=found.owner.astype(np.int16), notes=tuple(notes))
+    return Parts(num_parts=num_parts, owner=found.owner.astype(np.int16), notes=tuple(notes))
 
 
-def _as_distdgl(graph: Undirected) -> NDArray[np.int64]:
+def _as_distdgl(graph: cut_graph.Undirected) -> NDArray[np.int64]:
     """Return the constraints that ``dgl.metis_partition_assignment`` makes of a training mask.
 
     With ``balance_ntypes=mask, balance_edges=True``: other vertices, training vertices, and the
@@ -226,19 +226,19 @@ def cut_by_mtkahypar(
     graph: Graph,
     shares: NDArray[np.float64],
     *,
-    limits: tuple[float, ...] = LIMITS,
+    limits: tuple[float, ...] = cut_graph.LIMITS,
     num_threads: int,
 ) -> Parts:
     """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
 
     ``limits`` are as for ``cut_by_metis``. The result does not depend on ``num_threads``.
     """
-    undirected = make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
-    allowed = max_weights(undirected.weights, shares, limits)
+    undirected = cut_graph.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
+    allowed = cut_graph.max_weights(undirected.weights, shares, limits)
     peaks = [0]
 
     def cut(level: multilevel.Level, weights: NDArray[np.int64]) -> NDArray[np.int32]:
-        owner, peak = partition_in_subprocess(
+        owner, peak = run_tool(
             *("mtkahypar", level.indptr, level.indices),
             vertex_weights=weights,
             edge_weights=level.edge_weights,
@@ -250,10 +250,7 @@ def cut_by_mtkahypar(
 
     found = multilevel.cut_multilevel(undirected, allowed, cut, num_threads=num_threads)
     notes = [*undirected.notes, f"Mt-KaHyPar's process held {max(peaks) / 2**20:,.0f} MiB"]
-    if not found.within:
-        largest = max(balances(undirected.weights, found.owner, len(shares)))
-        notes.append(f"no closer balance was found than {largest:.3f}")
-    return Parts(num_parts=len(shares), owner=found.owner.astype(np.int16), notes=tuple(notes))
+    return _as_parts(undirected, found, len(shares), notes)
 
 
 #: What ``edge_cut`` options may say.
@@ -307,7 +304,7 @@ def cut(
     graph: Graph,
     shares: NDArray[np.float64],
     *,
-    limits: tuple[float, ...] = LIMITS,
+    limits: tuple[float, ...] = cut_graph.LIMITS,
     num_threads: int,
 ) -> Parts:
     """Cut ``graph`` by ``mtkahypar`` or ``metis``; the first note names it."""

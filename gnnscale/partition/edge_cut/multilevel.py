@@ -174,7 +174,6 @@ def _of_clusters(
 
 
 def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int32]:
-    """Return the owners of the smallest graph's vertices."""
     for level in levels[1:]:
         assert level.labels is not None
         owner = _of_clusters(owner, level.labels, level.num_vertices)

@@ -114,7 +114,7 @@ def combined(weights: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(np.rint(shares), 1).astype(np.int64)
 
 
-def partition_in_subprocess(
+def run_tool(
     tool: str,
     indptr: NDArray[np.int64],
     indices: NDArray[np.integer[Any]],

@@ -24,8 +24,8 @@ from gnnscale.partition.edge_cut.subprocess import (
     TOOLS,
     combined,
     is_installed,
-    partition_in_subprocess,
     require,
+    run_tool,
     scratch_folder,
 )
 
@@ -40,7 +40,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def partition(tool: str, graph: Graph, weights: Any = ONES, num_parts: int = 2) -> apart.Answer:
-    return partition_in_subprocess(
+    return run_tool(
         tool,
         graph.indptr,
         graph.indices,
