@@ -15,6 +15,7 @@ from gnnscale.cache.legion.cost_model import curve
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.task import list_bytes
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 
@@ -235,7 +236,7 @@ def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(
             assert len(np.unique(together)) == len(together)
     for cache in plan.devices:
         assert cache.feature_bytes == len(cache.features) * task.row_bytes
-        assert cache.topology_bytes == task.list_bytes(cache.topology)
+        assert cache.topology_bytes == list_bytes(task.graph, cache.topology)
         assert cache.num_bytes <= cache.budget_bytes
         # What lists leave is filled with rows.
         left = cache.budget_bytes - cache.num_bytes
