@@ -143,7 +143,7 @@ def test_capacities_hold_and_nothing_is_kept_twice(
     lists = found.share_lists(task, clique, len(found.lists), rooms)
     for kept, size in (
         (rows, lambda vertices: len(vertices) * task.row_bytes),
-        (lists, task.list_bytes),
+        (lists, lambda vertices: list_bytes(task.graph, vertices)),
     ):
         together = np.concatenate(kept.vertices)
         assert len(np.unique(together)) == len(together)
