@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from numpy.typing import NDArray
 
 #: Counters of a cache are called by where rows come from: a device by its name, or the host.
@@ -13,12 +14,19 @@ ROWS_FROM, HOST = "rows from ", "the host"
 #: Steps that may be looked ahead: no sampler knows more.
 MAX_WINDOW = 1 << 15
 
+#: Limits of figures in a plan that is read: more is no device's memory, and no run's reads.
+Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
+Reads = Annotated[int, Meta(ge=0, le=10**14)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
     """A cache whose content follows the batches to come; sampling is known ahead of time."""
 
-    window: int  #: steps that are looked ahead, at most ``MAX_WINDOW``
+    #: steps that are looked ahead, at most ``MAX_WINDOW``
+    window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
     num_rows: int  #: rows that the cache holds
     #: whether rows of the batch before are read where they still lie on the device, beside the
     #: cache (Match, FastGL)
@@ -29,8 +37,8 @@ class LookAhead:
 class BatchBytes:
     """Bytes over the link of one mini-batch's input: rows, and the block that goes with them."""
 
-    cached: int  #: the rows that the cache lacks, as they are stored, and the first layer's block
-    aggregated: int  #: the rows that the host has aggregated
+    cached: Bytes  #: the rows that the cache lacks, as they are stored, and the first layer's block
+    aggregated: Bytes  #: the rows that the host has aggregated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +77,12 @@ class CacheTraffic:
 
     #: ``[num_devices + 1]`` feature rows read at each device of the plan, its own included, and
     #: last those read at the host: a row of the traffic matrix (Legion, figure 10)
-    rows: tuple[int, ...]
+    rows: tuple[Reads, ...]
     #: the same of reads in adjacency lists: of each neighbour that is picked, and of the offsets of
     #: each list, once a visit
-    lists: tuple[int, ...]
-    transactions: int  #: requests over the link, of the size that the device names
-    link_bytes: int  #: bytes over the link, if the host packs what it sends
+    lists: tuple[Reads, ...]
+    transactions: Bytes  #: requests over the link, of the size that the device names
+    link_bytes: Bytes  #: bytes over the link, if the host packs what it sends
 
     @property
     def feature_hit_rate(self) -> float | None:
@@ -97,10 +105,10 @@ def hit_rate(found: Sequence[int]) -> float | None:
 class CurvePoint:
     """The cost model's answer for one division of the memory (Legion, eq. 2 to 8)."""
 
-    alpha: float  #: the part of the memory that adjacency lists get
-    n_t: float  #: transactions of sampling, in an epoch of all devices
-    n_f: float  #: transactions of reading features
-    n_total: float  #: both
+    alpha: Share  #: the part of the memory that adjacency lists get
+    n_t: Transactions  #: transactions of sampling, in an epoch of all devices
+    n_f: Transactions  #: transactions of reading features
+    n_total: Transactions  #: both
 
 
 @dataclass(frozen=True, kw_only=True)

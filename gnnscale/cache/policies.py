@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache import placement, planner
 from gnnscale.cache.belady import Belady, Counts, belady_bytes
 from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
-from gnnscale.cache.hotness.metrics import EXACT, METRICS, measure
+from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, check_choice, check_range
 from gnnscale.dataset.storage.space import size
+from gnnscale.partition import UNREACHED
 
+#: The metric that counts the run itself.
+EXACT = "exact"
 #: Whose reads make a vertex hot: the device's own, its clique's, or those of all devices.
 SCOPES = ("device", "clique", "all")
 
@@ -277,3 +281,48 @@ def _traffic(task: CacheTask, device: CacheDevice, counts: Counts, reads: int) -
         transactions=round(transactions + (reads if device.samples else 0)),
         link_bytes=counts.num_misses * task.row_bytes,
     )
+
+
+def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    """Return ``[num_vertices]``, how hot each vertex is for ``devices`` by metric ``name``.
+
+    Raises:
+        ConfigError: the metric does not go with the run's sampler.
+    """
+    return _METRICS[name](task, devices)
+
+
+def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    if task.fanouts is None:
+        raise ConfigError(
+            "cache_planner.hotness=inclusion: is worked out for sampler=neighbor and full alone"
+        )
+    total = np.zeros(task.graph.num_vertices)
+    for device in devices:
+        seeds_of_slice = -(-task.batch_size // task.num_devices)
+        num_seeds = min(len(task.train_vertices([device])), seeds_of_slice)
+        total += task.inclusion([device], num_seeds).probability
+    return total.astype(np.float32)
+
+
+def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> NDArray[Any]:
+    """Return ``hotness``, with 0 for vertices that no part of ``devices`` has."""
+    if task.parts is None or task.parts.hops is None:
+        return hotness
+    reached = (task.parts.hops[list(devices)] != UNREACHED).any(axis=0)
+    return np.where(reached, hotness, 0)
+
+
+_METRICS: dict[str, Callable[[Any, Sequence[int]], NDArray[Any]]] = {
+    "out_degree": lambda task, devices: _within(task, devices, task.out_degrees),
+    "degree_ratio": lambda task, devices: _within(task, devices, degree_ratio(task.graph)),
+    "pagerank": lambda task, devices: pagerank(
+        task.graph, task.train_vertices(devices), num_threads=task.num_threads
+    ),
+    "inclusion": _inclusion,
+    "presampled": lambda task, devices: task.presampled.sum_rows(devices),
+    "expected": lambda task, devices: task.expected.sum_rows(devices),
+    EXACT: lambda task, devices: task.counted_run.sum_rows(devices),
+    "random": lambda task, devices: uniform(task.graph.num_vertices, task.seed),
+}
+METRICS = tuple(_METRICS)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from gnnscale.core.records import Count
+
 
 @dataclass(kw_only=True)
 class StageTimes:
@@ -48,13 +50,13 @@ SPAN = np.dtype(
 class Access:
     """Where rows, or adjacency lists, came from, and what that moved."""
 
-    hits: int = 0  #: found in the device's own cache
-    peer_hits: int = 0  #: found in the cache of a peer device
-    misses: int = 0  #: found in neither. Without a cache there are neither hits nor misses
-    host_bytes: int = 0  #: bytes of distinct rows, or lists, that were read in the host's memory
-    link_bytes: int = 0  #: bytes over the link between host and device
-    link_requests: int = 0  #: requests over that link, of the size that the device names
-    peer_bytes: int = 0  #: bytes from peers
+    hits: Count = 0  #: found in the device's own cache
+    peer_hits: Count = 0  #: found in the cache of a peer device
+    misses: Count = 0  #: found in neither. Without a cache there are neither hits nor misses
+    host_bytes: Count = 0  #: bytes of distinct rows, or lists, that were read in the host's memory
+    link_bytes: Count = 0  #: bytes over the link between host and device
+    link_requests: Count = 0  #: requests over that link, of the size that the device names
+    peer_bytes: Count = 0  #: bytes from peers
 
     def __add__(self, other: Access) -> Access:
         return Access(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset import checks
-from gnnscale.graph_files import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
 _PARTS = ("train", "valid", "test")

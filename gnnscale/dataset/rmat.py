@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import errors, hardware, progress
 from gnnscale.dataset.storage.edge_file import EdgeFile
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
-from gnnscale.graph_files import vertex_dtype
 
 _SLICE_EDGES = 1 << 20
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
 from gnnscale.core import errors, progress
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.npy import row_slices
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph_files import MAX_CLASSES, MAX_FEATURES
 
 _LOG = logging.getLogger(__name__)
 _SLICE_EDGES = 4 << 20

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES
 from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.core.progress import track
 from gnnscale.dataset import base, rmat, structure
 from gnnscale.dataset.storage import space, store
-from gnnscale.graph_files import FEATURE_DTYPES, MAX_FEATURES
 
 #: Vertices of a generated graph, whose ids are drawn as int32, and edges drawn.
 _MAX_VERTICES = 2**31 - 1

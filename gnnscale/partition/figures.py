@@ -13,7 +13,7 @@ from gnnscale import ops
 from gnnscale.core import errors, hardware
 from gnnscale.core.progress import track
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.partitioner import UNREACHED, Parts
 from gnnscale.sampler.seed_order import labelled_vertices
 

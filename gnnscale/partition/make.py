@@ -7,22 +7,20 @@ import time
 from pathlib import Path
 
 from gnnscale.core import hardware, progress
-from gnnscale.core.errors import ConfigError, GraphError, check_range, shown
-from gnnscale.dataset.storage.folder import new_folder
+from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
+from gnnscale.partition import part_store, store
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
-from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts
+from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
 from gnnscale.partition.peak import watch_peak
-from gnnscale.partition.storage import checks, part_store, store
-from gnnscale.partition.storage.identity import Identity, identify, partition_place
+from gnnscale.partition.store import PARTITION, Identity, identify, partition_place
 
 #: What a report may draw beside a partition.
 PICTURE_FILE = "partition.svg"
 #: Where the stores of parts are, by their numbers.
 PARTS_FOLDER = "parts"
 _LOG = logging.getLogger(__name__)
-_FILES = {store.JSON_FILE, store.NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
 #: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
 _CLEARLY = 2
 
@@ -57,14 +55,9 @@ def make_partition(
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
     path = partition_place(config, identity)
 
-    def replace() -> bool:
-        if force:
-            _check_replaceable(path)
-            return True
-        _check_fits(path, identity)
-        return False
-
-    with new_folder(path, replace=replace) as folder:
+    with PARTITION.making(
+        path, fits=lambda: _check_fits(path, identity, graph), force=force, holds=_holds_parts
+    ) as folder:
         if folder is not None:
             _make(folder, path, config, graph, identity, num_hops, num_threads)
     return path
@@ -91,9 +84,14 @@ def write_parts(partition: store.Partition, graph: Graph) -> Path:
 
 
 def _holds_parts(folder: Path) -> bool:
-    return folder.is_dir() and all(
-        entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
-        for entry in folder.iterdir()
+    """Whether ``folder`` is that of the stores of parts, and holds nothing else."""
+    return (
+        folder.name == PARTS_FOLDER
+        and folder.is_dir()
+        and all(
+            entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
+            for entry in folder.iterdir()
+        )
     )
 
 
@@ -155,7 +153,7 @@ def _duration(seconds: float) -> str:
 
 def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int) -> None:
     """Raise ConfigError for parts that no partitioner, perhaps the user's, may return."""
-    problem = checks.problem_of(parts, graph)
+    problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"{parts.num_parts} parts, not {identity.num_parts}"
     if parts.hops is not None and (identity.num_hops is None or parts.num_hops != num_hops):
@@ -164,18 +162,11 @@ def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int)
         raise ConfigError(f"partitioner={identity.algorithm}: {problem}")
 
 
-def _check_fits(path: Path, identity: Identity) -> None:
+def _check_fits(path: Path, identity: Identity, graph: Graph) -> None:
     """Raise GraphError, naming the difference, if a partition has another graph or options."""
-    meta = store.read_meta(path)
-    store.check_graph(path, meta, identity.graph)
-    now, before = _named(identity), _named(meta.identity)
-    for name in (*now, *before):
-        if now.get(name) != before.get(name):
-            raise GraphError(
-                f"{path}: made with {shown(name)}={shown(before.get(name))}, now {shown(name)}="
-                f"{shown(now.get(name))}; name another partitioner.store, or run gnnscale "
-                "partition with force=true"
-            )
+    found = store.read_meta(path).identity
+    store.check_graph(PARTITION, path, found.graph, graph)
+    PARTITION.check_same(path, _named(identity), _named(found))
 
 
 def _named(identity: Identity) -> dict[str, object]:
@@ -185,15 +176,3 @@ def _named(identity: Identity) -> dict[str, object]:
         "num_hops": identity.num_hops,
         **identity.options,
     }
-
-
-def _check_replaceable(path: Path) -> None:
-    """Raise GraphError if a directory holds anything but a partition, even with ``force``."""
-    for entry in sorted(path.iterdir()):
-        if entry.name == PARTS_FOLDER and _holds_parts(entry):
-            continue
-        if entry.name not in _FILES or entry.is_dir():
-            raise GraphError(
-                f"{path}: holds {shown(entry.name)}, which is no file of a partition, so it is "
-                "not replaced; name another partitioner.store, or move that away"
-            )

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.cache.hotness.degree import slices, train_vertices
-from gnnscale.cache.hotness.inclusion import inclusion
+from gnnscale.cache.hotness.degree import slices
+from gnnscale.cache.hotness.inclusion import Inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
-
-if TYPE_CHECKING:
-    from gnnscale.cache.task import CacheTask
 
 
 class LaterEpochs:
@@ -101,38 +98,41 @@ class ExpectedReads:
         return (counted + (self.num_epochs - 1) * expected) / self.num_epochs
 
 
-def expect_reads(task: CacheTask) -> ExpectedReads:
+def expect_reads(
+    first: Presampled,
+    groups: Sequence[Sequence[int]],
+    include: Callable[[Sequence[int], float], Inclusion],
+    *,
+    num_epochs: int,
+) -> ExpectedReads:
     """Estimate what the epochs of a run read, from its first one.
 
-    Devices that train vertices of one set count together: those of a clique if the graph is
-    divided, else all devices. What one of them reads predicts the others.
+    Args:
+        first: what it reads.
+        groups: devices that count together, since they train vertices of one set: what one of them
+            reads predicts the others. Without groups, later epochs are taken to be like the first.
+        include: what a batch of so many seeds of some devices should read.
+        num_epochs: epochs of the run.
     """
-    first = task.presampled
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
-    if task.num_epochs > 1 and task.fanouts is not None:
-        whole = task.parts is None or task.parts.owner is None
-        for group in (tuple(task.device_at),) if whole else task.cliques:
-            of_rows, of_lists = _later_epochs(task, group)
-            rows |= dict.fromkeys(group, of_rows)
-            lists |= dict.fromkeys(group, of_lists)
-    return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=task.num_epochs)
+    for group in groups:
+        of_rows, of_lists = _later_epochs(first, group, include)
+        rows |= dict.fromkeys(group, of_rows)
+        lists |= dict.fromkeys(group, of_lists)
+    return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=num_epochs)
 
 
-def _later_epochs(task: CacheTask, devices: Sequence[int]) -> tuple[LaterEpochs, LaterEpochs]:
+def _later_epochs(
+    first: Presampled,
+    devices: Sequence[int],
+    include: Callable[[Sequence[int], float], Inclusion],
+) -> tuple[LaterEpochs, LaterEpochs]:
     """Return the rows and lists that ``devices`` should read in each epoch after the first."""
-    assert task.fanouts is not None
-    first = task.presampled
     reads = {each: first.of(each) for each in devices}
     num_batches = sum(each.num_batches for each in reads.values())
-    batch = inclusion(
-        task.graph,
-        np.unique(np.concatenate([train_vertices(task, each) for each in devices])),
-        task.fanouts,
-        batch_size=sum(each.num_seeds for each in reads.values()) / max(num_batches, 1),
-        replace=task.replace,
-        num_threads=task.num_threads,
-    )
+    num_seeds = sum(each.num_seeds for each in reads.values())
+    batch = include(devices, num_seeds / max(num_batches, 1))
     halves = [each.half for each in reads.values() if each.half is not None]
     share = sum(half.num_batches for half in halves) / max(num_batches, 1)
     return (
@@ -245,15 +245,17 @@ class CountedReads:
         return found
 
 
-def later_steps(task: CacheTask) -> tuple[range, int | None]:
+def later_steps(
+    steps_per_epoch: int, *, batch_size: int, num_epochs: int
+) -> tuple[range, int | None]:
     """Return the epochs that are drawn after the first one, and their first steps; None for all.
 
     It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so at
     least 16,384 seeds are drawn, or 256 steps of small batches, after which hardly a run is off by
     half a point. A small graph has several epochs drawn for these, at most all.
     """
-    steps = task.draws.steps_per_epoch
-    wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // task.batch_size), _MAX_SMALL_STEPS))
+    steps = steps_per_epoch
+    wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))
     if wanted < steps:
         return range(1, 2), wanted
-    return range(1, min(task.num_epochs, 1 + -(-wanted // steps))), None
+    return range(1, min(num_epochs, 1 + -(-wanted // steps))), None

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, check_choice
 from gnnscale.dataset import base, checks
-from gnnscale.dataset.formats.npy import ArrayFolder, NpzReader, open_arrays
+from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
 from gnnscale.dataset.storage import edge_file, edge_spool, space, store
-from gnnscale.graph_files import FEATURE_DTYPES, METRICS, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
 #: Slices of edges and of features that are read, converted and written.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import checks, structure
-from gnnscale.dataset.formats import npy, plain, sparse
+from gnnscale.dataset.formats import sparse
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage.store import StoreWriter
 
 #: What SciPy saves beside a structure; the values of a matrix are not read.
@@ -28,7 +30,7 @@ class Csr(structure.Structure):
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the edges, from each vertex to its out-neighbours."""
         (path,) = self.raw_files()
-        with npy.NpzReader(path) as npz:
+        with NpzReader(path) as npz:
             others = sorted(set(npz.names) - _ARRAYS)
             if others:
                 raise GraphError(
@@ -36,7 +38,7 @@ class Csr(structure.Structure):
                     "ignore, since it makes features and labels"
                 )
             indptr, indices = sparse.read_adjacency(npz)
-        checks.check_num_vertices(len(indptr) - 1, plain.file_bytes(path), path)
+        checks.check_num_vertices(len(indptr) - 1, file_bytes(path), path)
         writer.set_num_vertices(len(indptr) - 1, source=path)
         for src, dst in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=path)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import base, checks
-from gnnscale.dataset.formats import npy, sparse
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats import sparse
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage import remote, store
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class GnnBenchmark(base.Dataset):
     def read(self, writer: store.StoreWriter) -> None:
         """Push the graph; row ``i`` of the adjacency matrix lists the targets of vertex ``i``."""
         (path,) = self.raw_files()
-        with npy.NpzReader(path) as npz:
+        with NpzReader(path) as npz:
             indptr, indices = sparse.read_adjacency(npz, "adj_")
             labels, features = npz.vector("labels"), _read_features(npz)
         num_vertices = len(indptr) - 1
@@ -62,7 +63,7 @@ class GnnBenchmark(base.Dataset):
         )
 
 
-def _read_features(npz: npy.NpzReader) -> scipy.sparse.csr_matrix:
+def _read_features(npz: NpzReader) -> scipy.sparse.csr_matrix:
     shape = npz.vector("attr_shape").tolist()
     data, indices, indptr = (
         npz.vector(f"attr_{part}", kinds)

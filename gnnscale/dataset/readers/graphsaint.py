@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy, row_slices
+from gnnscale.artifact.files import read_file, total_bytes
+from gnnscale.artifact.graph_store import MAX_FEATURES
+from gnnscale.artifact.header import parse_json
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import check_num_features, check_num_vertices, quoted, whole_numbers
-from gnnscale.dataset.formats import json_file, npy, plain, sparse
+from gnnscale.dataset.checks import (
+    check_num_features,
+    check_num_vertices,
+    quoted,
+    vertex_keys,
+    whole_numbers,
+)
+from gnnscale.dataset.formats import sparse
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph_files import MAX_FEATURES
 
 _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 
@@ -36,17 +46,17 @@ class GraphSaint(Dataset):
         """Push the graph; row ``i`` of the adjacency matrix lists the in-neighbours of ``i``."""
         files = self.raw_files()
         adjacency, feature_file, class_file, role_file = files
-        with npy.NpzReader(adjacency) as npz:
+        with NpzReader(adjacency) as npz:
             indptr, indices = sparse.read_adjacency(npz)
         num_vertices = len(indptr) - 1
-        check_num_vertices(num_vertices, plain.total_bytes(files), adjacency)
+        check_num_vertices(num_vertices, total_bytes(files), adjacency)
         writer.set_num_vertices(num_vertices, source=adjacency)
         for dst, src in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=adjacency)
-        features = npy.map_npy(feature_file, axes=2, kinds="biuf")
+        features = map_npy(feature_file, axes=2, kinds="biuf")
         check_num_features(features.shape[1], feature_file)
         writer.write_features(
-            (features[part] for part in npy.row_slices(len(features), features[:1].nbytes)),
+            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
             num_features=features.shape[1],
             dtype="float16" if features.dtype == np.float16 else "float32",
             source=feature_file,
@@ -59,7 +69,7 @@ class GraphSaint(Dataset):
 
 def _read_role(path: Path) -> list[NDArray[np.int64]]:
     """Return the vertices to train on, to validate and to test with."""
-    role = json_file.parse_json(plain.read_file(path), source=path)
+    role = parse_json(read_file(path), source=path)
     missing = [part for part in ("tr", "va", "te") if part not in role]
     if missing:
         raise GraphError(f"{path}: has no list {missing[0]!r}")
@@ -67,8 +77,8 @@ def _read_role(path: Path) -> list[NDArray[np.int64]]:
 
 
 def _read_classes(path: Path, num_vertices: int) -> NDArray[Any]:
-    classes = json_file.parse_json(plain.read_file(path), source=path)
-    ids = json_file.vertex_keys(classes, source=path)
+    classes = parse_json(read_file(path), source=path)
+    ids = vertex_keys(classes, source=path)
     if not np.array_equal(np.sort(ids), np.arange(num_vertices)):
         raise GraphError(f"{path}: ids must be 0 to {num_vertices - 1}, each once")
     rows = list(classes.values())

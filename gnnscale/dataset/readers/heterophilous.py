@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import base, checks
-from gnnscale.dataset.formats import npy, plain
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage import remote, store
 
 _ADDRESS = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
@@ -47,14 +49,14 @@ class Heterophilous(base.Dataset):
     def read(self, writer: store.StoreWriter) -> None:
         """Push the graph; each row of ``edges`` is an undirected edge."""
         (path,) = self.raw_files()
-        with npy.NpzReader(path) as npz:
+        with NpzReader(path) as npz:
             labels, features, edges = _read_graph(npz)
             split = [self._read_part(npz, part, len(labels)) for part in ("train", "val", "test")]
-        checks.check_num_vertices(len(labels), plain.file_bytes(path), path)
+        checks.check_num_vertices(len(labels), file_bytes(path), path)
         writer.set_num_vertices(len(labels), source=path)
         writer.add_edges(edges[:, 0], edges[:, 1], source=path)
         writer.write_features(
-            (features[part] for part in npy.row_slices(len(features), features[:1].nbytes)),
+            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
             num_features=features.shape[1],
             dtype="float32",
             source=path,
@@ -63,7 +65,7 @@ class Heterophilous(base.Dataset):
         writer.set_labels(labels, metric=metric, source=path)
         writer.set_split(*split, source=path)
 
-    def _read_part(self, npz: npy.NpzReader, part: str, num_vertices: int) -> NDArray[np.int64]:
+    def _read_part(self, npz: NpzReader, part: str, num_vertices: int) -> NDArray[np.int64]:
         masks = npz.matrix(f"{part}_masks", kinds="b")
         if masks.shape[1] != num_vertices:
             raise GraphError(
@@ -77,7 +79,7 @@ class Heterophilous(base.Dataset):
         return np.flatnonzero(masks[self.mask])
 
 
-def _read_graph(npz: npy.NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _read_graph(npz: NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     labels, features, edges = (
         npz.vector("node_labels"),
         npz.matrix("node_features"),

@@ -15,9 +15,10 @@ from typing import IO, TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import read_file, total_bytes
+from gnnscale.artifact.header import parse_json
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset import base, checks
-from gnnscale.dataset.formats import json_file, plain
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.dataset.formats.text import csv_columns
@@ -171,7 +172,7 @@ class Musae(base.Dataset):
     def read(self, writer: store.StoreWriter) -> None:
         """Push the graph; the target file says how many vertices there are."""
         files = self.raw_files()
-        num_bytes = plain.total_bytes(files)
+        num_bytes = total_bytes(files)
         with ExitStack() as stack:
             archive = stack.enter_context(Archive(files[0])) if len(files) == 1 else None
             target, edges, features = (
@@ -219,13 +220,13 @@ class _File:
 
     def read(self) -> bytes:
         if self._archive is None:
-            return plain.read_file(Path(self._name))
+            return read_file(Path(self._name))
         return self._archive.read(self._name, allowance=_ALLOWANCE, ratio=_RATIO, advice=_ADVICE)
 
 
 def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.sparse.csr_matrix:
-    lists = json_file.parse_json(file.read(), source=file.source)
-    ids = json_file.vertex_keys(lists, source=file.source)
+    lists = parse_json(file.read(), source=file.source)
+    ids = checks.vertex_keys(lists, source=file.source)
     if len(ids) and ids.max() >= num_vertices:
         raise GraphError(
             f"{file.source}: vertex id {ids.max()} is out of range, "

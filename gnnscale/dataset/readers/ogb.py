@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy, row_slices
+from gnnscale.artifact.files import file_bytes, total_bytes
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import base, checks
-from gnnscale.dataset.formats import pickled, plain
+from gnnscale.dataset.formats import pickled
 from gnnscale.dataset.formats.archive import Archive
-from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
@@ -55,13 +57,13 @@ class Ogb(base.Dataset):
         if self.split == "published":
             files += _split_files(raw.parent / "split")
         for file in files:
-            plain.file_bytes(file)
+            file_bytes(file)
         return files
 
     def read(self, writer: StoreWriter) -> None:
         """Push the graph, as csv or binary, whichever is there."""
         files = self.raw_files()
-        num_bytes = plain.total_bytes(files)
+        num_bytes = total_bytes(files)
         if files[0].name == _BINARY[0]:
             _read_binary(writer, files[0], files[1], num_bytes)
         else:
@@ -171,7 +173,7 @@ class Mag240m(base.Dataset):
         edges = root / "processed" / "paper___cites___paper" / "edge_index.npy"
         files = [papers / "node_feat.npy", papers / "node_label.npy", edges, root / "split_dict.pt"]
         for file in files:
-            plain.file_bytes(file)
+            file_bytes(file)
         return files
 
     def read(self, writer: StoreWriter) -> None:
@@ -180,7 +182,7 @@ class Mag240m(base.Dataset):
         feature_file, label_file, edge_file, split_file = files
         features = map_npy(feature_file, axes=2, kinds="f")
         checks.check_num_features(features.shape[1], feature_file)
-        checks.check_num_vertices(len(features), plain.total_bytes(files), feature_file)
+        checks.check_num_vertices(len(features), total_bytes(files), feature_file)
         published = map_npy(label_file, axes=1, kinds="iuf")
         if len(published) != len(features):
             raise GraphError(f"{label_file}: {len(published)} labels for {len(features)} vertices")

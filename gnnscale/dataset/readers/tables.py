@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import total_bytes
 from gnnscale.core import hardware, prefetch
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.plain import total_bytes
 from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage import remote, space, store
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names

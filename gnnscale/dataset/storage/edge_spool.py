@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core import errors, hardware
 from gnnscale.dataset.storage.edge_file import EdgeBlock, packed
-from gnnscale.graph_files import vertex_dtype
 
 #: What may be done with edges from a vertex to itself: as published, none, exactly one a vertex.
 SELF_LOOPS = ("keep", "remove", "add")

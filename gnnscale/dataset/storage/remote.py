@@ -18,11 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.key import file_sha256
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
 from gnnscale.dataset.formats.archive import extract_all
-from gnnscale.dataset.storage import identity, space
-from gnnscale.dataset.storage.folder import new_folder
+from gnnscale.dataset.storage import space
 
 #: File systems that an address may name. None of them opens what a file or another address says,
 #: as ``reference``, archives and caches do, and chains of several (``::``) are not taken at all.
@@ -328,7 +329,7 @@ def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) 
 
 def _checked(file: RemoteFile, part: Path) -> dict[str, Any]:
     """Return the file's record; refuse and remove it if the checksum differs."""
-    digest = identity.file_sha256(part)
+    digest = file_sha256(part)
     if file.sha256 not in (None, digest):
         part.unlink()
         raise GraphError(f"{file.url}: SHA-256 is {digest}, expected {file.sha256}")

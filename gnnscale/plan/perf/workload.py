@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES
 from gnnscale.core.hardware import cache_bytes
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FEATURE_DTYPES
 from gnnscale.model import TrainableModel
 from gnnscale.model.cost import BYTES_PER_FEATURE, CountedCost, LayerCost
 from gnnscale.plan.device import Device

@@ -17,8 +17,8 @@ from gnnscale.model.foreign_module import ForeignModel
 from gnnscale.model.links import LinkGNN
 from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
+from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
-from gnnscale.runtime.settings import FoundRun
 
 __all__ = ["FORMATS", "ExportConfig", "Exported", "export", "export_model"]
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+import msgspec
+
+from gnnscale.core.records import Count, Seconds
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
-from gnnscale.runtime.drm.move import Move
+from gnnscale.runtime.drm.move import Move, Trade
 
 __all__ = ["DEAD_BAND", "Damping", "Trial"]
 
@@ -64,16 +67,16 @@ class Damping:
         tabu_trades: trades that must not be made, each with the decision until which that holds.
     """
 
-    decisions: int = 0
+    decisions: Count = 0
     plan: DevicePlan | None = None
-    seconds: tuple[float, ...] = ()
-    count: int = 0
-    fixed: tuple[float, ...] = ()
-    gain: float = 1.0
+    seconds: tuple[Seconds, ...] = ()
+    count: Count = 0
+    fixed: tuple[Seconds, ...] = ()
+    gain: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     shift: tuple[int, ...] = ()
     excluded_devices: tuple[int, ...] = ()
     trial: Trial | None = None
-    tabu_trades: tuple[tuple[Trade, int], ...] = ()
+    tabu_trades: tuple[tuple[Trade, Count], ...] = ()
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
         """Take note of each device's time; those under one plan are averaged."""

@@ -10,8 +10,8 @@ import torch
 
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation.evaluate import Predictor
 from gnnscale.runtime.evaluation.examine import open_examiner
+from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
