@@ -1,4 +1,4 @@
-"""Regular files: their sizes, their bytes as a whole, and what libraries raise about them."""
+"""Regular files: their sizes, their content, and what libraries raise about them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 from gnnscale.core.errors import GraphError
-
-__all__ = ["file_bytes", "open_regular", "read_file", "readable", "total_bytes"]
 
 _MAX_BYTES = 2 << 30
 
@@ -34,7 +32,7 @@ def file_bytes(path: Path) -> int:
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file to read bytes, unbuffered. Nothing else is waited for.
+    """Open a regular file to read bytes, unbuffered, without waiting.
 
     Raises:
         GraphError: it is missing, cannot be read, or is a folder, a pipe or a device.

@@ -1,8 +1,7 @@
-"""Aggregate or cache: what moves less over the link of each device, priced before training.
+"""Aggregate or cache: which moves less over each device's link, priced before training.
 
-The host can aggregate the first layer before the link, so that |V^1| rows cross, or send the rows
-as they are, of which those in a cache, the part β, need not cross: (1 - β)·|V^0| rows, and the
-first layer's block beside them.
+The host can aggregate the first layer, so that |V^1| rows cross the link. Or it sends the rows as
+they are: (1 - β)·|V^0| of them, β being the cache's hit rate, and the first layer's block.
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ from gnnscale.cache.cache_plan import BatchBytes, CachePlan, CacheTraffic, Devic
 from gnnscale.cache.task import CacheTask, no_vertices
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["choose_cheaper"]
-
 
 def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
-    """Return ``plan``, with the host aggregating for those devices where that moves less.
+    """Return ``plan`` with the host aggregating for the devices for which that moves less.
 
-    The devices of a clique, which read each other's caches, do the same. Devices that the host
-    cannot aggregate for keep their caches, and so does a plan that foretells nothing.
+    The devices of a clique read each other's caches, so they decide together. Devices that the host
+    cannot aggregate for keep their caches, as do all devices of a plan without a prediction.
     """
     if plan.predicted is None or task.aggregated_row_bytes is None:
         return plan
-    told = {c.device: t for c, t in zip(plan.devices, plan.predicted, strict=True)}
+    predicted = {c.device: t for c, t in zip(plan.devices, plan.predicted, strict=True)}
     priced = {
-        each: batch_bytes(task, task.first_batches[each], told[each])
-        for each in told
+        each: batch_bytes(task, task.first_batches[each], predicted[each])
+        for each in predicted
         if each in task.first_batches and task.device_at[each].may_aggregate
     }
     cliques = [each for each in plan.cliques if _aggregation_moves_less(each, priced)]
@@ -41,24 +38,18 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
         devices=tuple(replace(c, batch_bytes=priced.get(c.device)) for c in devices),
         predicted=tuple(
             _moved(task, priced[each], traffic, plan.num_epochs) if each in aggregating else traffic
-            for each, traffic in told.items()
+            for each, traffic in predicted.items()
         ),
         # What they move is that of the first mini-batch in every step.
         exact=plan.exact and not aggregating,
     )
 
 
-def batch_bytes(task: CacheTask, batch: MiniBatch, told: CacheTraffic) -> BatchBytes:
-    """Return what a mini-batch like ``batch`` moves over the link, either way.
-
-    Args:
-        task: what is planned for.
-        batch: a mini-batch of the device.
-        told: where the device finds rows.
-    """
+def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> BatchBytes:
+    """Return what a mini-batch like ``batch`` moves if rows are found as in ``traffic``."""
     assert task.aggregated_row_bytes is not None
-    first, rows = batch.blocks[0], sum(told.rows)
-    missed = told.rows[-1] / rows if rows else 1.0
+    first, rows = batch.blocks[0], sum(traffic.rows)
+    missed = traffic.rows[-1] / rows if rows else 1.0
     block = first.indptr.nbytes + first.indices.nbytes
     return BatchBytes(
         cached=round(missed * first.num_src * task.row_bytes) + block,
@@ -88,9 +79,9 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
 
 
 def _moved(
-    task: CacheTask, priced: BatchBytes, told: CacheTraffic, num_epochs: int
+    task: CacheTask, priced: BatchBytes, traffic: CacheTraffic, num_epochs: int
 ) -> CacheTraffic:
-    """Return what a device moves that the host aggregates for: rows that no cache is asked for."""
+    """Return the traffic of a device that the host aggregates for: no cache is read."""
     moved = priced.aggregated * task.draws.steps_per_epoch * num_epochs
-    nothing = (0,) * len(told.rows)
+    nothing = (0,) * len(traffic.rows)
     return CacheTraffic(rows=nothing, lists=nothing, transactions=0, link_bytes=moved)

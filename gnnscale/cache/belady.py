@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from gnnscale.core.errors import check_range
 from gnnscale.ops import NativeReplacement
 
-__all__ = ["Belady", "Counts", "Replaced", "belady_bytes", "count_hits"]
-
 #: Bytes for a vertex (its slot, its last use) and for a slot (key, next use; what may leave it).
 _VERTEX_BYTES, _SLOT_BYTES = 8, 24
 #: Bytes for a row of a batch that is expected, and more for one of the batch that is served.
@@ -23,17 +21,11 @@ _EXPECTED_BYTES, _SERVED_BYTES = 9, 60
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Where rows were found.
+    """Where rows were found."""
 
-    Attributes:
-        num_hits: in the cache.
-        num_previous: in what is kept of the batch before, and not in the cache.
-        num_misses: in neither; they cross the link.
-    """
-
-    num_hits: int = 0
-    num_previous: int = 0
-    num_misses: int = 0
+    num_hits: int = 0  #: in the cache
+    num_previous: int = 0  #: in what is kept of the batch before, and not in the cache
+    num_misses: int = 0  #: in neither; they cross the link
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -51,62 +43,47 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """A batch that was served, and what it changes in the cache.
+    """A batch that was served, and what it changes in the cache."""
 
-    Attributes:
-        counts: where its rows were, before anything changed.
-        positions: ``[m]`` int32 rows of the batch that are to be copied into the cache.
-        slots: ``[m]`` int32, the slot of each.
-    """
-
-    counts: Counts
+    counts: Counts  #: where its rows were, before anything changed
+    #: ``[m]`` int32 rows of the batch that are to be copied into the cache
     positions: NDArray[np.int32]
-    slots: NDArray[np.int32]
+    slots: NDArray[np.int32]  #: ``[m]`` int32, the slot of each
 
 
 class Belady:
-    """Which rows a device keeps, where the batches of the next steps are known.
+    """Which rows a device keeps if the batches of the next steps are known.
 
-    Rows move into the cache only when they are on the device anyway, as a batch has read them. Of
-    the rows in the cache and those of the batch, the ones that are read again soonest are kept.
-    With all batches known no other replacement has more hits (Belady 1966, MIN, here with bypass
-    and with all rows of a batch at once). Rows that are read equally soon, or not within the
-    window, go by descending priority, then by ascending vertex.
+    Rows enter the cache only from a batch that has just read them, so they cross no link twice. Of
+    the rows in the cache and those of the batch, the ones that are read again soonest are kept. If
+    all batches are known, no other replacement has more hits (Belady 1966, MIN, with bypass and
+    with all rows of a batch at once). Rows read equally soon, or not within the window, are kept by
+    descending priority, then by ascending vertex.
 
     With ``match`` (FastGL, Match) the rows of a batch stay on the device until the next one was
-    served. Rows that both read then take no slot that another could use.
+    served. Rows that both read then take no slot.
 
-    The order of a step is: ``expect`` what is new in the window; ``look_up``; gather, and read
-    what is missing; ``advance``; copy the rows that it names into their slots. Slots 0 to
-    ``capacity - 1`` are the cache's; with ``match``, ``capacity + i`` is row ``i`` of the batch
-    before.
+    A step is: ``expect`` what is new in the window; ``look_up``; gather, and read the misses;
+    ``advance``; copy the rows that it names into their slots. Slots 0 to ``capacity - 1`` are the
+    cache's; with ``match``, ``capacity + i`` is row ``i`` of the batch before.
     """
 
     def __init__(
         self,
-        num_vertices: int,
-        capacity: int,
+        num_vertices: int,  # of the graph
+        capacity: int,  # rows that the cache holds; at most ``num_vertices``
         *,
-        window: int,
-        priority: NDArray[np.int32],
-        match: bool = False,
-        num_threads: int,
+        window: int,  # N, the steps that are known beyond the one that is served
+        priority: NDArray[np.int32],  # ``[num_vertices]`` int32, e.g. out-degrees; used in place
+        match: bool = False,  # whether the rows of the batch before are still on the device
+        num_threads: int,  # does not change the result
     ) -> None:
         """Begin with an empty cache.
 
-        Args:
-            num_vertices: of the graph.
-            capacity: rows that the cache holds; at most ``num_vertices``.
-            window: N, the steps that are known beyond the one that is served.
-            priority: ``[num_vertices]`` int32, e.g. out-degrees; used in place.
-            match: whether the rows of the batch before are still on the device.
-            num_threads: threads to use; the result does not depend on it.
-
         Raises:
             TypeError: ``priority`` is of another type.
-            ValueError: a number is out of its range, or there are fewer or more priorities than
-                vertices.
-            MemoryError: there is not so much memory.
+            ValueError: a number is out of range, or ``priority`` has another length.
+            MemoryError: there is not enough memory.
         """
         check_range("window", window, 0)
         if len(priority) != num_vertices:
@@ -120,10 +97,7 @@ class Belady:
 
     @property
     def slots(self) -> NDArray[np.int32]:
-        """``[num_vertices]`` int32, where each vertex's row is, -1 for nowhere; read-only.
-
-        It is a view, which changes with ``advance``.
-        """
+        """``[num_vertices]`` int32 slot of each vertex, -1 for none; a read-only view."""
         return self._native.slots
 
     @property
@@ -133,7 +107,7 @@ class Belady:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of host memory in use, about; see ``belady_bytes``."""
+        """Approximate bytes of host memory in use; see ``belady_bytes``."""
         return (
             _VERTEX_BYTES * self.num_vertices
             + _SLOT_BYTES * self.capacity
@@ -142,13 +116,10 @@ class Belady:
         )
 
     def expect(self, vertices: NDArray[Any]) -> None:
-        """Append the next batch that is known.
-
-        Args:
-            vertices: ``[n]`` int32 or int64, distinct; copied.
+        """Append the next batch: ``vertices`` ``[n]``, int32 or int64, distinct; copied.
 
         Raises:
-            ValueError: a vertex is none or comes twice, or the window is full.
+            ValueError: a vertex is out of range or repeats, or the window is full.
         """
         if self.num_expected > self.window:
             raise ValueError(
@@ -159,7 +130,7 @@ class Belady:
         self._num_rows.append(len(vertices))
 
     def look_up(self) -> NDArray[np.int32]:
-        """Return ``[n]`` int32, where each row of the oldest batch expected is; -1 for nowhere.
+        """Return ``[n]`` int32, the slot of each row of the oldest expected batch, -1 for none.
 
         Raises:
             ValueError: no batch is expected.
@@ -167,7 +138,7 @@ class Belady:
         return self._native.look_up(num_threads=self._num_threads)
 
     def advance(self) -> Replaced:
-        """Serve the oldest batch expected, and replace.
+        """Serve the oldest expected batch, and replace rows.
 
         Raises:
             ValueError: no batch is expected.
@@ -181,14 +152,7 @@ class Belady:
 
 
 def belady_bytes(num_vertices: int, capacity: int, *, window: int, batch_rows: int) -> int:
-    """Return the bytes of host memory that ``Belady`` takes, about.
-
-    Args:
-        num_vertices: of the graph.
-        capacity: rows that the cache holds.
-        window: N, the steps that are known beyond the one that is served.
-        batch_rows: rows that a batch reads, at most.
-    """
+    """Return about how many bytes ``Belady`` takes, for batches of at most ``batch_rows`` rows."""
     return (
         _VERTEX_BYTES * num_vertices
         + _SLOT_BYTES * capacity
@@ -208,18 +172,11 @@ def count_hits(
 ) -> Counts:
     """Serve ``batches`` from a cache that is empty at first, and count where rows were found.
 
-    Args:
-        batches: the distinct vertices ``[n]`` of each step, int32 or int64; read up to ``window``
-            ahead.
-        num_vertices: see ``Belady``, as the arguments that follow.
-        capacity: rows that the cache holds.
-        window: steps that are known beyond the one that is served.
-        priority: ``[num_vertices]`` int32.
-        match: whether the rows of the batch before are still on the device.
-        num_threads: threads to use.
+    ``batches`` are the distinct vertices ``[n]`` of each step, int32 or int64; they are read up to
+    ``window`` ahead. The other arguments are those of ``Belady``.
 
     Raises:
-        ValueError: a batch holds what is no vertex, or a vertex twice; or as ``Belady``.
+        ValueError: a batch holds an id that is no vertex, or one twice; or as ``Belady``.
     """
     cache = Belady(
         num_vertices,

@@ -9,25 +9,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 from numpy.typing import NDArray
 
-__all__ = [
-    "HOST",
-    "MAX_WINDOW",
-    "ROWS_FROM",
-    "BatchBytes",
-    "Bytes",
-    "CacheFigures",
-    "CachePlan",
-    "CacheTraffic",
-    "CurvePoint",
-    "DeviceCache",
-    "LookAhead",
-    "Reads",
-    "Share",
-]
-
 #: Counters of a cache are called by where rows come from: a device by its name, or the host.
 ROWS_FROM, HOST = "rows from ", "the host"
-
 #: Steps that may be looked ahead: no sampler knows more.
 MAX_WINDOW = 1 << 15
 
@@ -40,62 +23,46 @@ Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
-    """A cache whose content follows the batches to come; sampling is known ahead of time.
+    """A cache whose content follows the batches to come; sampling is known ahead of time."""
 
-    Attributes:
-        window: steps that are looked ahead, at most ``MAX_WINDOW``.
-        num_rows: rows that the cache holds.
-        match: whether rows of the batch before are read where they still lie on the device, beside
-            the cache (Match, FastGL).
-    """
-
+    #: steps that are looked ahead, at most ``MAX_WINDOW``
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
-    num_rows: int
+    num_rows: int  #: rows that the cache holds
+    #: whether rows of the batch before are read where they still lie on the device, beside the
+    #: cache (Match, FastGL)
     match: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBytes:
-    """Bytes over the link of one mini-batch's input: rows, and the block that goes with them.
+    """Bytes over the link of one mini-batch's input: rows, and the block that goes with them."""
 
-    Attributes:
-        cached: the rows that the cache lacks, as they are stored, and the first layer's block.
-        aggregated: the rows that the host has aggregated.
-    """
-
-    cached: Bytes
-    aggregated: Bytes
+    cached: Bytes  #: the rows that the cache lacks, as they are stored, and the first layer's block
+    aggregated: Bytes  #: the rows that the host has aggregated
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCache:
-    """What one device keeps.
+    """What one device keeps."""
 
-    Attributes:
-        device: the device's position in the device plan.
-        name: what reports call it.
-        budget_bytes: memory that it may take.
-        features: ``[n]`` vertices whose feature rows it keeps from the start, hottest first.
-        topology: ``[m]`` vertices whose adjacency lists it keeps, hottest first.
-        feature_bytes, topology_bytes: memory that these take.
-        look_ahead: how its rows are replaced while it trains; None where they stay.
-        host_aggregates: whether the host aggregates the first layer instead, since that moves less
-            over the link than the misses of the cache; it is empty then.
-        batch_bytes: what a mini-batch moves either way; None where the host cannot aggregate.
-        matched_bytes: memory beyond the budget, for rows of a mini-batch that the next one may
-            share (Match): those of the first mini-batch, all of which it could.
-    """
-
-    device: int
-    name: str
-    budget_bytes: int
+    device: int  #: the device's position in the device plan
+    name: str  #: what reports call it
+    budget_bytes: int  #: memory that it may take
+    #: ``[n]`` vertices whose feature rows it keeps from the start, hottest first
     features: NDArray[Any]
-    topology: NDArray[Any]
+    topology: NDArray[Any]  #: ``[m]`` vertices whose adjacency lists it keeps, hottest first
+    #: feature_bytes, topology_bytes: memory that these take
     feature_bytes: int
     topology_bytes: int
+    #: how its rows are replaced while it trains; None if they stay
     look_ahead: LookAhead | None = None
+    #: whether the host aggregates the first layer instead, since that moves less over the link than
+    #: the misses of the cache; it is empty then
     host_aggregates: bool = False
+    #: what a mini-batch moves either way; None if the host cannot aggregate
     batch_bytes: BatchBytes | None = None
+    #: memory beyond the budget, for rows of a mini-batch that the next one may share (Match): those
+    #: of the first mini-batch, all of which it could
     matched_bytes: int = 0
 
     @property
@@ -106,30 +73,25 @@ class DeviceCache:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTraffic:
-    """What one device reads, by the place where it is found.
+    """What one device reads, by the place where it is found."""
 
-    Attributes:
-        rows: ``[num_devices + 1]`` feature rows read at each device of the plan, its own included,
-            and last those read at the host: a row of the traffic matrix (Legion, figure 10).
-        lists: the same of reads in adjacency lists: of each neighbour that is picked, and of the
-            offsets of each list, once a visit.
-        transactions: requests over the link, of the size that the device names.
-        link_bytes: bytes over the link, where the host packs what it sends.
-    """
-
+    #: ``[num_devices + 1]`` feature rows read at each device of the plan, its own included, and
+    #: last those read at the host: a row of the traffic matrix (Legion, figure 10)
     rows: tuple[Reads, ...]
+    #: the same of reads in adjacency lists: of each neighbour that is picked, and of the offsets of
+    #: each list, once a visit
     lists: tuple[Reads, ...]
-    transactions: Bytes
-    link_bytes: Bytes
+    transactions: Bytes  #: requests over the link, of the size that the device names
+    link_bytes: Bytes  #: bytes over the link, if the host packs what it sends
 
     @property
     def feature_hit_rate(self) -> float | None:
-        """The part of the rows that a cache has; None where none is read."""
+        """The part of the rows that a cache has; None if none is read."""
         return hit_rate(self.rows)
 
     @property
     def topology_hit_rate(self) -> float | None:
-        """The part of the reads in lists that a cache answers; None where none is read."""
+        """The part of the reads in lists that a cache answers; None if none is read."""
         return hit_rate(self.lists)
 
 
@@ -141,54 +103,40 @@ def hit_rate(found: Sequence[int]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """What the cost model says of one division of the memory (Legion, eq. 2 to 8).
+    """The cost model's answer for one division of the memory (Legion, eq. 2 to 8)."""
 
-    Attributes:
-        alpha: the part of the memory that adjacency lists get.
-        n_t: transactions of sampling, in an epoch of all devices.
-        n_f: transactions of reading features.
-        n_total: both.
-    """
-
-    alpha: Share
-    n_t: Transactions
-    n_f: Transactions
-    n_total: Transactions
+    alpha: Share  #: the part of the memory that adjacency lists get
+    n_t: Transactions  #: transactions of sampling, in an epoch of all devices
+    n_f: Transactions  #: transactions of reading features
+    n_total: Transactions  #: both
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlan:
-    """What every device with a link keeps in its own memory.
+    """What every device with a link keeps in its own memory."""
 
-    Attributes:
-        planner: the policy's name.
-        cliques: positions of devices that read each other's caches, and of each one alone that
-            reads no other's.
-        devices: the caches, in the order of positions.
-        alphas: for each clique the part of its memory that adjacency lists get; None where the
-            policy keeps none.
-        predicted: what each of ``devices`` reads, as the batches that were drawn for planning say;
-            None where none were.
-        num_epochs: epochs that ``predicted`` counts.
-        exact: whether each device is sure to read just that: these are the run's own batches, and
-            the split of their seeds among devices is fixed.
-        curve: the cost model's answers over ``alpha``, of all cliques together; empty without.
-        notes: what a report says of how the plan was made, a line each.
-    """
-
-    planner: str
+    planner: str  #: the policy's name
+    #: positions of devices that read each other's caches, and of each one alone that reads no
+    #: other's
     cliques: tuple[tuple[int, ...], ...]
-    devices: tuple[DeviceCache, ...]
+    devices: tuple[DeviceCache, ...]  #: the caches, in the order of positions
+    #: for each clique the part of its memory that adjacency lists get; None if the policy keeps
+    #: none
     alphas: tuple[float | None, ...]
+    #: what each of ``devices`` reads, as the batches that were drawn for planning say; None if none
+    #: were
     predicted: tuple[CacheTraffic, ...] | None
-    num_epochs: int = 1
+    num_epochs: int = 1  #: epochs that ``predicted`` counts
+    #: whether each device is sure to read just that: these are the run's own batches, and the split
+    #: of their seeds among devices is fixed
     exact: bool = False
+    #: the cost model's answers over ``alpha``, of all cliques together; empty without
     curve: tuple[CurvePoint, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: what a report says of how the plan was made, a line each
 
     @property
     def alpha(self) -> float | None:
-        """The part of all memory that adjacency lists get; None where the policy keeps none."""
+        """The part of all memory that adjacency lists get; None if the policy keeps none."""
         pairs = [
             (alpha, sum(self.of(each).budget_bytes for each in clique))
             for alpha, clique in zip(self.alphas, self.cliques, strict=True)
@@ -201,7 +149,7 @@ class CachePlan:
 
     @property
     def predicted_total(self) -> CacheTraffic | None:
-        """What all devices together are predicted to read; None where nothing is."""
+        """What all devices together are predicted to read; None if nothing is."""
         if not self.predicted:
             return None
         return CacheTraffic(
@@ -213,7 +161,7 @@ class CachePlan:
 
     @property
     def figures(self) -> CacheFigures:
-        """What a run tells of the plan: no vertices."""
+        """The summary that a run reports, without vertices."""
         return CacheFigures(
             planner=self.planner,
             alpha=self.alpha,
@@ -228,9 +176,9 @@ class CachePlan:
 
     @property
     def first_epochs(self) -> int | None:
-        """The run's first epochs that ``predicted`` counts; None where it is their average.
+        """The run's first epochs that ``predicted`` counts; None if it is their average.
 
-        A cache that follows the batches is empty at first, so that it hits less then.
+        A cache that follows the batches is empty at first, so it hits less then.
         """
         ahead = any(cache.look_ahead is not None for cache in self.devices)
         return self.num_epochs if ahead or self.exact else None
@@ -255,29 +203,19 @@ class CachePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheFigures:
-    """What is told of a cache plan beside a run.
+    """What a run reports of its cache plan."""
 
-    Attributes:
-        planner: the policy's name.
-        alpha: the part of all memory that adjacency lists get; None where the policy keeps none.
-        cliques: positions of devices that read each other's caches.
-        cache_bytes: memory of all caches.
-        host_aggregates: number of devices for which the host aggregates instead.
-        predicted: what all devices were predicted to read; None where nothing was.
-        num_epochs: epochs that ``predicted`` counts.
-        exact: whether each device is sure to read just that.
-        first_epochs: the run's first epochs that ``predicted`` counts; None where it is an epoch's
-            average over the run.
-    """
-
-    planner: str
+    planner: str  #: the policy's name
+    #: the part of all memory that adjacency lists get; None if the policy keeps none
     alpha: float | None
-    cliques: tuple[tuple[int, ...], ...]
-    cache_bytes: int
-    host_aggregates: int
-    predicted: CacheTraffic | None
-    num_epochs: int
-    exact: bool
+    cliques: tuple[tuple[int, ...], ...]  #: positions of devices that read each other's caches
+    cache_bytes: int  #: memory of all caches
+    host_aggregates: int  #: number of devices for which the host aggregates instead
+    predicted: CacheTraffic | None  #: what all devices were predicted to read; None if nothing was
+    num_epochs: int  #: epochs that ``predicted`` counts
+    exact: bool  #: whether each device is sure to read just that
+    #: the run's first epochs that ``predicted`` counts; None if it is an epoch's average over the
+    #: run
     first_epochs: int | None = None
 
 

@@ -16,38 +16,42 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.belady import Belady
-from gnnscale.cache.cache_plan import HOST, ROWS_FROM, LookAhead
+from gnnscale.cache import belady, cache_plan
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.feature import FeatureStore, HostFeatures
 
-__all__ = [
-    "CachedFeatures",
-    "LookAheadFeatures",
-    "RowsAddress",
-    "map_rows",
-    "share_rows",
-    "slots_of",
-]
-
 
 def slots_of(num_vertices: int, caches: Sequence[NDArray[Any]]) -> ops.RankedSlots:
-    """Return the slot of each vertex among the rows of all ``caches``.
+    """Return the slot of each vertex among the rows of all ``caches``, one array per clique member.
 
-    It takes least memory where there is one cache whose vertices ascend.
-
-    Args:
-        num_vertices: of the graph.
-        caches: the vertices of each member of a clique. The slots of a member come after those of
-            the members before it.
+    The slots of a member come after those of the members before it. One cache of ascending vertices
+    takes least memory.
     """
     return ops.RankedSlots(num_vertices, list(caches))
 
 
-class CachedFeatures(FeatureStore):
-    """The host's features, some rows of which are read in the caches of a clique.
+class _OverHost(FeatureStore):
+    """Base of the stores that hold rows of ``_host``."""
 
-    The values are the host's own, bit for bit. Where a row is found decides what it costs.
+    _host: HostFeatures
+
+    @property
+    def num_rows(self) -> int:
+        return self._host.num_rows
+
+    @property
+    def width(self) -> int:
+        return self._host.width
+
+    @property
+    def row_bytes(self) -> int:
+        return self._host.row_bytes
+
+
+class CachedFeatures(_OverHost):
+    """The host's features, some rows of which are read from the caches of a clique.
+
+    The values are the host's, bit for bit. Where a row is found decides only what it costs.
     """
 
     def __init__(
@@ -63,35 +67,19 @@ class CachedFeatures(FeatureStore):
 
         Args:
             host: has every row.
-            caches: ``[n_k, width]`` the rows that each member of the clique keeps, as they are
-                stored at the host.
+            caches: ``[n_k, width]`` rows of each clique member, in the host's type.
             slots: of these rows; see ``slots_of``.
             own: which of ``caches`` is this device's.
-            names: what reports call the members.
+            names: the members' names in reports.
         """
         self._host = host
         # One object, since another thread may gather while it is replaced.
         self._content = (list(caches), slots)
         self._own = own
-        self._names = (*names, HOST)
+        self._names = (*names, cache_plan.HOST)
         # Rows are read in one thread, and counted by another.
         self._counting = threading.Lock()
         self._found = [0] * (len(caches) + 1)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, one for each vertex."""
-        return self._host.num_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        return self._host.width
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
-        return self._host.row_bytes
 
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
@@ -122,17 +110,11 @@ class CachedFeatures(FeatureStore):
         with self._counting:
             found, self._found = self._found, [0] * len(self._found)
         pairs = zip(self._names, found, strict=True)
-        return {f"{ROWS_FROM}{name}": float(each) for name, each in pairs}
+        return {f"{cache_plan.ROWS_FROM}{name}": float(each) for name, each in pairs}
 
 
 def found_rows(found: Sequence[int], *, own: int, row_bytes: int) -> Traffic:
-    """Return the traffic of rows that were found in each cache of a clique and, last, at the host.
-
-    Args:
-        found: number of rows by place.
-        own: which of the caches is the device's.
-        row_bytes: bytes of a row.
-    """
+    """Return the traffic of rows by place: each cache, ``own`` being the device's; the host."""
     peers = sum(found[:-1]) - found[own]
     return Traffic(
         rows=Access(
@@ -149,44 +131,41 @@ def found_rows(found: Sequence[int], *, own: int, row_bytes: int) -> Traffic:
 _CACHE, _PREVIOUS = 0, 1
 
 
-class LookAheadFeatures(FeatureStore):
+class LookAheadFeatures(_OverHost):
     """The host's features, some rows of which are in a cache that knows the next batches.
 
-    The steps of a run are expected in the order in which they are gathered, each before the
-    ``window`` steps before it are gathered. Whatever else is gathered, as a rehearsal does, is
-    read at the host, and changes nothing. One thread may expect while another gathers: how far the
-    first is ahead plays no part, as long as it is far enough.
+    The steps of a run are expected in the order in which they are gathered, each at least
+    ``window`` steps ahead. Any other gather, e.g. of a rehearsal, reads the host and changes
+    nothing. One thread may expect while another gathers; how far the first is ahead does not change
+    the result.
 
-    Rows are moved into the cache from batches that have them on the device: nothing crosses the
-    link for the cache's own sake.
+    Rows enter the cache from batches that have them on the device: nothing crosses the link for the
+    cache alone.
     """
 
     def __init__(
         self,
         host: HostFeatures,
-        policy: LookAhead,
+        policy: cache_plan.LookAhead,
         *,
         priority: NDArray[np.int32],
         num_threads: int = 1,
     ) -> None:
         """Wrap ``host``; the cache is empty at first.
 
-        Args:
-            host: has every row.
-            policy: rows of the cache, and steps that are looked ahead.
-            priority: ``[num_vertices]`` order of rows that are read equally soon.
-            num_threads: threads that decide what is replaced; the result does not depend on it.
+        ``priority`` is ``[num_vertices]``, the order of rows that are read equally soon. The result
+        does not depend on ``num_threads``.
         """
         self._host = host
         self._policy = policy
         rows, self._dtype = host.stored
         self._rows = np.empty((policy.num_rows, host.width), rows.dtype)
         self._previous = np.empty((0, host.width), rows.dtype)
-        #: Steps that were told of, and the first of them, which ``_belady`` knows; the next to be
-        #: gathered is the first. None for a step that reads nothing.
-        self._told: deque[NDArray[Any] | None] = deque()
+        #: Expected steps, and those before them that ``_belady`` knows, beginning with the next to
+        #: be gathered. None for a step that reads nothing.
+        self._expected: deque[NDArray[Any] | None] = deque()
         self._known: deque[NDArray[Any] | None] = deque()
-        self._belady = Belady(
+        self._belady = belady.Belady(
             host.num_rows,
             policy.num_rows,
             window=policy.window,
@@ -200,27 +179,12 @@ class LookAheadFeatures(FeatureStore):
         """Steps that are looked ahead."""
         return self._policy.window
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, one for each vertex."""
-        return self._host.num_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        return self._host.width
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
-        return self._host.row_bytes
-
     def expect(self, vertices: NDArray[Any] | None) -> None:
-        """Tell of the input vertices of the next step, ``[n]``; None where it reads nothing.
+        """Append the input vertices of the next step, ``[n]``; None if it reads nothing.
 
         ``gather`` recognises the batch by this very array.
         """
-        self._told.append(vertices)
+        self._expected.append(vertices)
 
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
@@ -245,10 +209,10 @@ class LookAheadFeatures(FeatureStore):
         return out, found_rows(places, own=_CACHE, row_bytes=self.row_bytes)
 
     def _look_ahead(self) -> None:
-        """Let the policy know the next step that reads anything, and the window after it."""
+        """Pass the next step that reads anything, and the window after it, to the policy."""
         while True:
-            while self._told and len(self._known) <= self._policy.window:
-                vertices = self._told.popleft()
+            while self._expected and len(self._known) <= self._policy.window:
+                vertices = self._expected.popleft()
                 if vertices is not None:
                     self._belady.expect(vertices)
                 self._known.append(vertices)
@@ -257,17 +221,13 @@ class LookAheadFeatures(FeatureStore):
             self._known.popleft()
 
     def _replace(self, vertices: NDArray[Any], num_threads: int) -> None:
-        """Keep the rows of a batch that are read again soonest."""
         replaced = self._belady.advance()
         self._copy(vertices[replaced.positions], self._rows, replaced.slots, num_threads)
         if self._policy.match:
             self._keep_matching(vertices, num_threads)
 
     def _keep_matching(self, vertices: NDArray[Any], num_threads: int) -> None:
-        """Keep those rows of a batch that the next one shares with it; no other is read again.
-
-        All of them are kept where the next one is not known yet.
-        """
+        """Keep the rows of a batch that the next one shares, or all if that is unknown yet."""
         if len(self._previous) < len(vertices):
             self._previous = np.empty((len(vertices), self.width), self._rows.dtype)
         if self._belady.num_expected:
@@ -292,26 +252,20 @@ class LookAheadFeatures(FeatureStore):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsAddress:
-    """Where another process finds rows.
+    """The address of rows that another process holds."""
 
-    Attributes:
-        process: the process that holds them.
-        file: its descriptor of them.
-        num_rows: number of rows.
-    """
-
-    process: int
-    file: int
-    num_rows: int
+    process: int  #: the process that holds them
+    file: int  #: its descriptor of them
+    num_rows: int  #: number of rows
 
 
 def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], RowsAddress]:
-    """Return new rows ``[num_rows, width]`` of zeros, and where other processes find them.
+    """Return new rows ``[num_rows, width]`` of zeros, and their address for other processes.
 
-    The memory has no name. It is gone with the last process that maps it, however that ends.
+    The memory has no name, and is freed with the last process that maps it, however that ends.
 
     Raises:
-        OSError: there is not so much memory.
+        OSError: there is not enough memory.
     """
     file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
     os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
@@ -323,7 +277,7 @@ def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> NDArray[
     """Map the rows of another process of this machine, read-only.
 
     Raises:
-        OSError: it is gone, or is another user's.
+        OSError: the process has ended, or is another user's.
     """
     file = os.open(f"/proc/{address.process}/fd/{address.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:

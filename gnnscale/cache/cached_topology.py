@@ -11,14 +11,12 @@ from gnnscale import ops
 from gnnscale.core.stages import Access
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["CachedLists"]
-
 
 class CachedLists:
-    """Tells where a device that samples by itself reads adjacency lists.
+    """Counts where a device that samples by itself reads adjacency lists.
 
-    Every neighbour that is picked is one read, and so are the offsets of every list (Legion counts
-    an edge as a transaction). What a cache lacks is read at the host, each by a request of its own.
+    Each picked neighbour is one read, and so are the offsets of each list (Legion counts an edge as
+    a transaction). A miss is read at the host, each by one request.
     """
 
     def __init__(
@@ -34,14 +32,13 @@ class CachedLists:
         """Prepare to count.
 
         Args:
-            places: the slots of the lists that each member of the clique has; or
-                ``[num_vertices]`` which member has the list of each vertex, -1 for none; None
-                where there is no cache.
+            places: the slots of the lists in the members' caches; or ``[num_vertices]`` the member
+                that has each list, -1 for none; None without a cache.
             num_members: devices of the clique.
             own: which of them this device is.
             request_bytes: bytes of a request over the link.
             id_bytes: bytes of a neighbour.
-            num_threads: threads to use; the result does not depend on it.
+            num_threads: does not change the result.
         """
         self._places = places
         self._own = own
@@ -54,11 +51,11 @@ class CachedLists:
 
     @classmethod
     def none(cls, request_bytes: int) -> CachedLists:
-        """Return what a device without a cache of lists reads: all of them at the host."""
+        """Return the counter of a device without a cache of lists: it reads all at the host."""
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 
     def read(self, batch: MiniBatch) -> Access:
-        """Return what sampling ``batch`` reads where."""
+        """Return the reads of sampling ``batch``, by place."""
         if self._places is None:
             reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
             return self._access([0], reads, cached=False)
@@ -76,7 +73,7 @@ class CachedLists:
         return self._access(found.tolist(), int(found[-1]), cached=True)
 
     def _access(self, found: Sequence[int], reads: int, *, cached: bool) -> Access:
-        """Return the access of reads by the place where they are found, the host's being last."""
+        """Return the access of reads by place, the host's last."""
         peers = sum(found[:-1]) - found[self._own] if cached else 0
         return Access(
             hits=found[self._own] if cached else 0,

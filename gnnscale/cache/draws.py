@@ -1,7 +1,7 @@
 """Mini-batches drawn again, or ahead of time, without being stored.
 
-Sampling is a pure function of the run's seed and the step. So the batches of any step of a run are
-known before it starts: nothing about them is estimated.
+Sampling is a pure function of the run's seed and the step, so the batches of every step are known
+before the run starts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,9 @@ from numpy.typing import NDArray
 
 from gnnscale.core.prefetch import Pipeline
 from gnnscale.graph import Graph
-from gnnscale.sampler import (
-    MiniBatch,
-    NeighborSampler,
-    Reach,
-    SamplerConfig,
-    SeedOrder,
-    StepSeeds,
-)
-
-__all__ = ["Draw", "Draws", "Reached"]
+from gnnscale.sampler import MiniBatch, NeighborSampler, Reach, SamplerConfig, SeedOrder, StepSeeds
 
 _Kind = TypeVar("_Kind")
-
 #: Batches on their way for each thread.
 _AHEAD = 2
 #: Batches without edges that a thread samples before it hands them over, which takes as long as a
@@ -37,34 +27,23 @@ _TOGETHER = 4
 
 @dataclass(kw_only=True)
 class Draw:
-    """One device's mini-batch of one step.
+    """One device's mini-batch of one step."""
 
-    Attributes:
-        step: the step's number in the run, from 0.
-        device: the device's position in the plan.
-        seeds: its seeds.
-        batch: what was drawn for them.
-    """
-
-    step: int
-    device: int
-    seeds: NDArray[Any]
-    batch: MiniBatch = field(init=False)
+    step: int  #: the step's number in the run, from 0
+    device: int  #: the device's position in the plan
+    seeds: NDArray[Any]  #: its seeds
+    batch: MiniBatch = field(init=False)  #: what was drawn for them
 
 
 @dataclass(kw_only=True)
 class Reached:
-    """What one device's mini-batch of one step reads.
+    """What one device's mini-batch of one step reads."""
 
-    Attributes:
-        step, device, seeds: as in ``Draw``.
-        reach: what it reads.
-    """
-
+    #: step, device, seeds: as in ``Draw``
     step: int
     device: int
     seeds: NDArray[Any]
-    reach: Reach = field(init=False)
+    reach: Reach = field(init=False)  #: what it reads
 
 
 class Draws:
@@ -87,8 +66,8 @@ class Draws:
             graph: the graph that is sampled.
             sampler: options of the run's sampler.
             order: the seeds of every step of the run.
-            split: the seeds of each device in a step of so many seeds, where the order leaves it
-                open; not called otherwise.
+            split: returns each device's seeds in a step of so many; used if ``order`` leaves it
+                open.
             fixed: whether the run is sure to split seeds in this way, in all of its steps.
             seed: the run's seed.
             num_threads: batches that are drawn at once, each by one thread.
@@ -108,7 +87,7 @@ class Draws:
 
     @property
     def exact(self) -> bool:
-        """Whether each device is sure to get these seeds: no other split of them is possible."""
+        """Whether each device is sure to get these seeds."""
         return self._fixed or not self._order.movable
 
     def epoch(
@@ -120,12 +99,8 @@ class Draws:
     ) -> Iterator[Draw]:
         """Yield the batches of ``epoch``, from 0, in the order of steps and devices.
 
-        Devices without seeds in a step have no batch.
-
-        Args:
-            epoch: any epoch, those beyond the run's end included.
-            devices: whose batches are drawn; None for all.
-            visit: called with each batch by the thread that drew it, several at once.
+        Devices without seeds in a step have no batch. Epochs beyond the run's end may be drawn.
+        ``visit`` is called with each batch by the thread that drew it, several at once.
         """
 
         def sample(draw: Draw) -> None:
@@ -136,20 +111,11 @@ class Draws:
         yield from self._drawn(Draw, sample, self._slices(epoch), devices)
 
     def reaches(
-        self,
-        epoch: int,
-        *,
-        devices: Container[int] | None = None,
-        num_steps: int | None = None,
+        self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[Reached]:
-        """Yield what the batches of ``epoch`` read, in the order of steps and devices.
+        """Yield what the batches of ``epoch``, or of its first steps, read, in the order of steps.
 
-        It takes less time than drawing them where neighbours are sampled.
-
-        Args:
-            epoch: as for ``epoch``.
-            devices: likewise.
-            num_steps: first steps of the epoch that are drawn; None for all.
+        For neighbour sampling this is faster than drawing the batches.
         """
         sampler = self._sampler
         # A sampler that is derived from it may draw others.
@@ -180,10 +146,7 @@ class Draws:
         devices: Container[int] | None,
         together: int = 1,
     ) -> Iterator[_Kind]:
-        """Yield ``slices`` in order, each after ``sample``, of which several run at once.
-
-        A thread samples ``together`` of them before it hands them over.
-        """
+        """Yield ``slices`` in order after ``sample``; a thread samples ``together`` at once."""
         wanted = (
             kind(step=step, device=device, seeds=seeds)
             for step, device, seeds in slices

@@ -21,11 +21,8 @@ from gnnscale.cache.stored_plan import (
 from gnnscale.cache.task import CacheTask
 from gnnscale.core.errors import GraphError, shown
 
-__all__ = ["PICTURE_FILE", "check_parts", "check_plan", "make_plan"]
-
 #: What a report may draw beside a plan.
 PICTURE_FILE = "cache_plan.svg"
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -43,13 +40,13 @@ def make_plan(
         planner: the policy.
         task: what is planned for.
         partition: hash of the partition that the devices train over; None for a whole graph.
-        run: what decides the batches beside these.
+        run: what else decides the batches.
         force: make it anew in any case.
 
     Raises:
         ConfigError: the policy does not go with the run.
         GraphError: ``planner.store`` holds something else, or the directory cannot be written.
-            Nothing is left.
+            Nothing is left there.
     """
     identity = identify(planner, task, partition=partition, run=run)
     path = plan_place(planner, identity, policy=planner.policy)
@@ -67,15 +64,7 @@ def make_plan(
 
 
 def check_plan(stored: StoredPlan, wanted: PlanIdentity) -> None:
-    """Refuse a plan that was made for something else.
-
-    Args:
-        stored: the plan.
-        wanted: what decides the plan of this run.
-
-    Raises:
-        GraphError: names what differs.
-    """
+    """Raise GraphError, naming what differs, unless ``stored`` was made for ``wanted``."""
     check_parts(stored, wanted.partition)
     CACHE_PLAN.check_same(stored.path, _named(wanted), _named(stored.identity))
 
@@ -91,15 +80,7 @@ def _named(identity: PlanIdentity) -> dict[str, object]:
 
 
 def check_parts(stored: StoredPlan, partition: str | None) -> None:
-    """Refuse a plan for other parts of the graph.
-
-    Args:
-        stored: the plan.
-        partition: hash of the partition that the devices train over; None for a whole graph.
-
-    Raises:
-        GraphError: names both.
-    """
+    """Raise GraphError, naming both, unless a plan is for ``partition`` (a hash; None if whole)."""
     found = stored.identity.partition
     if found != partition:
         raise GraphError(f"{stored.path}: is for {_parts(found)}, not for {_parts(partition)}")

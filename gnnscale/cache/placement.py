@@ -10,23 +10,12 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache.cache_plan import CacheTraffic, DeviceCache
-from gnnscale.cache.hotness.expected import Foretold
-from gnnscale.cache.hotness.presampled import Presampled
-from gnnscale.cache.task import CacheDevice, CacheTask
-
-__all__ = [
-    "deal",
-    "feature_cache",
-    "hottest_rows",
-    "predict_traffic",
-    "share_out",
-    "split_by_owner",
-    "traffic",
-]
+from gnnscale.cache.hotness import expected, presampled
+from gnnscale.cache.task import CacheDevice, CacheTask, list_bytes
 
 
 def hottest_rows(task: CacheTask, hotness: NDArray[Any], num_rows: int) -> NDArray[Any]:
-    """Return the ``num_rows`` hottest vertices; of equally hot ones those of most out-neighbours.
+    """Return the ``num_rows`` hottest vertices, equally hot ones by out-degree.
 
     Vertices that no batch of an estimate has may yet be read: they come last, by out-degree.
     """
@@ -57,14 +46,9 @@ def share_out(
 
 
 def deal(order: NDArray[Any], capacities: Sequence[int]) -> list[NDArray[Any]]:
-    """Deal vertices to devices in turn, as far as each has room (Quiver's hash within a clique).
+    """Deal vertices, hottest first, to devices in turn up to ``capacities`` rows each.
 
-    Args:
-        order: vertices, hottest first.
-        capacities: rows of each device.
-
-    Returns:
-        The vertices of each device, hottest first.
+    This is Quiver's hash within a clique. Returns each device's vertices, hottest first.
     """
     rooms = [min(room, len(order)) for room in capacities]
     turns = np.concatenate([np.arange(room, dtype=np.int64) for room in rooms])
@@ -93,7 +77,7 @@ def feature_cache(
         features=features,
         topology=topology,
         feature_bytes=len(features) * task.row_bytes,
-        topology_bytes=task.list_bytes(topology),
+        topology_bytes=list_bytes(task.graph, topology),
     )
 
 
@@ -101,7 +85,7 @@ def predict_traffic(
     task: CacheTask,
     caches: Sequence[DeviceCache],
     cliques: Sequence[Sequence[int]],
-    reads: Presampled | Foretold,
+    reads: presampled.Presampled | expected.CountedReads,
 ) -> tuple[CacheTraffic, ...]:
     """Return where each device finds what it reads."""
     found = []
@@ -118,21 +102,13 @@ def predict_traffic(
 
 
 def traffic(
-    task: CacheTask,
-    reader: int,
-    reads: Presampled | Foretold,
-    rows: Mapping[int, float],
-    lists: Mapping[int, float],
+    task: CacheTask,  # what is planned for
+    reader: int,  # the device's position
+    reads: presampled.Presampled | expected.CountedReads,  # what all devices read
+    rows: Mapping[int, float],  # rows that it reads at each device
+    lists: Mapping[int, float],  # its reads of lists at each device; unused if the host samples
 ) -> CacheTraffic:
-    """Return what a device reads, as ``CacheTraffic`` says it.
-
-    Args:
-        task: what is planned for.
-        reader: the device's position.
-        reads: what all devices read.
-        rows: of these, the rows that it reads at each device.
-        lists: how often it reads lists at each device; not looked at where the host samples.
-    """
+    """Return what the device at position ``reader`` reads."""
     device = task.device_at[reader]
     at_rows = _by_place(task, rows, reads.num_rows(reader))
     at_lists = [0] * (task.num_devices + 1)
@@ -147,7 +123,7 @@ def traffic(
 
 
 def _by_place(task: CacheTask, kept: Mapping[int, float], total: int) -> list[int]:
-    """Return reads in whole numbers by the device that keeps what is read, last at the host."""
+    """Return whole numbers of reads by device, the host's last."""
     at = [0] * (task.num_devices + 1)
     for device, reads in kept.items():
         at[device] = round(reads)

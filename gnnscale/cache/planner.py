@@ -15,8 +15,6 @@ from gnnscale.core.errors import ConfigError, check_range, shown
 from gnnscale.options.found import names
 from gnnscale.partition.nvlink import MACHINES
 
-__all__ = ["CachePlannerConfig"]
-
 #: The largest budget of a device, 1 PiB: more than any has, and many of them fit into 64 bits.
 _MAX_BYTES = 1 << 50
 #: Folders are called after policies.
@@ -28,13 +26,13 @@ class CachePlannerConfig(ABC):
     """Base of the configuration group ``cache_planner``.
 
     Attributes:
-        budget_bytes: memory of each device's cache; None where ``ratio`` says, or for what the
-            device has left beside the model and its mini-batches (PaGraph, section 3.3).
+        budget_bytes: memory of each device's cache; None for ``ratio``, or for what the device has
+            left beside the model and its mini-batches (PaGraph, section 3.3).
         ratio: the same as feature rows, as a part of all vertices (0.1 for a tenth).
-        reserve: the part of a device's memory that is kept free where neither is given.
+        reserve: the part of a device's memory that is kept free if neither is given.
         nvlink: which devices read each other's caches: ``dgx_v100``, ``siton``, ``dgx_a100``, or a
-            file with a matrix of links, whose first devices are meant; None for no device.
-        store: directory of the plan; None for a name of its own in
+            file with a matrix of links, of which the first devices are taken; None for no device.
+        store: directory of the plan; None for a default in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cache_plans``.
     """
 

@@ -4,38 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.cache import placement, planner
 from gnnscale.cache.belady import Belady, Counts, belady_bytes
-from gnnscale.cache.cache_plan import (
-    MAX_WINDOW,
-    CachePlan,
-    CacheTraffic,
-    DeviceCache,
-    LookAhead,
-)
+from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
-from gnnscale.cache.placement import deal, feature_cache, hottest_rows, predict_traffic, share_out
-from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
+from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, check_choice, check_range
-from gnnscale.core.hardware import find_machine
-from gnnscale.core.progress import track
 from gnnscale.dataset.storage.space import size
 from gnnscale.partition import UNREACHED
-
-__all__ = [
-    "METRICS",
-    "SCOPES",
-    "LookAheadCache",
-    "NoCache",
-    "StaticCache",
-    "measure",
-]
 
 #: The metric that counts the run itself.
 EXACT = "exact"
@@ -44,15 +27,15 @@ SCOPES = ("device", "clique", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticCache(CachePlannerConfig):
+class StaticCache(planner.CachePlannerConfig):
     """Feature rows of the hottest vertices, chosen before training.
 
     Attributes:
-        name: what reports call the policy.
+        name: the policy's name in reports.
         hotness: one of ``METRICS``.
         scope: one of ``SCOPES``.
-        shared: whether a clique keeps each row once: devices read each other's caches. Otherwise
-            each device keeps the hottest rows itself.
+        shared: whether a clique keeps each row once, and devices read each other's caches.
+            Otherwise each device keeps the hottest rows itself.
         local: whether a shared row lies on the device that reads it most; otherwise rows are dealt
             in turn.
     """
@@ -77,7 +60,7 @@ class StaticCache(CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return self.name
 
     @property
@@ -91,31 +74,30 @@ class StaticCache(CachePlannerConfig):
         cliques = task.cliques if self.shared else tuple((each,) for each in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
         caches.sort(key=lambda cache: cache.device)
-        reads = task.counted_run if exact else task.foretold
+        reads = task.counted_run if exact else task.counted
         return CachePlan(
             planner=self.policy,
             cliques=cliques,
             devices=tuple(caches),
             alphas=(None,) * len(cliques),
-            predicted=predict_traffic(task, caches, cliques, reads),
+            predicted=placement.predict_traffic(task, caches, cliques, reads),
             num_epochs=task.num_epochs if exact else 1,
             exact=(exact or task.num_epochs == 1) and task.draws_are_exact,
         )
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
-        """Return the caches of the devices of a clique."""
         members = [task.device_at[each] for each in clique]
         rooms = [member.budget_bytes // task.row_bytes for member in members]
-        order = hottest_rows(task, self._hotness(task, clique), sum(rooms))
+        order = placement.hottest_rows(task, self._hotness(task, clique), sum(rooms))
         if self.local:
             local = [measure(self.hotness, task, [each]) for each in clique]
             capacities = [room * task.row_bytes for room in rooms]
-            kept = share_out(task, order, local, capacities)
+            kept = placement.share_out(task, order, local, capacities)
         else:
-            kept = deal(order, rooms)
+            kept = placement.deal(order, rooms)
         none = order[:0]
         return [
-            feature_cache(task, member, rows, none)
+            placement.feature_cache(task, member, rows, none)
             for member, rows in zip(members, kept, strict=True)
         ]
 
@@ -125,14 +107,14 @@ class StaticCache(CachePlannerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoCache(CachePlannerConfig):
+class NoCache(planner.CachePlannerConfig):
     """No device has a cache."""
 
     caches: ClassVar[bool] = False
 
     @property
     def policy(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return "none"
 
     def plan(self, task: CacheTask) -> CachePlan:
@@ -140,26 +122,25 @@ class NoCache(CachePlannerConfig):
         return CachePlan(planner=self.policy, cliques=(), devices=(), alphas=(), predicted=None)
 
 
-#: Steps that are looked ahead where memory allows it: hit rates do not rise beyond them.
+#: Steps that are looked ahead if memory allows it: hit rates do not rise beyond them.
 _WINDOW = 8
-
 #: The part of the available memory that batches may take which wait to be trained.
 _PART = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookAheadCache(CachePlannerConfig):
+class LookAheadCache(planner.CachePlannerConfig):
     """A cache of each device whose rows are replaced by what the next steps read.
 
     The batches of these steps are drawn ahead, and kept until they are trained: nothing is drawn
-    twice. Hits are foretold by drawing the run beforehand.
+    twice. Hits are predicted by drawing the run beforehand.
 
     Attributes:
-        name: what reports call the policy.
-        window: steps that are looked ahead; None for 8, or fewer where memory is short.
-        match: whether rows of the batch before are read where they still lie on the device; they
-            take memory beyond the budget.
-        predicted_epochs: epochs of the run that are drawn to foretell hits; None for all of them,
+        name: the policy's name in reports.
+        window: steps that are looked ahead; None for 8, or fewer if memory is short.
+        match: whether rows of the batch before are read from the device's memory; they take memory
+            beyond the budget.
+        predicted_epochs: epochs of the run that are drawn to predict hits; None for all of them,
             0 for none.
     """
 
@@ -177,7 +158,7 @@ class LookAheadCache(CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return self.name
 
     @property
@@ -186,7 +167,7 @@ class LookAheadCache(CachePlannerConfig):
         return self.match
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Decide how far to look ahead, and foretell the hits."""
+        """Decide how far to look ahead, and predict the hits."""
         policies = {
             device.position: LookAhead(
                 window=self._window(task, device),
@@ -203,19 +184,15 @@ class LookAheadCache(CachePlannerConfig):
             cliques=cliques,
             devices=tuple(_cache(task, each, policies[each.position]) for each in task.devices),
             alphas=(None,) * len(cliques),
-            predicted=_foretell(task, policies, epochs) if epochs else None,
+            predicted=_predict_hits(task, policies, epochs) if epochs else None,
             num_epochs=epochs,
             exact=task.draws_are_exact,
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:
-        """Return the window, if there is memory for its batches.
-
-        Raises:
-            ConfigError: there is not.
-        """
+        """Return the window; raise ConfigError if its batches do not fit into memory."""
         each = task.max_batch_bytes
-        allowed = find_machine().memory.available / max(len(task.devices), 1)
+        allowed = hardware.find_machine().memory.available / max(len(task.devices), 1)
         if self.window is None:
             return int(min(_WINDOW, max(1, _PART * allowed // max(each, 1))))
         needed = self.window * each + belady_bytes(
@@ -239,29 +216,23 @@ def _num_rows(task: CacheTask, device: CacheDevice) -> int:
 
 def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
     none = no_vertices(task.graph)
-    return DeviceCache(
-        device=device.position,
-        name=device.name,
-        budget_bytes=device.budget_bytes,
-        features=none,
-        topology=none,
+    return replace(
+        placement.feature_cache(task, device, none, none),
         feature_bytes=policy.num_rows * task.row_bytes,
-        topology_bytes=0,
         look_ahead=policy,
         matched_bytes=_rows_of_batch(task, device) * task.row_bytes if policy.match else 0,
     )
 
 
 def _rows_of_batch(task: CacheTask, device: CacheDevice) -> int:
-    """Rows of the device's first mini-batch."""
     first = task.first_batches.get(device.position)
     return 0 if first is None else len(first.input_vertices)
 
 
-def _foretell(
+def _predict_hits(
     task: CacheTask, policies: dict[int, LookAhead], epochs: int
 ) -> tuple[CacheTraffic, ...]:
-    """Serve the run's own batches from caches without rows, and count where rows are found."""
+    """Serve the run's batches from caches without rows, and count the hits."""
     caches = {
         position: Belady(
             task.graph.num_vertices,
@@ -278,7 +249,7 @@ def _foretell(
     counts = dict.fromkeys(caches, Counts())
     reads = dict.fromkeys(caches, 0)
     batches = task.draws.steps_per_epoch * epochs * len(caches)
-    with track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
+    with progress.track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
         for epoch in range(epochs):
             for draw in task.draws.epoch(epoch, devices=caches):
                 advance(1)
@@ -313,30 +284,12 @@ def _traffic(task: CacheTask, device: CacheDevice, counts: Counts, reads: int) -
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    """Return how hot each vertex is, ``[num_vertices]``.
-
-    Args:
-        name: one of ``METRICS``.
-        task: what caches are planned for.
-        devices: positions of the devices whose reads are meant.
+    """Return ``[num_vertices]``, how hot each vertex is for ``devices`` by metric ``name``.
 
     Raises:
         ConfigError: the metric does not go with the run's sampler.
     """
     return _METRICS[name](task, devices)
-
-
-def _out_degree(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return _within(task, devices, task.out_degrees)
-
-
-def _degree_ratio(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return _within(task, devices, degree_ratio(task.graph))
-
-
-def _pagerank(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    seeds = task.train_vertices(devices)
-    return pagerank(task.graph, seeds, num_threads=task.num_threads)
 
 
 def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
@@ -352,22 +305,6 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
     return total.astype(np.float32)
 
 
-def _presampled(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return task.presampled.sum_rows(devices)
-
-
-def _expected(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return task.expected.sum_rows(devices)
-
-
-def _exact(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return task.counted_run.sum_rows(devices)
-
-
-def _random(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
-    return uniform(task.graph.num_vertices, task.seed)
-
-
 def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> NDArray[Any]:
     """Return ``hotness``, with 0 for vertices that no part of ``devices`` has."""
     if task.parts is None or task.parts.hops is None:
@@ -377,13 +314,15 @@ def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> N
 
 
 _METRICS: dict[str, Callable[[Any, Sequence[int]], NDArray[Any]]] = {
-    "out_degree": _out_degree,
-    "degree_ratio": _degree_ratio,
-    "pagerank": _pagerank,
+    "out_degree": lambda task, devices: _within(task, devices, task.out_degrees),
+    "degree_ratio": lambda task, devices: _within(task, devices, degree_ratio(task.graph)),
+    "pagerank": lambda task, devices: pagerank(
+        task.graph, task.train_vertices(devices), num_threads=task.num_threads
+    ),
     "inclusion": _inclusion,
-    "presampled": _presampled,
-    "expected": _expected,
-    EXACT: _exact,
-    "random": _random,
+    "presampled": lambda task, devices: task.presampled.sum_rows(devices),
+    "expected": lambda task, devices: task.expected.sum_rows(devices),
+    EXACT: lambda task, devices: task.counted_run.sum_rows(devices),
+    "random": lambda task, devices: uniform(task.graph.num_vertices, task.seed),
 }
 METRICS = tuple(_METRICS)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree, slices
-from gnnscale.cache.hotness.expected import ExpectedReads, Foretold, expect_reads, later_steps
+from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads, expect_reads, later_steps
 from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.core.progress import track
@@ -23,44 +23,26 @@ from gnnscale.partition import Parts
 from gnnscale.sampler import MiniBatch
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = [
-    "BYTES_PER_LIST",
-    "CacheDevice",
-    "CacheTask",
-    "list_bytes",
-    "no_vertices",
-    "row_bytes",
-]
-
 #: Bytes of an adjacency list in a cache beside its neighbours (Legion, eq. 3).
 BYTES_PER_LIST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheDevice:
-    """A device with a link, as cache planning sees it.
+    """A device with a link, as cache planning sees it."""
 
-    Attributes:
-        position: its position in the device plan.
-        name: what reports call it.
-        budget_bytes: memory that its cache may take.
-        samples: whether it reads adjacency lists over its link; the host samples otherwise.
-        loads: whether it reads rows in the host's memory, each by requests of its own; the host
-            packs them otherwise.
-        request_bytes: bytes of a request over the link, CLS of eq. 8.
-        overhead_bytes: what each separate read costs on the link beside its requests, as bytes
-            (Legion, figure 4a: small payloads reach a part of the bandwidth).
-        may_aggregate: whether the host could aggregate the first layer for it.
-    """
-
-    position: int
-    name: str
-    budget_bytes: int
-    samples: bool
+    position: int  #: its position in the device plan
+    name: str  #: what reports call it
+    budget_bytes: int  #: memory that its cache may take
+    samples: bool  #: whether it reads adjacency lists over its link; the host samples otherwise
+    #: whether it reads rows in the host's memory, each by requests of its own; the host packs them
+    #: otherwise
     loads: bool
-    request_bytes: int
+    request_bytes: int  #: bytes of a request over the link, CLS of eq. 8
+    #: what each separate read costs on the link beside its requests, as bytes (Legion, figure 4a:
+    #: small payloads reach a part of the bandwidth)
     overhead_bytes: int = 0
-    may_aggregate: bool = False
+    may_aggregate: bool = False  #: whether the host could aggregate the first layer for it
 
     def row_transactions(self, row_bytes: int) -> float:
         """Return the requests of one row that the cache lacks, the factor of eq. 8."""
@@ -80,50 +62,29 @@ class CacheDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTask:
-    """What a cache planner is asked for.
+    """The input of a cache planner."""
 
-    Attributes:
-        graph: the graph that is trained on.
-        devices: those that may have a cache, in the order of positions.
-        num_devices: devices of the plan, those without a cache included.
-        cliques: positions of those of ``devices`` that can read each other's memory; each of them
-            is in one clique.
-        parts: the devices' parts of the graph; None where it is whole.
-        draws: the batches of the run.
-        num_epochs: epochs of the run.
-        batch_size: seeds of a mini-batch, over all devices.
-        fanouts: neighbours a vertex, from the seeds outwards; None for another kind of sampling.
-        replace: whether neighbours are drawn with replacement.
-        aggregated_row_bytes: bytes of a row that the host aggregated; None where the model does
-            not allow it.
-        seed: the run's seed.
-    """
-
-    graph: Graph
-    devices: tuple[CacheDevice, ...]
-    num_devices: int
+    graph: Graph  #: the graph that is trained on
+    devices: tuple[CacheDevice, ...]  #: those that may have a cache, in the order of positions
+    num_devices: int  #: devices of the plan, those without a cache included
+    #: positions of those of ``devices`` that can read each other's memory; each of them is in one
+    #: clique
     cliques: tuple[tuple[int, ...], ...]
-    parts: Parts | None
-    draws: Draws
-    num_epochs: int
-    batch_size: int
+    parts: Parts | None  #: the devices' parts of the graph; None if it is whole
+    draws: Draws  #: the batches of the run
+    num_epochs: int  #: epochs of the run
+    batch_size: int  #: seeds of a mini-batch, over all devices
+    #: neighbours a vertex, from the seeds outwards; None for another kind of sampling
     fanouts: tuple[int, ...] | None
-    replace: bool = False
+    replace: bool = False  #: whether neighbours are drawn with replacement
+    #: bytes of a row that the host aggregated; None if the model does not allow it
     aggregated_row_bytes: int | None
-    seed: int
+    seed: int  #: the run's seed
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a feature row as it is stored."""
         return row_bytes(self.graph)
-
-    def list_bytes(self, vertices: NDArray[Any]) -> int:
-        """Return the memory that the adjacency lists of ``vertices`` take (Legion, eq. 3)."""
-        return list_bytes(self.graph, vertices)
-
-    def sizes_of_lists(self, vertices: NDArray[Any]) -> NDArray[np.int64]:
-        """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
-        return sizes_of_lists(self.graph, vertices)
 
     @property
     def num_threads(self) -> int:
@@ -184,15 +145,12 @@ class CacheTask:
 
     @cached_property
     def presampled(self) -> Presampled:
-        """What an epoch of sampling reads (GNNLab; Legion, section 4.2, S1), drawn when asked for.
-
-        It is the run's first one: as good an estimate of the others as any, and exact for itself.
-        """
+        """What the run's first epoch reads (GNNLab; Legion, section 4.2), drawn on first use."""
         return self._counted("pre-sampling", range(1))
 
     @cached_property
     def expected(self) -> ExpectedReads:
-        """What an epoch of the run is expected to read, estimated when asked for."""
+        """What an epoch of the run is expected to read, estimated on first use."""
         whole = self.parts is None or self.parts.owner is None
         groups = (tuple(self.device_at),) if whole else self.cliques
         known = self.num_epochs > 1 and self.fanouts is not None
@@ -204,8 +162,8 @@ class CacheTask:
         )
 
     @cached_property
-    def foretold(self) -> Foretold:
-        """What an epoch of the run reads on average, counted in more of it than chose caches."""
+    def counted(self) -> CountedReads:
+        """What an epoch reads on average, counted in more epochs than chose the caches."""
         first, later = self.presampled, None
         if self.num_epochs > 1:
             epochs, num_steps = later_steps(
@@ -214,7 +172,7 @@ class CacheTask:
                 num_epochs=self.num_epochs,
             )
             later = self._counted("drawing more of", epochs, num_steps)
-        return Foretold(first=first, later=later, num_epochs=self.num_epochs)
+        return CountedReads(first=first, later=later, num_epochs=self.num_epochs)
 
     @property
     def draws_are_exact(self) -> bool:
@@ -223,7 +181,7 @@ class CacheTask:
 
     @cached_property
     def counted_run(self) -> Presampled:
-        """What the batches of the whole run will read, drawn when asked for."""
+        """What the batches of the whole run will read, drawn on first use."""
         return self._counted("drawing the run on", range(self.num_epochs))
 
     def _counted(self, what: str, epochs: range, num_steps: int | None = None) -> Presampled:

@@ -1,1 +1,1 @@
-"""What everything else stands on: stages, errors, files, progress, the machine."""
+"""What all packages use: stages, errors, files, progress, the machine."""

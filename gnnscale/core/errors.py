@@ -1,25 +1,10 @@
-"""Messages for the user: one line, whatever a file or another library put into it."""
+"""Messages for the user: one line, whatever a file or a library put into it."""
 
 from __future__ import annotations
 
 import difflib
 import unicodedata
 from collections.abc import Iterable
-
-__all__ = [
-    "MAX_COUNT",
-    "MAX_SEED",
-    "ConfigError",
-    "GraphError",
-    "UserError",
-    "check_choice",
-    "check_range",
-    "explain",
-    "nearest",
-    "one_line",
-    "printable",
-    "shown",
-]
 
 #: The largest count that any option takes: what native code keeps in 32 bits.
 MAX_COUNT = 2**31 - 1
@@ -33,14 +18,14 @@ _WORKER_ERRORS = ("WorkerError", "PeerLostError")
 
 
 class UserError(ValueError):
-    """What the user can mend. The message is one line that a terminal may print as it is."""
+    """An error that the user can fix; the message is one line that a terminal may print."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
 
 
 def explain(error: BaseException) -> str | None:
-    """Return one line for an error that the user can mend, None for one of the program's."""
+    """Return one line for an error that the user can fix, None for one of the program's."""
     if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
         return str(error)
     if isinstance(error, MemoryError):
@@ -55,8 +40,8 @@ def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
     """Return ``text`` as one line of at most ``limit`` characters.
 
     Control characters, line ends and lone surrogates are escaped, so that no file can move a
-    terminal's cursor or fake a second line. What is too long loses its middle: a message begins
-    with the file and ends with what is allowed.
+    terminal's cursor or fake a second line. The middle of a long text is cut: a message begins with
+    the file and ends with what is allowed.
     """
     text = str(text).strip()
     if len(text) > limit:
@@ -66,7 +51,7 @@ def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value from a file as a message may quote it: short, on one line."""
+    """Return a value from a file, short and on one line, for a message."""
     return one_line(value, _MAX_VALUE)
 
 
@@ -104,5 +89,5 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def printable(text: str) -> bool:
-    """Return whether ``text`` has neither control characters nor halves of surrogate pairs."""
+    """Return whether ``text`` has neither control characters nor lone surrogates."""
     return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)

@@ -1,4 +1,4 @@
-"""The one way to write a file: whole, or not at all; and folders that are not to outlive it all."""
+"""The one way to write a file, whole or not at all; and folders that go unless finished."""
 
 from __future__ import annotations
 
@@ -12,15 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = [
-    "check_private",
-    "remove_unfinished",
-    "remove_unfinished_folders",
-    "unfinished_folder",
-    "whole_file",
-    "write_atomically",
-]
-
 #: Folders that this process fills at the moment.
 _unfinished_folders: set[Path] = set()
 
@@ -32,17 +23,7 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write ``content`` to ``file`` as ``whole_file`` does.
-
-    Args:
-        file: the file; its folder exists.
-        content: text is written as UTF-8; an iterator's parts one by one, for a long file.
-        durable: wait until the disk has it.
-        shared: other processes may write the same file at the same time.
-
-    Raises:
-        OSError: with the file's name; ``file`` is as it was before.
-    """
+    """Write a text (as UTF-8), bytes, or an iterator's parts to ``file`` as ``whole_file`` does."""
     whole = content.encode() if isinstance(content, str) else content
     parts = iter([whole]) if isinstance(whole, bytes) else whole
     with whole_file(file, durable=durable, shared=shared) as stream:
@@ -51,16 +32,16 @@ def write_atomically(
 
 @contextmanager
 def whole_file(file: Path, *, durable: bool = False, shared: bool = False) -> Iterator[IO[bytes]]:
-    """Open a temporary sibling of ``file``; rename it to ``file`` at the end of the block.
+    """Open a temporary sibling of ``file``, whose folder exists; rename it to ``file`` at the end.
 
-    Whoever is killed meanwhile leaves the sibling behind, and ``file`` as it was. The sibling has
-    one name, so that the next call overwrites it; with ``shared`` it has a name of its own. An
-    exception removes it.
+    A killed process leaves the sibling, and ``file`` as it was. The next call overwrites the
+    sibling. An exception removes it.
 
     Args:
-        file: the file; its folder exists.
+        file: the file.
         durable: wait until the disk has it.
-        shared: other processes may write the same file at the same time.
+        shared: other processes may write the same file at the same time: the sibling's name is
+            unique.
 
     Raises:
         OSError: with the file's name; ``file`` is as it was before.
@@ -88,18 +69,18 @@ def whole_file(file: Path, *, durable: bool = False, shared: bool = False) -> It
 
 
 def remove_unfinished(file: Path) -> None:
-    """Remove what a process that was killed while it wrote ``file`` has left behind."""
+    """Remove the sibling that a killed process left of ``file``."""
     _unfinished(file).unlink(missing_ok=True)
 
 
 def check_private(path: Path) -> None:
-    """Make sure that none but this user and root can have written a file, or what is in a folder.
+    """Check that only this user and root can have written a file, or what is in a folder.
 
     Links are followed.
 
     Raises:
         PermissionError: it belongs to another user, or a group or everybody may write to it.
-        OSError: it cannot be looked at.
+        OSError: its status cannot be read.
     """
     found = path.stat()
     if found.st_uid not in (os.getuid(), 0):
@@ -113,10 +94,7 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def unfinished_folder(folder: Path) -> Iterator[None]:
-    """Remove ``folder`` where the ``with`` block is left by an exception, or never.
-
-    The latter is up to ``remove_unfinished_folders``.
-    """
+    """Remove ``folder`` if the block raises; ``remove_unfinished_folders`` if it never ends."""
     _unfinished_folders.add(folder)
     try:
         yield
@@ -128,7 +106,7 @@ def unfinished_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished_folders() -> None:
-    """Remove what this process has not finished, just before it ends; by any of its threads."""
+    """Remove what this process has not finished, just before it ends; any thread may call it."""
     for folder in tuple(_unfinished_folders):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,25 +16,6 @@ from pathlib import Path
 
 from gnnscale.core.errors import ConfigError
 
-__all__ = [
-    "BF16_FLAGS",
-    "CudaDevice",
-    "Machine",
-    "Memory",
-    "busy_seconds",
-    "cache_bytes",
-    "cuda_devices",
-    "find_machine",
-    "find_memory",
-    "home",
-    "installed",
-    "let_idle_threads_sleep",
-    "multiplies_bfloat16",
-    "process_age_s",
-    "torchrun_rank",
-    "usable_cores",
-]
-
 #: Processor flags, as Linux names them, of instructions that multiply bfloat16.
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
 #: Those of them without which oneDNN, which multiplies for torch, uses none of the others.
@@ -43,7 +24,6 @@ _NEEDED_BF16_FLAGS = ("avx512_bf16", "bf16")
 #: multiplies it more slowly than float32.
 _ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _LIMITS_WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI", "AVX2_VNNI_2")
-
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -51,17 +31,11 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Main memory in bytes.
+    """Main memory in bytes."""
 
-    Attributes:
-        total: what this process and others of its container may take.
-        available: what of it is left, the page cache counted as such.
-        installed: what the machine has, ``total`` where no container has a limit.
-    """
-
-    total: int
-    available: int
-    installed: int
+    total: int  #: what this process and others of its container may take
+    available: int  #: what of it is left, the page cache counted as such
+    installed: int  #: what the machine has, ``total`` if no container has a limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,27 +48,16 @@ class CudaDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was found, without importing torch.
+    """What was found, without importing torch."""
 
-    Attributes:
-        processor: model name.
-        cores: logical cores this process may use.
-        memory: main memory.
-        bf16: the processor's bfloat16 instructions, a subset of ``BF16_FLAGS``.
-        home: where graph stores live, ``GNNSCALE_HOME``.
-        home_free: bytes free on the disk that holds, or would hold, ``home``.
-        python: version of the interpreter.
-        system: kernel and architecture.
-    """
-
-    processor: str
-    cores: int
-    memory: Memory
-    bf16: tuple[str, ...]
-    home: Path
-    home_free: int
-    python: str
-    system: str
+    processor: str  #: model name
+    cores: int  #: logical cores this process may use
+    memory: Memory  #: main memory
+    bf16: tuple[str, ...]  #: the processor's bfloat16 instructions, a subset of ``BF16_FLAGS``
+    home: Path  #: where graph stores live, ``GNNSCALE_HOME``
+    home_free: int  #: bytes free on the disk that holds, or would hold, ``home``
+    python: str  #: version of the interpreter
+    system: str  #: kernel and architecture
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
@@ -111,8 +74,7 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
     """Return the seconds that this process's cores have worked since the system started.
 
-    Other programs count, and so do other virtual machines that took a core's time; 0 where the
-    system does not say.
+    Other programs count, and so do other virtual machines that took a core's time; 0 if unknown.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
@@ -128,7 +90,7 @@ def busy_seconds(stat: Path = _PROC / "stat") -> float:
 
 
 def cache_bytes(folder: Path = _CPU_CACHES) -> int:
-    """Return the size of the first core's last-level cache; 16 MiB where the system hides it."""
+    """Return the size of the first core's last-level cache; 16 MiB if the system hides it."""
     sizes = [0]
     for file in folder.glob("index*/size"):
         number, unit = file.read_text().strip()[:-1], file.read_text().strip()[-1:]
@@ -152,9 +114,7 @@ def home() -> Path:
 def installed(distribution: str, module: str | None = None) -> str | None:
     """Return the version of an installed package, or None; nothing is imported.
 
-    Args:
-        distribution: its name on the package index.
-        module: the module to look for where the package does not say its version.
+    ``module`` is searched if the package, named as on the package index, has no version.
     """
     try:
         return metadata.version(distribution)
@@ -164,7 +124,7 @@ def installed(distribution: str, module: str | None = None) -> str | None:
 
 
 def find_machine() -> Machine:
-    """Look at the machine; takes milliseconds."""
+    """Return what this machine has; takes milliseconds."""
     flags = _cpu_flags()
     place = home()
     while not place.exists():
@@ -196,7 +156,7 @@ def multiplies_bfloat16() -> bool:
     """Whether torch multiplies bfloat16 by the processor's instructions for it (imports torch).
 
     Without them its product of bfloat16 takes up to 50 times as long as that of float32. Flags
-    decide and not a timing, so that a run that is repeated multiplies in the same type.
+    decide, not a timing, so that a repeated run multiplies in the same type.
     """
     import torch
 
@@ -214,7 +174,7 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_field(*names: str) -> str:
-    """The first core's entry in /proc/cpuinfo under any of ``names``, empty where there is none."""
+    """The first core's entry in /proc/cpuinfo under any of ``names``, empty if there is none."""
     try:
         lines = (_PROC / "cpuinfo").read_text().splitlines()
     except OSError:
@@ -243,8 +203,8 @@ def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
 def _memory_limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, int]]:
     """Yield limit and use of this process's control groups, from its own up to the topmost.
 
-    What its own group may use its parents limit too. A container that sees its group as the topmost
-    may still be told the name that the machine knows it by, of which nothing is there.
+    Limits of parents hold too. A container that sees its group as the topmost may still get the
+    name that the machine uses for it, of which no folder exists.
     """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -269,14 +229,14 @@ def _memory_limits(proc: Path, cgroup: Path) -> Iterator[tuple[int, int]]:
 
 
 def _page_cache(stat: Path, prefix: str) -> int:
-    """Return the bytes of files in memory, which the system gives up where memory is short."""
+    """Return the bytes of files in memory, which the system frees if memory is short."""
     names = (f"{prefix}inactive_file", f"{prefix}active_file")
     entries = (line.split() for line in stat.read_text().splitlines())
     return sum(int(value) for name, value in entries if name in names)
 
 
 def process_age_s() -> float | None:
-    """Return the seconds since this process was started; None where the system does not say."""
+    """Return the seconds since this process was started; None if unknown."""
     try:
         fields = (_PROC / "self" / "stat").read_text().rpartition(")")[2].split()
         started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -289,16 +249,16 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def torchrun_rank() -> int | None:
-    """Return this process's rank where ``torchrun`` started it, else None."""
+    """Return this process's rank if ``torchrun`` started it, else None."""
     if any(name not in os.environ for name in _TORCHRUN):
         return None
     return int(os.environ["RANK"])
 
 
 def let_idle_threads_sleep() -> None:
-    """Make OpenMP threads, of which torch has its own, sleep between parallel regions.
+    """Make OpenMP threads, also torch's, sleep between parallel regions.
 
-    By default they spin for a while, on cores that the sampling and loading threads want. Only
-    works before torch is imported; a value of the user's own is left alone.
+    By default they spin for a while, on cores that the sampling and loading threads need. It works
+    only before torch is imported; the user's value is kept.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -10,23 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "QUALITY",
-    "Metric",
-    "accuracy",
-    "average_precision",
-    "better",
-    "macro_f1",
-    "mae",
-    "micro_f1",
-    "mteps",
-    "nvtps",
-    "peak_rss_bytes",
-    "rmse",
-    "roc_auc",
-    "score",
-]
-
 
 def mteps(num_edges: int, seconds: float) -> float:
     """Million traversed edges per second, HyScale-GNN eq. 5: sum over layers of |E^l| / T_exec."""
@@ -47,8 +30,8 @@ def accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     """Fraction of right decisions: one for each vertex, or one for each of its possible labels.
 
     Args:
-        scores: ``[n, num_classes]`` logits. The highest is the class, the first of equal ones; with
-            several labels every positive logit is a label.
+        scores: ``[n, num_classes]`` logits. The first highest is the class; with several labels
+            every positive logit is a label.
         labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
     """
     if labels.ndim == 2:
@@ -57,12 +40,9 @@ def accuracy(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def micro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 where nothing is or should be chosen.
+    """F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 if nothing is or should be chosen.
 
-    Args:
-        scores: ``[n, num_classes]`` logits. With several labels a class is chosen where its logit
-            is positive; with one, micro-F1 equals accuracy.
-        labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
+    Arguments as for ``accuracy``, which equals micro-F1 if a vertex has one label.
     """
     if labels.ndim == 1:
         return accuracy(scores, labels)
@@ -77,20 +57,29 @@ def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
     Args:
         scores: ``[n]`` of the positive class, or ``[n, 2]`` logits, or ``[n, num_classes]`` for
-            several labels, whose mean over the classes that have both positives and negatives
-            counts (as OGB does for ogbn-proteins).
+            several labels: the mean over the classes that have both positives and negatives counts
+            (as OGB does for ogbn-proteins).
         labels: ``[n]`` of 0 and 1, or ``[n, num_classes]`` of 0 and 1.
 
     Returns:
-        The area, or NaN where no class has both positives and negatives.
+        The area, or NaN if no class has both positives and negatives.
     """
+    return _mean_over_labels(_rank_auc, scores, labels)
+
+
+def _mean_over_labels(
+    measure: Callable[[NDArray[Any], NDArray[Any]], float],
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+) -> float:
+    """Return the measure of two classes, or its mean over the labels for which it is defined."""
     if labels.ndim == 2:
-        areas = [_rank_auc(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
-        known = [area for area in areas if not np.isnan(area)]
+        found = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
+        known = [each for each in found if not np.isnan(each)]
         return float(np.mean(known)) if known else float("nan")
     if scores.ndim == 2:
         scores = scores[:, 1].astype(np.float64) - scores[:, 0]
-    return _rank_auc(scores, labels)
+    return measure(scores, labels)
 
 
 def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
@@ -109,12 +98,12 @@ def _rank_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def macro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """F1 of each class, 2 TP / (2 TP + FP + FN), and their mean, every class alike.
+    """Mean over classes of F1, 2 TP / (2 TP + FP + FN), each class with equal weight.
 
     Args:
-        scores: ``[n, num_classes]`` logits, chosen by as for ``micro_f1``.
+        scores: ``[n, num_classes]`` logits, as for ``micro_f1``.
         labels: ``[n]`` classes, of which those count that a vertex has or is given; or
-            ``[n, num_classes]`` of 0 and 1, where all count, with 0 for one that none has.
+            ``[n, num_classes]`` of 0 and 1, of which all count, with 0 for one that no vertex has.
     """
     if labels.ndim == 1:
         classes = np.arange(scores.shape[1])
@@ -131,22 +120,11 @@ def macro_f1(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def average_precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Sum of precisions at each threshold, by how much the recall grows there.
+    """Sum of precisions at each threshold times the growth of the recall; NaN without any label.
 
-    Args:
-        scores: as for ``roc_auc``.
-        labels: as for ``roc_auc``. Of several labels, classes that some vertex has count.
-
-    Returns:
-        It, or NaN where no vertex has a label.
+    Arguments as for ``roc_auc``. Of several labels, classes that some vertex has count.
     """
-    if labels.ndim == 2:
-        found = [_precision(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
-        known = [each for each in found if not np.isnan(each)]
-        return float(np.mean(known)) if known else float("nan")
-    if scores.ndim == 2:
-        scores = scores[:, 1].astype(np.float64) - scores[:, 0]
-    return _precision(scores, labels)
+    return _mean_over_labels(_precision, scores, labels)
 
 
 def _precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
@@ -161,14 +139,11 @@ def _precision(scores: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def rmse(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Root of the mean squared error of each column, and their mean.
+    """Mean over columns of the root mean squared error; NaN if no label is known.
 
     Args:
         scores: ``[n, width]`` predicted numbers.
-        labels: ``[n]`` or ``[n, width]`` numbers, NaN where one is not known, which does not count.
-
-    Returns:
-        It, or NaN where no label is known.
+        labels: ``[n]`` or ``[n, width]`` numbers; unknown ones are NaN and do not count.
     """
     return _of_columns(lambda errors: float(np.sqrt(np.mean(errors**2))), scores, labels)
 
@@ -191,19 +166,14 @@ def _of_columns(
 
 @dataclass(frozen=True)
 class Metric:
-    """How good predictions are.
+    """How good predictions are."""
 
-    Attributes:
-        function: from ``[n, width]`` float32 outputs and labels.
-        labels: the labels that it is of: ``classes``, ``several`` of a vertex, ``numbers``.
-        lower_is_better: an error, and no score.
-        two_classes: with one label a vertex, whether it is of two classes alone.
-    """
-
+    #: from ``[n, width]`` float32 outputs and labels
     function: Callable[[NDArray[Any], NDArray[Any]], float]
+    #: the labels that it is of: ``classes``, ``several`` of a vertex, ``numbers``
     labels: tuple[str, ...]
-    lower_is_better: bool = False
-    two_classes: bool = False
+    lower_is_better: bool = False  #: an error, and no score
+    two_classes: bool = False  #: with one label a vertex, whether it is of two classes alone
 
 
 _CLASSES = ("classes", "several")
@@ -220,7 +190,7 @@ QUALITY = {
 
 
 def score(metric: str, scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Compute ``metric``, one of ``QUALITY``; NaN where it is not defined."""
+    """Compute ``metric``, one of ``QUALITY``; NaN if it is not defined."""
     return QUALITY[metric].function(scores, labels)
 
 

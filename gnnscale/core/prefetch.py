@@ -1,6 +1,6 @@
-"""The pipeline: stages that run ahead of their consumer in threads of their own (HyScale-GNN IV-B).
+"""The pipeline: stages that run ahead of their consumer in separate threads (HyScale-GNN IV-B).
 
-It knows stages and queues, and nothing of devices.
+It knows stages and queues, and no devices.
 """
 
 from __future__ import annotations
@@ -8,81 +8,57 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Generic, TypeVar
-
-__all__ = [
-    "Pipeline",
-    "PrefetchDepth",
-    "StageGroup",
-]
 
 #: Waits, with no full queue in between, after which the queue gets deeper.
 _WAITS = 2
-
 #: Full queues in a row after which it gets shallower; twice as many each time that was too early.
 _FULL = 32
-
 _MAX_FULL = 1024
 
 
 class PrefetchDepth:
-    """The depth to use, from the length that the queue has whenever the consumer takes from it.
+    """The depth to use, from the length of the queue whenever the consumer takes from it.
 
     It begins at ``limit``. A queue that is always full holds more than is needed, in memory: found
-    full 32 times in a row, it gets one shallower. A consumer that has to wait wants more ahead, to
-    even out mini-batches of different cost: two waits make the queue one deeper, and where that
-    takes back the last step down, twice as many full queues are asked for before the next one.
-
-    So a pipeline that prepares more slowly than the trainer consumes stays at ``limit``, and one
-    that is always ahead ends at 1.
-
-    Attributes:
-        limit: the largest depth.
-        depth: the depth to use now, from 1 to ``limit``.
+    full 32 times in a row, it gets one shallower. A consumer that has to wait needs more ahead, to
+    even out mini-batches of different cost: two waits make the queue one deeper. If that reverts
+    the last step down, the next one takes twice as many full queues. So a pipeline that is slower
+    than the trainer stays at ``limit``, and one that is always ahead ends at 1.
     """
 
     def __init__(self, *, limit: int) -> None:
         """Begin at ``limit``, which is at least 1."""
-        self.limit = limit
-        self.depth = limit
+        self.limit = limit  #: the largest depth
+        self.depth = limit  #: the depth to use now, from 1 to ``limit``
         self._waits = 0
         self._full = 0
         self._patience = _FULL
         self._went_down = False
 
     def observe(self, length_when_taken: int, waited: bool) -> int:
-        """Take note of one taking, and return the depth to use.
+        """Record one taking from a queue of ``length_when_taken``, and return the depth to use.
 
-        Args:
-            length_when_taken: mini-batches that were ready, the one taken included.
-            waited: whether the consumer had to wait, since none was.
+        ``waited`` is whether the consumer had to wait, since the queue was empty.
         """
         full = not waited and length_when_taken >= self.depth
         self._full = self._full + 1 if full else 0
         self._waits = 0 if full else self._waits + waited
         if self._waits >= _WAITS:
-            self._deeper()
+            self._waits = 0
+            if self._went_down:
+                self._patience = min(2 * self._patience, _MAX_FULL)
+                self._went_down = False
+            self.depth = min(self.depth + 1, self.limit)
         elif self._full >= self._patience:
-            self._shallower()
+            self._full = 0
+            if self.depth > 1:
+                self.depth -= 1
+                self._went_down = True
         return self.depth
-
-    def _deeper(self) -> None:
-        self._waits = 0
-        if self._went_down:
-            self._patience = min(2 * self._patience, _MAX_FULL)
-            self._went_down = False
-        self.depth = min(self.depth + 1, self.limit)
-
-    def _shallower(self) -> None:
-        self._full = 0
-        if self.depth > 1:
-            self.depth -= 1
-            self._went_down = True
 
 
 T = TypeVar("T")
-
 #: Stages that one thread runs in turn on each item, changing the item.
 StageGroup = Sequence[Callable[[T], None]]
 
@@ -90,11 +66,10 @@ StageGroup = Sequence[Callable[[T], None]]
 class Pipeline(Generic[T]):
     """Passes items through groups of stages, a bounded number of them at a time.
 
-    Each group has threads and hands its items to the next group; whoever iterates gets them after
-    the last, in the order of the source. With no group at all, nothing runs ahead. Native stages
-    run without the GIL, so that groups overlap.
-
-    What the source or a stage raises is raised to the caller, in the item's turn.
+    Each group has threads and passes its items to the next group. The consumer gets them after the
+    last, in the order of the source. Without groups nothing runs ahead. Native stages run without
+    the GIL, so groups overlap. What the source or a stage raises is raised to the consumer, in the
+    item's turn.
     """
 
     def __init__(
@@ -111,15 +86,15 @@ class Pipeline(Generic[T]):
         """Prepare; threads start with the first item asked for.
 
         Args:
-            source: items; taken from in the threads of the first group, one at a time.
-            groups: stages of each group. An empty first group would only fetch from the source.
-            limit: items that may be on their way, all groups and queues together.
-            inline: stages that the caller's thread runs on each item that it asks for.
+            source: items, taken by the threads of the first group, one at a time.
+            groups: stages of each group. An empty first group only fetches from the source.
+            limit: max number of items on their way, all groups and queues together.
+            inline: stages that the consumer's thread runs on each item that it asks for.
             num_threads: threads of each group, which work on different items.
             adaptive: whether fewer than ``limit`` may do (see ``PrefetchDepth``).
-            no_room: what a stage raises that finds no room for an item beside those before it. It
-                is tried again whenever the caller asks for another item, and so is done with one
-                more; what it raises when all before it are done with is raised to the caller.
+            no_room: raised by a stage without room for an item beside those before it. It is tried
+                again when the consumer asks for another item, and so has finished one more. What it
+                raises when all before it are finished is raised to the consumer.
         """
         self._source = source
         self._groups = groups
@@ -144,12 +119,7 @@ class Pipeline(Generic[T]):
     def __enter__(self) -> Pipeline[T]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[T]:
@@ -163,7 +133,6 @@ class Pipeline(Generic[T]):
         return item
 
     def _next_finished(self) -> T:
-        """The next item that has passed all groups."""
         if not self._threads:
             self._start()
         with self._changed:
@@ -174,7 +143,7 @@ class Pipeline(Generic[T]):
             self._changed.wait_for(lambda: number in finished)
             item = finished[number]
             if isinstance(item, BaseException):
-                # Left where it is: whoever asks again is told again.
+                # It stays: the next call raises it again.
                 raise item
             del finished[number]
             self._next[-1] += 1
@@ -186,7 +155,7 @@ class Pipeline(Generic[T]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Begin no stage within the ``with`` block; those under way come to their end."""
+        """Begin no stage within the ``with`` block; running ones finish."""
         self._paused = True
         try:
             yield
@@ -205,7 +174,7 @@ class Pipeline(Generic[T]):
         """Stop the threads, and wait for their end."""
         self.stop()
         for thread in self._threads:
-            # Whoever collects garbage may be one of the threads.
+            # A garbage collection may run in one of the threads.
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -220,7 +189,7 @@ class Pipeline(Generic[T]):
                 thread.start()
 
     def _run(self, group: int, stages: StageGroup[T]) -> None:
-        """A thread of a group: take, run the stages, hand on; exceptions travel like items."""
+        """Take items, run the stages and pass them on; exceptions travel like items."""
         while True:
             taken = self._take_from_source() if group == 0 else self._take(group)
             if taken is None:
@@ -239,7 +208,7 @@ class Pipeline(Generic[T]):
                 return
 
     def _run_stage(self, stage: Callable[[T], None], number: int, item: T) -> None:
-        """Run a stage on an item, and again while there is no room and items before are in use."""
+        """Run a stage on an item, again while there is no room and items before it are in use."""
         while True:
             self._wait_while_paused()
             asked = self._asked

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-__all__ = ["num_advances", "track"]
-
 _LOG = logging.getLogger(__name__)
 _SHOW_AFTER = 1.0
 _BAR_INTERVAL = 0.1
@@ -48,14 +46,13 @@ class _Work:
 
 
 class _Bars:
-    """The one live display of the process: works inside works become further bars of it."""
+    """The one live display of the process; nested work becomes further bars."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._progress: Progress | None = None
 
     def show(self, work: _Work) -> TaskID:
-        """Add a bar."""
         with self._lock:
             if self._progress is None:
                 self._progress = Progress(
@@ -88,7 +85,7 @@ _BARS = _Bars()
 
 
 def num_advances() -> int:
-    """Return how often any work of this process has got on: it grows while there is progress."""
+    """Return how often any work of this process advanced: it grows while there is progress."""
     return _advances
 
 
@@ -111,14 +108,9 @@ def track(
 ) -> Iterator[Callable[[int], None]]:
     """Show the progress of the ``with`` block, once it has taken more than a second.
 
-    Where stderr is a terminal this is a bar, which goes away at the end; elsewhere it is a line
-    through ``logging`` every few seconds. A thread does the showing, so that one long native call
-    is not silent. Works may be nested.
-
-    Args:
-        description: what is being done, such as ``"reading edges"``.
-        total: how many units there are, None where that is not known.
-        unit: what is counted.
+    On a terminal this is a bar, which disappears at the end; otherwise a line through ``logging``
+    every few seconds. A thread shows it, so that one long native call is not silent. Blocks may be
+    nested. ``total`` is the number of units, None if unknown.
 
     Yields:
         A function to call with the number of units done since the last call.

@@ -1,10 +1,8 @@
-"""The one way to start Python: nothing that lies in the working directory is imported."""
+"""The one way to start Python: nothing in the working directory is imported."""
 
 from __future__ import annotations
 
 import sys
-
-__all__ = ["python_command"]
 
 #: ``python -c`` searches modules in the working directory first, until these words are executed:
 #: they take the path of the process that starts this one, and import nothing (``sys`` is built in).
@@ -15,11 +13,9 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs ``program`` with this process's own ``sys.path``.
+    """Return the command that runs ``program``, one line of statements, with this ``sys.path``.
 
-    Args:
-        program: statements in one line, which find ``arguments`` in ``sys.argv[1:]``.
-        arguments: given as texts.
+    The program finds ``arguments``, converted to texts, in ``sys.argv[1:]``.
     """
     path = [str(each) for each in sys.path]
     given = [str(each) for each in arguments]

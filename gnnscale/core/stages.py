@@ -1,6 +1,6 @@
 """The stages of training, and what a run records of each: seconds, spans and traffic.
 
-``STAGES`` is the one list of stages. A simulator fills the same records as a real run, so that one
+``STAGES`` is the one list of stages. A simulator fills the same records as a real run, so one
 report compares the two.
 """
 
@@ -12,28 +12,17 @@ import numpy as np
 
 from gnnscale.core.records import Count
 
-__all__ = ["SPAN", "STAGES", "Access", "StageTimes", "Traffic"]
-
 
 @dataclass(kw_only=True)
 class StageTimes:
-    """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III).
+    """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III)."""
 
-    Attributes:
-        sample: neighbours of the seeds are picked.
-        load: features are read from host memory.
-        exchange: devices trade rows; only in runs that do.
-        transfer: the mini-batch crosses the link.
-        propagate: forward and backward propagation.
-        sync: gradients are summed, and the weights updated.
-    """
-
-    sample: float = 0.0
-    load: float = 0.0
-    exchange: float = 0.0
-    transfer: float = 0.0
-    propagate: float = 0.0
-    sync: float = 0.0
+    sample: float = 0.0  #: neighbours of the seeds are picked
+    load: float = 0.0  #: features are read from host memory
+    exchange: float = 0.0  #: devices trade rows; only in runs that do
+    transfer: float = 0.0  #: the mini-batch crosses the link
+    propagate: float = 0.0  #: forward and backward propagation
+    sync: float = 0.0  #: gradients are summed, and the weights updated
 
     def add(self, other: StageTimes) -> None:
         """Add ``other`` stage by stage, in place."""
@@ -59,25 +48,15 @@ SPAN = np.dtype(
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Where rows, or adjacency lists, came from, and what that moved.
+    """Where rows, or adjacency lists, came from, and what that moved."""
 
-    Attributes:
-        hits: found in the device's own cache.
-        peer_hits: found in the cache of a peer device.
-        misses: found in neither. Without a cache there are neither hits nor misses.
-        host_bytes: bytes of distinct rows, or lists, that were read in the host's memory.
-        link_bytes: bytes over the link between host and device.
-        link_requests: requests over that link, of the size that the device names.
-        peer_bytes: bytes from peers.
-    """
-
-    hits: Count = 0
-    peer_hits: Count = 0
-    misses: Count = 0
-    host_bytes: Count = 0
-    link_bytes: Count = 0
-    link_requests: Count = 0
-    peer_bytes: Count = 0
+    hits: Count = 0  #: found in the device's own cache
+    peer_hits: Count = 0  #: found in the cache of a peer device
+    misses: Count = 0  #: found in neither. Without a cache there are neither hits nor misses
+    host_bytes: Count = 0  #: bytes of distinct rows, or lists, that were read in the host's memory
+    link_bytes: Count = 0  #: bytes over the link between host and device
+    link_requests: Count = 0  #: requests over that link, of the size that the device names
+    peer_bytes: Count = 0  #: bytes from peers
 
     def __add__(self, other: Access) -> Access:
         return Access(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
@@ -94,15 +73,10 @@ _COUNTS = tuple(field.name for field in fields(Access))
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What one batch on one device moved.
+    """What one batch on one device moved."""
 
-    Attributes:
-        rows: feature rows, and rows of hidden features.
-        lists: adjacency lists, and blocks of sampled ones.
-    """
-
-    rows: Access = Access()
-    lists: Access = Access()
+    rows: Access = Access()  #: feature rows, and rows of hidden features
+    lists: Access = Access()  #: adjacency lists, and blocks of sampled ones
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(rows=self.rows + other.rows, lists=self.lists + other.lists)

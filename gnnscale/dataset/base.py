@@ -1,4 +1,4 @@
-"""Dataset: how published or generated files become a graph store, and a store a Graph."""
+"""Dataset: published or generated files become a graph store, and a store becomes a Graph."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.folder import check_place, new_folder, store_place
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
+from gnnscale.core import progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range, shown
-from gnnscale.core.progress import track
 from gnnscale.dataset.storage.raw_files import (
     changed_file,
     check_options,
@@ -29,36 +29,23 @@ from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 
-__all__ = [
-    "SPLITS",
-    "Dataset",
-    "ExistingStore",
-    "GraphSource",
-    "random_split",
-]
-
 _LOG = logging.getLogger(__name__)
-
 #: Where the split comes from: the publisher, or a random draw over the labelled vertices.
 SPLITS = ("published", "random")
-
 #: Names become names of folders, and parts of addresses.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSource(ABC):
-    """Where the graph of a run comes from: files of a layout, a generator, or a store.
+    """The source of a run's graph: files of a layout, a generator, or a store."""
 
-    Attributes:
-        store: the graph store's directory; None for one in the home of all stores.
-    """
-
+    #: the graph store's directory; None for one in the home of all stores
     store: str | None = field(default=None, metadata=names("place"))
 
     @abstractmethod
     def prepare(self, force: bool = False) -> Path:
-        """Return the directory of the graph store, made first where that is to be done."""
+        """Return the directory of the graph store, made first if needed."""
 
     def open(self) -> Graph:
         """Prepare the store if it is missing, and map it.
@@ -74,11 +61,11 @@ class Dataset(StoreOptions, GraphSource):
     """Base of the readers. Each reads one published layout; options that all share are here.
 
     Attributes:
-        name: which dataset of the layout; also what reports call it. Up to 100 letters, digits
+        name: which dataset of the layout; also its name in reports. Up to 100 letters, digits
             and ``._+-``.
-        raw: the published file, or the folder that has it. None downloads it where a published
+        raw: the published file, or the folder that has it. None downloads it if a published
             address is known.
-        store: the graph store's directory; None for a name that tells options apart, in
+        store: the graph store's directory; None for a name that depends on the options, in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``.
         split: one of ``SPLITS``.
         train_fraction: share of the labelled vertices in a random split.
@@ -131,21 +118,18 @@ class Dataset(StoreOptions, GraphSource):
         """Return the published files that ``read`` reads; nothing for generated graphs."""
 
     def published(self) -> Published | None:
-        """Return what is to be downloaded where ``raw`` is not given, None if nothing is known."""
+        """Return the download for a missing ``raw``, None if there is no published address."""
         return None
 
     def prepare(self, force: bool = False) -> Path:
         """Turn the raw files into a graph store and return its directory.
 
         A store that exists is used if it was made with these options of files with this content.
-        One in the default place is made anew where the files have changed.
-
-        Args:
-            force: make it anew in any case.
+        One in the default place is made anew if the files have changed, any with ``force``.
 
         Raises:
             GraphError: the files are missing or not usable; or ``store`` was made with other
-                options or of other files, or is no store. Nothing is left behind.
+                options or of other files, or is no store. Nothing is left there.
         """
         path = self.store_path()
         why = ""
@@ -164,7 +148,7 @@ class Dataset(StoreOptions, GraphSource):
         return path
 
     def _outdated(self, path: Path, force: bool) -> str:
-        """Return why the store at ``path`` is to be made anew; empty where it is not."""
+        """Return why the store at ``path`` must be made anew; empty if it need not."""
         if force:
             if self.store is not None:
                 check_replaceable(path)
@@ -183,7 +167,7 @@ class Dataset(StoreOptions, GraphSource):
         return f", since {changed} has changed"
 
     def _present_files(self) -> Sequence[Path]:
-        """The published files that the user named; nothing where they are no longer there."""
+        """The published files that the user named; empty if they no longer exist."""
         if self.raw is None:
             return ()
         try:
@@ -200,7 +184,7 @@ class Dataset(StoreOptions, GraphSource):
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
-        """Return the published file or folder, downloaded first where that is possible."""
+        """Return the published file or folder, downloaded first if that is possible."""
         if self.raw is not None:
             return _existing(self.raw)
         published = self.published()
@@ -212,7 +196,7 @@ class Dataset(StoreOptions, GraphSource):
         return download(published)
 
     def raw_file(self, name: str) -> Path:
-        """Return ``raw`` itself where it is a file, else the file ``name`` in it."""
+        """Return ``raw`` itself if it is a file, else the file ``name`` in it."""
         path = self.raw_path()
         path = path / name if path.is_dir() else path
         if not path.exists():
@@ -241,7 +225,7 @@ class Dataset(StoreOptions, GraphSource):
         before = [file.stat().st_mtime_ns for file in files]
         with (
             StoreWriter(folder, self) as writer,
-            track(f"preparing {self.name}"),
+            progress.track(f"preparing {self.name}"),
             raw_records(files, root) as records,
         ):
             self.read(writer)
@@ -257,7 +241,7 @@ class Dataset(StoreOptions, GraphSource):
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
 
     def _identity(self) -> dict[str, Any]:
-        """Everything that changes what the store holds, apart from the raw files."""
+        """Everything that changes the content of the store, except the raw files."""
         skip = ("raw", "store", "memory_bytes")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"layout": type(self).__name__} | {
@@ -295,7 +279,6 @@ def _named(fractions: tuple[float, float]) -> str:
 
 
 def _existing(raw: str) -> Path:
-    """Return the published file or folder that the user named."""
     path = _expanded(raw)
     try:
         path.stat()
@@ -316,13 +299,7 @@ def _expanded(raw: str) -> Path:
 def random_split(
     labels: NDArray[Any], fractions: tuple[float, float], *, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Draw train, valid and test vertices from those that have a label.
-
-    Args:
-        labels: as a Graph holds them.
-        fractions: shares of train and valid; the rest is test.
-        seed: fixes the draw.
-    """
+    """Draw train, valid and test vertices from those that have a label; the rest is test."""
     known = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
@@ -338,10 +315,7 @@ class ExistingStore(GraphSource):
     """
 
     def prepare(self, force: bool = False) -> Path:
-        """Return the store's directory.
-
-        Args:
-            force: not allowed, since what the store was made of is not known here.
+        """Return the store's directory; ``force`` is refused, since its origin is unknown here.
 
         Raises:
             ConfigError: ``store`` is not given or no path, or ``force`` is given.

@@ -1,4 +1,4 @@
-"""What is refused in published files: each check raises one line that names file and value."""
+"""Checks of published files: each raises one line that names file and value."""
 
 from __future__ import annotations
 
@@ -13,23 +13,6 @@ from gnnscale.artifact.arrays import check_array
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, has_label
 from gnnscale.core.errors import GraphError, shown
 
-__all__ = [
-    "check_features",
-    "check_ids",
-    "check_num_features",
-    "check_num_vertices",
-    "check_split",
-    "checked_labels",
-    "checked_targets",
-    "checked_weights",
-    "class_labels",
-    "count_classes",
-    "is_regression",
-    "quoted",
-    "vertex_keys",
-    "whole_numbers",
-]
-
 #: Where only labels say how many classes there are, so many may have no vertex.
 _SPARE_CLASSES = 1024
 #: Vertices of a split whose data are gathered at once.
@@ -40,7 +23,7 @@ _KEY = re.compile(r"[0-9]{1,18}")
 
 
 def check_num_vertices(num_vertices: int, num_bytes: int, source: object) -> None:
-    """Raise GraphError where files of ``num_bytes`` cannot hold that many vertices.
+    """Raise GraphError if files of ``num_bytes`` cannot hold that many vertices.
 
     Memory and disk are taken for each vertex before its data are seen. Every published file
     spends more than a byte on a vertex, compressed ones included.
@@ -90,13 +73,7 @@ def check_features(rows: NDArray[Any], first: int, source: object) -> None:
 
 
 def checked_weights(weights: NDArray[Any], num_edges: int, source: object) -> NDArray[np.float32]:
-    """Return weights of edges as a Graph holds them, float32.
-
-    Args:
-        weights: ``[num_edges]`` numbers, finite in float32 and not negative.
-        num_edges: how many edges there are.
-        source: named in errors.
-    """
+    """Return weights ``[num_edges]``, finite and at least 0, as float32; else raise GraphError."""
     check_array(weights, axes=1, kinds="iuf", source=source)
     if len(weights) != num_edges:
         raise GraphError(f"{source}: {len(weights)} weights for {num_edges} edges")
@@ -113,11 +90,7 @@ def checked_weights(weights: NDArray[Any], num_edges: int, source: object) -> ND
 
 
 def class_labels(column: NDArray[Any], source: object) -> NDArray[np.int64]:
-    """Turn ``[num_vertices]`` classes published as floating point, NaN where unknown, into int64.
-
-    Returns:
-        the classes, -1 where unknown.
-    """
+    """Return ``[num_vertices]`` classes, integers or floats with NaN, as int64, -1 for unknown."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         low = int(column.min(initial=0))
@@ -146,8 +119,8 @@ def count_classes(labels: NDArray[Any], source: object) -> int:
     """Return how many classes ``labels`` have: the columns, or one more than the largest class.
 
     Raises:
-        GraphError: they are not whole numbers, or the largest is far above what so many labelled
-            vertices can tell apart.
+        GraphError: they are not whole numbers, or the largest is far above the number of labelled
+            vertices.
     """
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
@@ -175,15 +148,8 @@ def checked_labels(
 ) -> NDArray[Any]:
     """Return labels as a Graph holds them.
 
-    Args:
-        labels: ``[num_vertices]`` whole numbers, -1 where unknown, or
-            ``[num_vertices, num_classes]`` zeros and ones where a vertex may have several.
-        num_vertices: how many vertices the graph has.
-        num_classes: labels must lie below this.
-        source: named in errors.
-
-    Returns:
-        int64 ``[num_vertices]`` or uint8 ``[num_vertices, num_classes]``.
+    ``labels`` are ``[num_vertices]`` whole numbers, -1 if unknown, or ``[num_vertices,
+    num_classes]`` zeros and ones if a vertex may have several; the result is int64 or uint8.
     """
     if labels.ndim not in (1, 2):
         raise GraphError(f"{source}: labels are {list(labels.shape)}, allowed are 1 or 2 axes")
@@ -204,12 +170,10 @@ def checked_labels(
 
 
 def is_regression(labels: NDArray[Any], metric: str | None) -> bool:
-    """Whether labels are targets of regression: numbers that are not classes.
+    """Whether labels, one or k for each vertex, are targets of regression, not classes.
 
-    Args:
-        labels: ``[num_vertices]`` or ``[num_vertices, k]``.
-        metric: decides where it is given. Else floating point numbers are targets; but a matrix of
-            zeros and ones says which classes a vertex has.
+    A ``metric`` decides. Without, floating point numbers are targets, except a matrix of zeros and
+    ones, which marks the classes of a vertex.
     """
     if metric is not None:
         return metric == "rmse"
@@ -221,13 +185,7 @@ def is_regression(labels: NDArray[Any], metric: str | None) -> bool:
 def checked_targets(
     labels: NDArray[Any], *, num_vertices: int, source: object
 ) -> NDArray[np.float32]:
-    """Return targets of regression as a Graph holds them, float32.
-
-    Args:
-        labels: ``[num_vertices]`` or ``[num_vertices, k]`` numbers, NaN where unknown.
-        num_vertices: how many vertices the graph has.
-        source: named in errors.
-    """
+    """Return targets of regression, one or k for each vertex, NaN if unknown, as float32."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != num_vertices:
         raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
@@ -279,19 +237,12 @@ def check_split(
 
 
 def _slices(ids: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Cut ``ids`` into slices of bounded memory."""
     for first in range(0, len(ids), _SLICE_IDS):
         yield ids[first : first + _SLICE_IDS]
 
 
 def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64]:
-    """Return a list of Python integers, as JSON or a pickle holds them, as an array.
-
-    Args:
-        values: should be a list of int; True is none.
-        source: named in errors.
-        what: likewise, what the numbers are.
-    """
+    """Return a list of Python integers (no booleans) from JSON or a pickle as an array."""
     if not isinstance(values, list):
         raise GraphError(f"{source}: {what} must be a list, not {quoted(values)}")
     if set(map(type, values)) <= {int}:
@@ -311,7 +262,7 @@ def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64
 
 
 def vertex_keys(keys: Iterable[str], *, source: object) -> NDArray[np.int64]:
-    """Return the vertex ids that an object's keys name; "7" and "07" are not two vertices."""
+    """Return the vertex ids that an object's keys name; "7" and "07" are one vertex."""
     names = list(keys)
     for name in names:
         if not _KEY.fullmatch(name):
@@ -324,7 +275,7 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> NDArray[np.int64]:
 
 
 def quoted(value: object) -> str:
-    """Return a value of JSON or a pickle as a message may quote it.
+    """Return a value of JSON or a pickle for a message.
 
     Only simple values are shown: a list may hold itself, and a number have a million digits.
     """

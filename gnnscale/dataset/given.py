@@ -1,4 +1,4 @@
-"""Arrays and tensors that a graph in memory is made of: checked, and as a Graph holds them."""
+"""Given arrays and tensors, checked and converted for a graph in memory."""
 
 from __future__ import annotations
 
@@ -11,31 +11,14 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.dataset.checks import (
-    check_features,
-    check_ids,
-    checked_labels,
-    checked_targets,
-    class_labels,
-    count_classes,
-    is_regression,
-)
-
-__all__ = [
-    "as_array",
-    "check_dense",
-    "feature_rows",
-    "graph_labels",
-    "split_parts",
-    "vertex_ids",
-]
+from gnnscale.dataset import checks
 
 _LOG = logging.getLogger(__name__)
 _PARTS = ("train", "valid", "test")
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
-    """Return a tensor in main memory, an array or a list as NumPy sees it."""
+    """Return a tensor in main memory, an array or a list as a NumPy array."""
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
@@ -61,17 +44,14 @@ def vertex_ids(values: Any, num_vertices: int, what: str) -> NDArray[np.integer]
     if ids.dtype.kind == "b":
         raise GraphError(f"{what} are a mask, allowed are ids, as numpy.flatnonzero gives them")
     if len(ids):  # an empty list is float64 to NumPy
-        check_ids(ids, num_vertices, what)
+        checks.check_ids(ids, num_vertices, what)
     return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
 
 
 def split_parts(parts: tuple[Any, ...], num_vertices: int, name: str) -> list[NDArray[np.integer]]:
     """Return sorted ids of the three parts of a split, which may be empty and must not overlap.
 
-    Args:
-        parts: of each part ids, or a mask ``[num_vertices]`` of booleans, or None for no vertex.
-        num_vertices: how many vertices the graph has.
-        name: of the graph.
+    Each of ``parts`` is ids, or a mask ``[num_vertices]`` of booleans, or None for no vertex.
     """
     part_of = np.full(num_vertices, -1, np.int8)
     found = []
@@ -122,17 +102,17 @@ def graph_labels(
             f"{what} are {labels.dtype}{list(labels.shape)}, allowed are classes[num_vertices], "
             "zeros and ones [num_vertices, num_classes], and numbers to be met"
         )
-    if is_regression(labels, metric):
+    if checks.is_regression(labels, metric):
         return _targets(labels, num_classes, num_vertices, what)
     if labels.ndim == 1 and labels.dtype.kind == "f" and metric is not None:
-        labels = class_labels(labels, what)
+        labels = checks.class_labels(labels, what)
     if num_classes is None:
-        num_classes = count_classes(labels, what)
+        num_classes = checks.count_classes(labels, what)
     if num_classes > MAX_CLASSES:
         raise GraphError(f"{what}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
     if labels.ndim == 2 and labels.shape[1] != num_classes:
         raise GraphError(f"{what}: {labels.shape[1]} columns for {num_classes} classes")
-    checked = checked_labels(
+    checked = checks.checked_labels(
         labels, num_vertices=num_vertices, num_classes=num_classes, source=what
     )
     return checked, num_classes
@@ -146,11 +126,11 @@ def _targets(
         raise GraphError(f"{what}: {num_targets} targets, num_classes is {num_classes}")
     if labels.dtype != np.float32:
         _LOG.info("%s: %s is converted to float32", what, labels.dtype)
-    return checked_targets(labels, num_vertices=num_vertices, source=what), num_targets
+    return checks.checked_targets(labels, num_vertices=num_vertices, source=what), num_targets
 
 
 def feature_rows(features: Any, name: str) -> tuple[NDArray[Any], str]:
-    """Return the rows as NumPy sees them, and the entry of ``FEATURE_DTYPES`` they are."""
+    """Return the rows as a NumPy array, and their entry of ``FEATURE_DTYPES``."""
     what = f"{name}: features"
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
@@ -178,5 +158,5 @@ def feature_rows(features: Any, name: str) -> tuple[NDArray[Any], str]:
             raise GraphError(f"{what} must be finite")
         return features.contiguous().view(torch.int16).numpy().view(np.uint16), dtype
     rows = np.require(features, requirements=("C", "A"))
-    check_features(rows, 0, what)
+    checks.check_features(rows, 0, what)
     return rows, dtype

@@ -1,4 +1,4 @@
-"""The user's ids of vertices, and names of classes, that a graph store keeps beside its arrays."""
+"""The user's vertex ids, and names of classes, that a graph store keeps beside its arrays."""
 
 from __future__ import annotations
 
@@ -18,22 +18,15 @@ from gnnscale.graph import Graph
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ID_FILES", "check_ids_file", "read_classes", "read_ids", "write_ids"]
-
 #: Whole numbers, and texts. A store has one of them, or none.
 ID_FILES = ("ids.npy", "ids.parquet")
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
-    """Write the ids of all vertices into a store.
+    """Write the ids, an Arrow array of int64, uint64 or large_string without nulls, into a store.
 
-    Args:
-        folder: the store's directory.
-        ids: Arrow array of int64, uint64 or large_string without nulls.
-
-    Returns:
-        The entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
+    Returns the entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
     """
     import pyarrow
     from pyarrow import parquet
@@ -51,13 +44,12 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 def read_ids(graph: Graph) -> pyarrow.Array | None:
     """Return the user's id of every vertex of a graph.
 
-    Returns:
-        Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None where
-        the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
+    It is an Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None if
+    the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
 
     Raises:
         GraphError: the file of the ids is missing, has another size than ``meta.json`` says, or
-            holds not one id for each vertex.
+            does not hold one id for each vertex.
     """
     if graph.path is None:
         return None
@@ -77,7 +69,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
-    """Return the texts of a file of ids, of a bounded length altogether."""
+    """Return the texts of a file of ids, of bounded total length."""
     import pyarrow
 
     file = ParquetFile(path)
@@ -96,7 +88,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
 
 
 def read_classes(graph: Graph) -> list[str] | None:
-    """Return the names of the classes, in the order of their numbers; None where they have none.
+    """Return the names of the classes, in the order of their numbers; None if they have no names.
 
     Raises:
         GraphError: ``meta.json`` holds something else.
@@ -118,7 +110,7 @@ def read_classes(graph: Graph) -> list[str] | None:
 
 
 def _is_utf8(name: str) -> bool:
-    """Whether no half of a character is in a text, which JSON can write."""
+    """Whether a text has no lone surrogates, which JSON can contain."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -127,7 +119,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def check_ids_file(store: Path) -> str | None:
-    """Return what is wrong with the file of the ids of a store, by its checksum; None if nothing.
+    """Return what is wrong with the checksum of a store's file of ids, or None.
 
     Raises:
         GraphError: as ``read_ids``.

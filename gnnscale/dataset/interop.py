@@ -11,14 +11,7 @@ from gnnscale import ops
 from gnnscale.artifact.graph_store import METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.core.hardware import usable_cores
-from gnnscale.dataset.checks import checked_weights
-from gnnscale.dataset.given import (
-    as_array,
-    feature_rows,
-    graph_labels,
-    split_parts,
-    vertex_ids,
-)
+from gnnscale.dataset import checks, given
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:
@@ -26,28 +19,14 @@ if TYPE_CHECKING:
     import torch
     import torch_geometric.data
 
-__all__ = [
-    "edge_order",
-    "from_arrays",
-    "from_dgl",
-    "from_pyg",
-    "in_neighbors",
-]
-
 
 def in_neighbors(
     src: NDArray[Any], dst: NDArray[Any], num_vertices: int
 ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
-    """Sort edges into in-neighbour lists; edges that repeat stay.
+    """Sort edges from ``src`` to ``dst``, ``[num_edges]`` int32 or int64, into in-neighbour lists.
 
-    Args:
-        src: ``[num_edges]`` int32 or int64 ids below ``num_vertices``.
-        dst: the same; ``src[i]`` is an in-neighbour of ``dst[i]``.
-        num_vertices: how many vertices there are.
-
-    Returns:
-        ``indptr`` ``[num_vertices + 1]`` int64, and ``indices`` ``[num_edges]`` of the type of
-        ``src``, each list in ascending order.
+    Returns ``indptr`` ``[num_vertices + 1]`` int64, and ``indices`` ``[num_edges]`` of the type of
+    ``src``, each list in ascending order. Edges that repeat stay.
     """
     indptr = _list_starts(dst, num_vertices)
     indices = np.empty(len(src), src.dtype)
@@ -58,14 +37,11 @@ def in_neighbors(
 def edge_order(
     src: NDArray[Any], dst: NDArray[Any], num_vertices: int
 ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
-    """Say which edge comes where in the in-neighbour lists.
+    """Return the order of the edges in the in-neighbour lists.
 
-    Takes the arguments of ``in_neighbors``. At its peak it takes about four arrays of ``num_edges``
-    numbers, of 8 bytes from 2^31 edges or vertices on and of 4 below.
-
-    Returns:
-        ``indptr``, as ``in_neighbors`` returns it, and ``[num_edges]`` int32 or int64: the edges'
-        numbers by destination, then by source, then as they came.
+    At its peak it takes about four arrays of ``num_edges`` numbers, of 8 bytes from 2^31 edges or
+    vertices on and of 4 below. Arguments and ``indptr`` are as for ``in_neighbors``; the second
+    result is ``[num_edges]`` int32 or int64, edges by destination, then by source, then as given.
     """
     dtype = np.promote_types(src.dtype, vertex_dtype(len(src)))
     src, dst = src.astype(dtype, copy=False), dst.astype(dtype, copy=False)
@@ -79,7 +55,7 @@ def edge_order(
 
 
 def _list_starts(dst: NDArray[Any], num_vertices: int) -> NDArray[np.int64]:
-    """Return where the list of each vertex begins, and the end of the last."""
+    """Return the start of the list of each vertex, and the end of the last."""
     indptr = np.zeros(num_vertices + 1, np.int64)
     ops.count_in_degrees(dst, indptr[1:])
     return np.cumsum(indptr, out=indptr)
@@ -104,35 +80,35 @@ def from_arrays(
     Args:
         edges: ``(src, dst)``, whole numbers; ``src[i]`` sends messages to ``dst[i]``.
         features: ``[num_vertices, num_features]`` float32, float16, bfloat16 (torch) or uint8;
-            float64 is converted to float32, which a line of the log says.
-        labels: ``[num_vertices]`` classes, -1 where unknown; or ``[num_vertices, num_classes]``
+            float64 is converted to float32, which is logged.
+        labels: ``[num_vertices]`` classes, -1 if unknown; or ``[num_vertices, num_classes]``
             zeros and ones; or the targets of regression, ``[num_vertices]`` or
-            ``[num_vertices, k]`` floating point, NaN where unknown. None where there are none.
+            ``[num_vertices, k]`` floating point, NaN if unknown. None for a graph without labels.
         train_idx: vertex ids, or a mask ``[num_vertices]`` of booleans; None for no vertex,
             likewise the next two.
         valid_idx: the same.
         test_idx: the same.
         num_classes: None for the largest class present.
-        metric: one of ``METRICS``; None for accuracy, micro-F1 where labels are multi-label, the
-            root mean squared error where they are floating point. With another than ``rmse``,
-            floating point labels are classes, NaN where unknown.
-        name: what reports call it.
+        metric: one of ``METRICS``; None for accuracy, micro-F1 if labels are multi-label, the
+            root mean squared error if they are floating point. With another than ``rmse``,
+            floating point labels are classes, NaN if unknown.
+        name: the graph's name in reports.
         edge_weights: ``[num_edges]`` numbers, finite and not negative, in the order of ``edges``;
-            None where every edge counts the same.
+            None if every edge counts the same.
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
 
     Raises:
         GraphError: an id is out of range, a number not finite, a weight negative, a label no class,
             parts of the split overlap, or types, axes or lengths are not those above.
     """
-    rows, feature_dtype = feature_rows(features, name)
+    rows, feature_dtype = given.feature_rows(features, name)
     num_vertices = len(rows)
     src, dst, weights = _read_edges(edges, edge_weights, num_vertices, name)
     _check_metric(metric, name)
-    classes, num_classes = graph_labels(
+    classes, num_classes = given.graph_labels(
         labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
     )
-    train, valid, test = split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
+    train, valid, test = given.split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
     return Graph(
         name=name,
         **_topology(src, dst, num_vertices, weights, number_edges),
@@ -166,7 +142,7 @@ def _read_edges(
     if len(edges) != 2:
         raise GraphError(f"{name}: edges have {len(edges)} rows, allowed are 2: (src, dst)")
     src, dst = (
-        vertex_ids(end, num_vertices, f"{name}: edge {what}")
+        given.vertex_ids(end, num_vertices, f"{name}: edge {what}")
         for end, what in zip(edges, ("sources", "destinations"), strict=True)
     )
     if len(src) != len(dst):
@@ -174,7 +150,7 @@ def _read_edges(
     if edge_weights is None:
         return src, dst, None
     what = f"{name}: edge weights"
-    return src, dst, checked_weights(as_array(edge_weights, what), len(src), what)
+    return src, dst, checks.checked_weights(given.as_array(edge_weights, what), len(src), what)
 
 
 def from_dgl(
@@ -190,17 +166,17 @@ def from_dgl(
     """Make a Graph from a homogeneous DGL graph. Features are shared, not copied.
 
     Edges keep their direction: in DGL too, messages go from source to destination. Splits are
-    ``train_mask``, ``val_mask`` and ``test_mask``, where it has them.
+    ``train_mask``, ``val_mask`` and ``test_mask``, if it has them.
 
     Args:
         graph: DGL graph on the CPU.
         features: key of the features in ``graph.ndata``.
         labels: key of the labels, which may be missing.
-        edge_weight: key of the weights in ``graph.edata``, one number for each edge; None where
+        edge_weight: key of the weights in ``graph.edata``, one number for each edge; None if
             every edge counts the same.
         number_edges: keep DGL's numbers of the edges, as ``Graph.edge_ids``.
         name: what reports call it.
-        metric: None for accuracy, micro-F1 where labels are multi-label.
+        metric: None for accuracy, micro-F1 if labels are multi-label.
 
     Raises:
         GraphError: as ``from_arrays`` does; the graph has several types, no features, or no weights
@@ -236,15 +212,15 @@ def from_pyg(
 
     Features are shared, not copied. Edges keep their direction: in PyG too, ``edge_index[0]``
     sends messages to ``edge_index[1]``. Splits are ``train_mask``, ``val_mask`` and
-    ``test_mask``, where it has them.
+    ``test_mask``, if it has them.
 
     Args:
         data: PyG data on the CPU.
         edge_weight: field of the weights, one number for each edge. Of the fields, ``edge_weight``
-            alone may be missing; None where every edge counts the same.
+            alone may be missing; None if every edge counts the same.
         number_edges: keep the columns' numbers of ``edge_index``, as ``Graph.edge_ids``.
         name: what reports call it.
-        metric: None for accuracy, micro-F1 where labels are multi-label.
+        metric: None for accuracy, micro-F1 if labels are multi-label.
 
     Raises:
         GraphError: as ``from_arrays`` does; the data have no edges, no features, or no weights of
@@ -253,7 +229,7 @@ def from_pyg(
     fields = data.to_dict()
     if fields.get("edge_index") is None:
         raise GraphError(f"{name}: has no edge_index")
-    edges = as_array(fields["edge_index"], f"{name}: edge_index")
+    edges = given.as_array(fields["edge_index"], f"{name}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise GraphError(f"{name}: edge_index is {list(edges.shape)}, allowed is [2, num_edges]")
     weights = None
@@ -278,7 +254,7 @@ def _edge_weights(fields: Any, key: str, name: str) -> NDArray[Any]:
     values = fields.get(key)
     if values is None:
         raise GraphError(f"{name}: has no edge weights {key!r}")
-    weights = as_array(values, f"{name}: edge weights {key!r}")
+    weights = given.as_array(values, f"{name}: edge weights {key!r}")
     if weights.ndim != 1:
         raise GraphError(
             f"{name}: edge weights {key!r} are {list(weights.shape)}, allowed is one axis"
@@ -300,7 +276,7 @@ def _from_peer(
         raise GraphError(f"{name}: has no features {features!r}")
     y = fields.get(labels)
     if y is not None:
-        y = as_array(y, f"{name}: labels {labels!r}")
+        y = given.as_array(y, f"{name}: labels {labels!r}")
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     train, valid, test = (
         _masked(fields.get(mask), len(rows), f"{name}: {mask}")
@@ -312,10 +288,10 @@ def _from_peer(
 
 
 def _masked(mask: Any, num_vertices: int, what: str) -> NDArray[np.int64] | None:
-    """Return the vertices that a mask names; of several masks, its columns, the first counts."""
+    """Return the vertices that a mask, or the first of several masks, its columns, names."""
     if mask is None:
         return None
-    mask = as_array(mask, what)
+    mask = given.as_array(mask, what)
     if mask.dtype.kind not in "bu" or mask.ndim not in (1, 2) or 0 in mask.shape[1:]:
         raise GraphError(
             f"{what} is {mask.dtype}{list(mask.shape)}, allowed is bool[{num_vertices}]"
@@ -332,7 +308,6 @@ def _topology(
     weights: NDArray[np.float32] | None,
     number_edges: bool,
 ) -> dict[str, Any]:
-    """Return what a Graph holds of the edges."""
     if weights is None and not number_edges:
         indptr, indices = in_neighbors(src, dst, num_vertices)
         return {"indptr": indptr, "indices": indices}

@@ -12,46 +12,32 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.hardware import usable_cores
-from gnnscale.core.progress import track
+from gnnscale.core import errors, hardware, progress
 from gnnscale.dataset.storage.edge_file import EdgeFile
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
-
-__all__ = ["RmatDraws"]
 
 _SLICE_EDGES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RmatDraws:
-    """What is drawn. The edges are those of ``ops.rmat_edges``, whatever the memory.
+    """The parameters. The edges are those of ``ops.rmat_edges``, whatever the memory."""
 
-    Attributes:
-        num_vertices: number of vertices.
-        num_edges: number of distinct undirected edges.
-        a: probability of the quadrant small id to small id.
-        b: small to large.
-        c: large to small.
-        seed: fixes the edges.
-    """
-
-    num_vertices: int
-    num_edges: int
-    a: float
-    b: float
-    c: float
-    seed: int
+    num_vertices: int  #: number of vertices
+    num_edges: int  #: number of distinct undirected edges
+    a: float  #: probability of the quadrant small id to small id
+    b: float  #: small to large
+    c: float  #: large to small
+    seed: int  #: fixes the edges
 
     def slices(
         self, folder: Path, *, memory_bytes: int
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Yield all edges in slices, ``(src, dst)`` with ``src < dst``, in no order.
 
-        Args:
-            folder: where draws lie meanwhile, 16 bytes an edge at most.
-            memory_bytes: the largest buffer for sorting them; 20 bytes a vertex come on top.
+        Draws take up to 16 bytes per edge in ``folder``, sorting them ``memory_bytes`` and 20 bytes
+        per vertex.
 
         Raises:
             ConfigError: nearly all draws repeat edges.
@@ -66,7 +52,7 @@ class RmatDraws:
                 found = self._draw(distinct, num_draws, more, folder, memory_bytes)
                 # Where most draws repeat edges, the last ones would take for ever to find.
                 if found < more // 10_000 + 1:
-                    raise ConfigError(
+                    raise errors.ConfigError(
                         f"dataset.a={self.a}, b={self.b}, c={self.c}: they leave too few "
                         f"different edges, dataset.num_edges={self.num_edges} are asked for"
                     )
@@ -78,7 +64,7 @@ class RmatDraws:
     def _draw(
         self, distinct: EdgeFile, first: int, num_draws: int, folder: Path, memory_bytes: int
     ) -> int:
-        """Put draws among the distinct edges, which are sorted; return how many are new."""
+        """Add draws to the sorted distinct edges; return how many are new."""
         before = distinct.num_edges
         # A part of it, since a range's lists are there twice, beside slices of draws.
         spool = EdgeSpool(
@@ -91,13 +77,13 @@ class RmatDraws:
         try:
             for large, small in distinct.take_last(before):
                 spool.add(large, small)
-            with track("drawing edges", num_draws, "edges") as advance:
+            with progress.track("drawing edges", num_draws, "edges") as advance:
                 for start in range(0, num_draws, _SLICE_EDGES):
                     count = min(_SLICE_EDGES, num_draws - start)
                     small, large = ops.rmat_draws(
                         self.num_vertices,
                         *(self.a, self.b, self.c),
-                        *(self.seed, first + start, count, usable_cores()),
+                        *(self.seed, first + start, count, hardware.usable_cores()),
                     )
                     spool.add(large, small)
                     advance(count)

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
-from gnnscale.core.errors import check_range
-from gnnscale.core.progress import track
+from gnnscale.core import errors, progress
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.storage.store import StoreWriter
-
-__all__ = ["Structure", "class_centroids", "class_features", "smooth_labels"]
 
 _LOG = logging.getLogger(__name__)
 _SLICE_EDGES = 4 << 20
@@ -46,10 +43,10 @@ class Structure(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("dataset.num_features", self.num_features, 1, MAX_FEATURES)
-        check_range("dataset.num_classes", self.num_classes, 2, MAX_CLASSES)
-        check_range("dataset.signal", self.signal, 0, 1e6)
-        check_range("dataset.seed", self.seed, 0, 2**63 - 1)
+        errors.check_range("dataset.num_features", self.num_features, 1, MAX_FEATURES)
+        errors.check_range("dataset.num_classes", self.num_classes, 2, MAX_CLASSES)
+        errors.check_range("dataset.signal", self.signal, 0, 1e6)
+        errors.check_range("dataset.seed", self.seed, 0, 2**63 - 1)
 
     @abstractmethod
     def read_edges(self, writer: StoreWriter) -> None:
@@ -84,12 +81,12 @@ def smooth_labels(
 ) -> NDArray[np.int64]:
     """Make balanced classes that neighbours tend to share: quantiles of a smoothed random signal.
 
-    White noise on the vertices is averaged twice over each vertex and its in-neighbours; a
-    vertex's class is the quantile of its value. Takes 20 bytes a vertex and two scans of the edges.
+    White noise on the vertices is averaged twice over each vertex and its in-neighbours; a vertex's
+    class is the quantile of its value. Takes 20 bytes per vertex and two scans of the edges.
     """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
-    with track("making labels", 2 * len(indices), "edges") as advance:
+    with progress.track("making labels", 2 * len(indices), "edges") as advance:
         for _ in range(2):
             mean = np.empty_like(signal)
             for first, last in _vertex_ranges(indptr):
@@ -116,7 +113,7 @@ def _vertex_ranges(indptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 def _neighbor_mean(
     indptr: NDArray[np.int64], indices: NDArray[np.integer], signal: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Mean of ``signal`` over the in-neighbours of each vertex, zero where there are none."""
+    """Mean of ``signal`` over the in-neighbours of each vertex, zero if there are none."""
     values = signal[indices[indptr[0] : indptr[-1]]]
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     offsets = indptr - indptr[0]
@@ -128,11 +125,7 @@ def _neighbor_mean(
 def class_centroids(
     num_classes: int, num_features: int, *, signal: float, seed: int
 ) -> NDArray[np.float32]:
-    """Draw mean features of classes, typically ``2 * signal`` apart.
-
-    Returns:
-        float32 ``[num_classes, num_features]``.
-    """
+    """Draw mean features, float32 ``[num_classes, num_features]``, about ``2 * signal`` apart."""
     generator = np.random.Generator(np.random.Philox([seed, 2]))
     directions = generator.standard_normal((num_classes, num_features), dtype=np.float32)
     directions *= signal * np.sqrt(2 / num_features)

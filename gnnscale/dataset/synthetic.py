@@ -14,13 +14,8 @@ from gnnscale import ops
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES
 from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.core.progress import track
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.rmat import RmatDraws
-from gnnscale.dataset.storage.space import check_space
-from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.dataset.structure import Structure, class_centroids, class_features
-
-__all__ = ["PlantedPartition", "RMat"]
+from gnnscale.dataset import base, rmat, structure
+from gnnscale.dataset.storage import space, store
 
 #: Vertices of a generated graph, whose ids are drawn as int32, and edges drawn.
 _MAX_VERTICES = 2**31 - 1
@@ -32,7 +27,7 @@ _SCORES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlantedPartition(Dataset):
+class PlantedPartition(base.Dataset):
     """Communities that are the classes, joined by a degree-corrected block model.
 
     After Karrer & Newman (2011): one end of an edge is drawn by weight from all vertices, the
@@ -88,7 +83,7 @@ class PlantedPartition(Dataset):
         """Return nothing: the graph is drawn."""
         return ()
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Draw communities, weights, edges and features."""
         self._check_room(writer)
         generator = np.random.Generator(np.random.Philox([self.seed, 0]))
@@ -105,26 +100,26 @@ class PlantedPartition(Dataset):
         writer.add_edges(src, dst, source=self.name)
         del src, dst
         writer.set_labels(community, num_classes=self.num_classes, source=self.name)
-        centroids = class_centroids(
+        centroids = structure.class_centroids(
             self.num_classes, self.num_features, signal=self.signal, seed=self.seed
         )
         writer.write_features(
-            class_features(community, centroids, seed=self.seed),
+            structure.class_features(community, centroids, seed=self.seed),
             num_features=self.num_features,
             dtype="float32",
             source=self.name,
         )
         writer.notes["attainable_accuracy"] = self._attainable(writer, bounded, centroids)
 
-    def _check_room(self, writer: StoreWriter) -> None:
-        """Refuse what does not fit: drawn edges and their copies, or a slice of the oracle's."""
+    def _check_room(self, writer: store.StoreWriter) -> None:
+        """Refuse edges and their copies, or a slice of the oracle's scores, that do not fit."""
         rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
         memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)
         memory += 32 * self.num_classes**2 + 8 * self.num_classes * self.num_features
         _check_space(self, writer, memory)
 
     def _attainable(
-        self, writer: StoreWriter, weight: NDArray[np.float32], centroids: NDArray[np.float32]
+        self, writer: store.StoreWriter, weight: NDArray[np.float32], centroids: NDArray[np.float32]
     ) -> float:
         """Accuracy of the oracle: Bayes' rule on own features and neighbours' communities."""
         indptr, indices = writer.build_topology()
@@ -134,7 +129,7 @@ class PlantedPartition(Dataset):
         evidence = np.log(np.maximum(chance, 1e-300)).T.astype(np.float32)
         correct = first = 0
         step = _SCORES // self.num_classes
-        for rows in class_features(community, centroids, seed=self.seed):
+        for rows in structure.class_features(community, centroids, seed=self.seed):
             for start in range(0, len(rows), step):
                 score = rows[start : start + step] @ centroids.T - (centroids**2).sum(axis=1) / 2
                 part = slice(first + start, first + start + len(score))
@@ -149,7 +144,7 @@ class PlantedPartition(Dataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMat(Structure):
+class RMat(structure.Structure):
     """A recursive-matrix graph (Chakrabarti et al., 2004) with Graph500's parameters.
 
     Vertices are numbered at random. Every undirected edge is stored both ways, no edge is drawn
@@ -203,8 +198,8 @@ class RMat(Structure):
         """Return nothing: the graph is drawn."""
         return ()
 
-    def read(self, writer: StoreWriter) -> None:
-        """Push everything that is made of the structure, and the split by popularity."""
+    def read(self, writer: store.StoreWriter) -> None:
+        """Push the structure and all made of it, and the split by popularity."""
         super().read(writer)
         if self.split == "published":
             indptr, _ = writer.build_topology()
@@ -214,13 +209,13 @@ class RMat(Structure):
             parts = np.split(ranking, [num_train, num_train + num_valid])
             writer.set_split(*parts, source=f"split of {self.name}")
 
-    def read_edges(self, writer: StoreWriter) -> None:
+    def read_edges(self, writer: store.StoreWriter) -> None:
         """Draw the edges."""
         # Draws, which are sorted; then labels and their order.
         memory = 64 * self.num_vertices + min(40 * self.num_edges, self.memory_bytes)
         _check_space(self, writer, memory + 8 * self.num_classes * self.num_features)
         writer.set_num_vertices(self.num_vertices, source=self.name)
-        draws = RmatDraws(
+        draws = rmat.RmatDraws(
             num_vertices=self.num_vertices,
             num_edges=self.num_edges,
             a=self.a,
@@ -235,10 +230,10 @@ class RMat(Structure):
         folder.rmdir()
 
 
-def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
+def _check_space(graph: PlantedPartition | RMat, writer: store.StoreWriter, memory: int) -> None:
     """Refuse, before anything is drawn, a graph that needs more than there is."""
     row_bytes = graph.num_features * FEATURE_DTYPES[graph.feature_dtype or "float32"].itemsize
-    check_space(
+    space.check_space(
         f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "
         f"num_features={graph.num_features}",
         writer.path,

@@ -15,19 +15,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gnnscale.core.errors import (
-    ConfigError,
-    nearest,
-    printable,
-    shown,
-)
-
-__all__ = [
-    "differences",
-    "options_class",
-    "typed",
-    "unknown_option",
-]
+from gnnscale.core.errors import ConfigError, nearest, printable, shown
 
 T = TypeVar("T")
 
@@ -35,19 +23,18 @@ T = TypeVar("T")
 def typed(node: Any, base: type[T], *, group: str = "") -> T:
     """Turn a configuration node into the frozen dataclass that its ``_target_`` names.
 
-    Types are checked against the dataclass's annotations, values by its ``__post_init__``; a field
-    that is itself a dataclass is built from its own node. A node without ``_target_`` is a
-    ``base``. Only subclasses of ``base`` that gnnscale has imported already can be named, so that
-    a configuration found in a foreign run directory cannot make the program import or call
-    anything else.
+    Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
+    dataclass is built from its own node. A node without ``_target_`` is a ``base``. Only subclasses
+    of ``base`` that gnnscale has imported already can be named, so that a configuration found in
+    another user's run directory cannot make the program import or call anything else.
 
-    Numbers fit into 64 bits and are finite (infinite ones are allowed where the class says
+    Numbers fit into 64 bits and are finite (infinite ones are allowed if the class sets
     ``allows_infinite = True``), text has no control characters, and no path is empty.
 
     Args:
         node: the composed configuration, a ``DictConfig``.
         base: the class wanted, the base of a configuration group.
-        group: where ``node`` stands, the prefix of the options named in errors; empty at the top.
+        group: the prefix of the options named in errors; empty at the top.
 
     Raises:
         ConfigError: unknown key, wrong type, or a value the class refuses.
@@ -78,7 +65,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
 
 
 def _record(hint: Any) -> Any:
-    """Return the dataclass that a field holds, perhaps or None; None where it holds none."""
+    """Return the dataclass that a field holds, or may hold; None if it holds none."""
     return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)
 
 
@@ -92,15 +79,10 @@ def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
 
 
 def options_class(target: object, base: type[T], *, group: str) -> type[T]:
-    """Return the class of options that a ``_target_`` names, imported already; nothing else is.
-
-    Args:
-        target: its dotted name.
-        base: the class of which it must be.
-        group: where it stands, named in errors.
+    """Return the class of options that a ``_target_`` names; it must be imported already.
 
     Raises:
-        ConfigError: it is no such class of gnnscale.
+        ConfigError: it is no subclass of ``base`` in gnnscale; names ``group``.
     """
     option = f"{group}._target_={shown(target)}"
     module, _, name = str(target).rpartition(".")
@@ -168,7 +150,7 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
 
 
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
-    """Refuse what is a number, a text or a path, and still means nothing to anybody."""
+    """Refuse numbers, texts and paths that have no meaning."""
     if isinstance(value, (list, dict)):
         for each in value.items() if isinstance(value, dict) else value:
             for part in each if isinstance(each, tuple) else (each,):
@@ -200,7 +182,7 @@ def _required(field: Field[Any]) -> bool:
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
-    """Say in one line that ``name`` is no option, and which of ``known`` it may stand for.
+    """Return one line: ``name`` is no option, and which of ``known`` is closest.
 
     The last part of a dotted name counts most: ``lr`` stands for ``optimizer.lr``.
     """
@@ -219,11 +201,8 @@ def differences(
 ) -> list[tuple[str, Any, Any]]:
     """Return ``(dotted key, new value, old value)`` for every option in which two runs differ.
 
-    Args:
-        new: nested plain dictionaries; an absent key counts as None.
-        old: likewise.
-        ignore: dotted keys, or groups of keys, that may differ.
-        prefix: where ``new`` and ``old`` stand; used by the recursion.
+    ``new`` and ``old`` are nested plain dictionaries; an absent key counts as None. ``ignore`` are
+    dotted keys, or groups of keys, that may differ; ``prefix`` is used by the recursion.
     """
     ignore = tuple(ignore)
     found: list[tuple[str, Any, Any]] = []

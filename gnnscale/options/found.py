@@ -6,7 +6,7 @@ the user names it again. Options that the user's own ``gnnscale train`` wrote to
 named, but for code: what its name means is only known when it is imported.
 
 Fields of options classes declare by ``names`` what their texts mean; a ``Path`` is a place by its
-type. Texts that nothing is declared of are places where they look like one.
+type. Undeclared texts are places if they look like one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,6 @@ from gnnscale.options.config import options_class
 from gnnscale.options.file import read_regular, read_yaml
 from gnnscale.options.run_directory import CONFIG_FILE
 
-__all__ = [
-    "KINDS",
-    "Named",
-    "check_found",
-    "declared",
-    "forget_own",
-    "is_address",
-    "named_in",
-    "names",
-    "remember_own",
-    "wrote_it",
-]
-
 #: What texts of an option may be: a name of code (``MODULE:NAME``); the file of a program for a
 #: card; a path or an address; arguments of code, any of which may be a place; or none of these.
 KINDS = ("code", "program", "place", "arguments", "text")
@@ -55,63 +42,45 @@ _DIGEST_BYTES = 64
 _METADATA = "gnnscale.names"
 #: Values that Hydra reads without quotes.
 _PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
-
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Declared:
-    what: str
-    known: tuple[str, ...] = ()
-    unless: str | None = None
+    """What the texts of a field name."""
+
+    what: str  #: one of ``KINDS``
+    known: tuple[str, ...] = ()  #: texts that stand for what ships with the package
+    unless: str | None = None  #: a field beside it; if that one is typed, this one is not needed
+    #: returns the places that the field's value means, and what is typed again; None for its texts
+    #: and the value itself
     places: Callable[[Any], tuple[list[str], Any]] | None = None
+    #: returns the option mappings in the field's value, each with its class
     entries: Callable[[Any], list[tuple[Mapping[str, Any], type]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """An option that names something.
+    """An option that names something."""
 
-    Attributes:
-        option: its dotted name.
-        what: one of ``KINDS``, without ``text``.
-        texts: what it names.
-        value: what is to be typed again, the option's whole value.
-        unless: an option which, typed, makes this one needless.
-    """
-
-    option: str
-    what: str
-    texts: tuple[str, ...]
-    value: Any
-    unless: str | None = None
+    option: str  #: its dotted name
+    what: str  #: one of ``KINDS``, without ``text``
+    texts: tuple[str, ...]  #: what it names
+    value: Any  #: what is to be typed again, the option's whole value
+    unless: str | None = None  #: an option which, typed, makes this one needless
 
 
-def names(
-    what: str,
-    *,
-    known: tuple[str, ...] = (),
-    unless: str | None = None,
-    places: Callable[[Any], tuple[list[str], Any]] | None = None,
-    entries: Callable[[Any], list[tuple[Mapping[str, Any], type]]] | None = None,
-) -> dict[str, Any]:
+def names(what: str, **details: Any) -> dict[str, Any]:
     """Return the ``metadata`` of a field whose texts name something, or declaredly nothing.
 
-    Args:
-        what: one of ``KINDS``.
-        known: texts that stand for what ships with the package.
-        unless: a field beside it; when that one is typed, this one is not needed.
-        places: returns the places that the field's value means, and what is typed again; None for
-            its texts and the value itself.
-        entries: returns the option mappings in the field's value, each with its class.
+    ``what`` is one of ``KINDS``, ``details`` are further fields of ``_Declared``.
     """
     assert what in KINDS
-    declared = _Declared(what=what, known=known, unless=unless, places=places, entries=entries)
-    return {_METADATA: declared}
+    return {_METADATA: _Declared(what=what, **details)}
 
 
 def declared(options: type, name: str) -> str | None:
-    """Return which of ``KINDS`` a field is declared to name, None where nothing says so."""
+    """Return which of ``KINDS`` a field is declared to name, None if undeclared."""
     (found,) = (each for each in fields(options) if each.name == name)
     how = _declaration(found, get_type_hints(options)[name])
     return None if how is None else how.what
@@ -122,11 +91,11 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
 
     Args:
         values: options as plain values, such as those in a run's ``config.yaml``.
-        options: the options class that they are of; a group's ``_target_`` may name another.
-        prefix: where ``values`` stand; used by the recursion.
+        options: their class; a group's ``_target_`` may name another.
+        prefix: of their dotted names; used by the recursion.
 
     Raises:
-        ConfigError: a group is of a class that is not known, so that nobody could tell.
+        ConfigError: the class of a group is unknown.
     """
     target = values.get("_target_")
     cls = options if target is None else options_class(target, options, group=prefix.rstrip("."))
@@ -145,7 +114,6 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
 
 
 def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Iterator[Named]:
-    """Yield what the value of one option names."""
     if how is None:
         texts = tuple(each for each in _texts(value) if _looks_like_place(each))
         if texts:
@@ -174,21 +142,20 @@ def check_found(
     command: str,
     used: tuple[str, ...] = ("",),
 ) -> None:
-    """Hold the options of a run directory to the rule for what was found.
+    """Check the options of a run directory by the rule for what was found.
 
     Args:
         values: its options as plain values; a place that is neither allowed nor needed becomes
             None.
-        options: the class that they are of.
+        options: their class.
         directory: the run directory.
-        given: options that the user named again, by their dotted names; whatever their values are,
-            they stand for those found.
+        given: options that the user named again, by dotted name, with any value.
         command: as it was typed, up to the options.
-        used: how the names of the options begin that the command has a use for.
+        used: prefixes of the options that the command uses.
 
     Raises:
-        ConfigError: the run names what it may not, with what to type; or a group's class is not
-            known.
+        ConfigError: the run names what it may not, with what to type; or the class of a group is
+            unknown.
     """
     source = directory / CONFIG_FILE
     try:
@@ -211,9 +178,9 @@ def check_found(
 
 
 def remember_own(directory: Path) -> None:
-    """Take note that this process has written the ``config.yaml`` in a run directory.
+    """Record that this process has written the ``config.yaml`` in a run directory.
 
-    If that cannot be done, a line says so, and places that the run names are named again later.
+    If that fails, a warning is logged, and the user names the run's places again later.
     """
     place = _record_of(directory)
     try:
@@ -225,7 +192,7 @@ def remember_own(directory: Path) -> None:
 
 
 def forget_own(directory: Path) -> None:
-    """Leave nothing of what ``remember_own`` has noted of a run that was refused."""
+    """Remove the record of ``remember_own`` for a run that was refused."""
     place = _record_of(directory)
     with suppress(OSError):
         place.unlink(missing_ok=True)
@@ -233,12 +200,7 @@ def forget_own(directory: Path) -> None:
 
 
 def wrote_it(directory: Path, values: Mapping[str, Any]) -> bool:
-    """Return whether this user's own ``gnnscale train`` has written these options, to this place.
-
-    Args:
-        directory: the run directory.
-        values: what its ``config.yaml`` holds.
-    """
+    """Return whether this user's ``gnnscale train`` has written these options to this place."""
     place = _record_of(directory)
     try:
         check_private(place.parent)
@@ -259,7 +221,7 @@ def _record_of(directory: Path) -> Path:
 
 
 def _allowed(named: Named, directory: Path) -> bool:
-    """Whether all that an option names lies where a found directory may name things."""
+    """Whether all that an option names lies in a place that a found directory may name."""
     if named.what == "program":
         return False
     # Whether ~ is somebody's home or a folder's name is for each option to say.
@@ -291,7 +253,7 @@ def _in_run(path: str, directory: Path) -> bool:
 
 
 def _below(place: Path) -> Iterator[Path]:
-    """Yield ``place`` if there is such, and all that is in it; no link is followed."""
+    """Yield ``place`` if it exists, and all that is in it; no link is followed."""
     if os.path.lexists(place):
         yield place
     for folder, folders, files in os.walk(place):
@@ -320,7 +282,7 @@ def _drop(values: dict[str, Any], option: str) -> None:
 
 
 def _reason(missing: list[Named]) -> str:
-    """Say what is wrong with what a run names."""
+    """Return what is wrong with what a run names."""
     code = [each.option for each in missing if each.what == "code"]
     if code:
         return (
@@ -328,11 +290,11 @@ def _reason(missing: list[Named]) -> str:
             "says so"
         )
     first = missing[0]
-    said = f"{first.option}={shown(', '.join(first.texts))}"
+    named_option = f"{first.option}={shown(', '.join(first.texts))}"
     if first.what == "program":
-        return f"{said}: no card is programmed because a file that was found says so"
+        return f"{named_option}: no card is programmed because a file that was found says so"
     where = "an address" if any(map(is_address, first.texts)) else "outside of the run directory"
-    return f"{said}: {where}, and not used because a file that was found says so"
+    return f"{named_option}: {where}, and not used because a file that was found says so"
 
 
 def _typed(named: Named) -> str:
@@ -354,7 +316,7 @@ def _written(value: Any, *, quotes: bool) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return all that may be a text in the value of an option; numbers are converted to texts."""
+    """Return all texts in the value of an option; numbers are converted to texts."""
     if isinstance(value, Mapping):
         return [text for each in value.values() for text in _texts(each)]
     if isinstance(value, (list, tuple)):

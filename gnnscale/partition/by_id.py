@@ -12,15 +12,8 @@ from numpy.typing import NDArray
 from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core.errors import MAX_SEED, check_range
 from gnnscale.graph import Graph
-from gnnscale.partition.partitioner import (
-    Forecast,
-    PartitionerConfig,
-    Parts,
-    check_num_parts,
-)
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampler.seed_order import labelled_vertices
-
-__all__ = ["Hash", "Random", "Range"]
 
 _SLICE_VERTICES = 1 << 20
 #: Of a slice, for each of its vertices: ids and their hashes.
@@ -44,7 +37,7 @@ class _ById(PartitionerConfig):
         """Return the part of each vertex."""
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``; hops and threads play no part.
+        """Divide ``graph`` into ``num_parts``, whatever the hops and threads.
 
         Raises:
             ConfigError: there are more parts than training vertices.
@@ -66,7 +59,7 @@ class _ById(PartitionerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Hash(_ById):
-    """Each vertex to the part that a hash of its id says, whatever its neighbours."""
+    """Each vertex goes to the part of its id's hash, whatever its neighbours."""
 
     algorithm: ClassVar[str] = "hash"
     _vertex_bytes: ClassVar[int] = 2
@@ -83,7 +76,7 @@ class Hash(_ById):
 
 @dataclass(frozen=True, kw_only=True)
 class Range(_ById):
-    """Equal ranges of vertex ids: good where the publisher's ids follow communities."""
+    """Equal ranges of vertex ids: good if the publisher's ids follow communities."""
 
     algorithm: ClassVar[str] = "range"
     _vertex_bytes: ClassVar[int] = 2
@@ -130,13 +123,10 @@ class Random(_ById):
 
 
 def mixed(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a hash of each id, all of whose bits depend on all of the id's.
+    """Return a hash of each id ``[n]``, all of whose bits depend on all of the id's.
 
     SplitMix64's finaliser (Steele, Lea and Flood, "Fast splittable pseudorandom number
     generators", 2014), a bijection.
-
-    Args:
-        ids: ``[n]``.
     """
     z: NDArray[np.uint64] = ids + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""What is known of a partition: sizes of its parts, how even they are, what lies between them."""
+"""Measures of a partition: sizes of its parts, their balance, and the edges between them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import GraphError
-from gnnscale.core.hardware import usable_cores
+from gnnscale.core import errors, hardware
 from gnnscale.core.progress import track
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.partitioner import UNREACHED, Parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = [
-    "MAX_SEEN_BYTES",
-    "Measured",
-    "PartFigures",
-    "PartitionFigures",
-    "Predicted",
-    "cut_matrix",
-    "examine",
-    "examine_bytes",
-    "halo_sizes",
-]
-
 _SLICE_EDGES = 1 << 20
-
 #: What ``halo_sizes`` may hold to know which part has seen which vertex.
 MAX_SEEN_BYTES = 512 << 20
 
@@ -42,24 +28,17 @@ def cut_matrix(
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
 ) -> NDArray[np.int64]:
-    """Count the edges from each part to each part.
+    """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
 
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]``, below 0 where no part has a vertex; its edges are not counted.
-        num_parts: K.
-        advance: called with the number of edges looked at since the last call.
-
-    Returns:
-        ``[K, K]``, of row i and column j the edges from a source of part i to a destination of
-        part j.
+    Edges at vertices whose ``owner`` is below 0 are not counted. ``advance`` is called with the
+    number of edges read since the last call.
 
     Raises:
         GraphError: an id in the graph is out of range.
     """
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
-            graph.indptr, graph.indices, owner, num_parts, num_threads=usable_cores()
+            graph.indptr, graph.indices, owner, num_parts, num_threads=hardware.usable_cores()
         )
     advance(graph.num_edges)
     return counts
@@ -77,11 +56,10 @@ def halo_sizes(
 
     Args:
         graph: the graph.
-        owner: ``[num_vertices]``, below 0 where no part has a vertex.
+        owner: ``[num_vertices]``, below 0 if no part has a vertex.
         num_parts: K.
-        advance: called with the number of edges looked at since the last call.
-        max_bytes: memory to use; the edges are read once for every so many bytes of
-            ``K * num_vertices``.
+        advance: called with the number of edges read since the last call.
+        max_bytes: memory to use; the edges are read once per ``max_bytes`` of ``K * num_vertices``.
 
     Returns:
         ``[K]`` sizes of the halos; and how many vertices any part has, its halo included.
@@ -91,7 +69,7 @@ def halo_sizes(
     """
     sizes = np.zeros(num_parts, np.int64)
     anywhere = owner >= 0
-    step = max(1, min(num_parts, max_bytes // max(1, graph.num_vertices)))
+    step = -(-num_parts // num_passes(graph, num_parts, max_bytes))
     for first in range(0, num_parts, step):
         last = min(first + step, num_parts)
         seen = np.zeros((last - first, graph.num_vertices), np.bool_)
@@ -112,13 +90,12 @@ def num_passes(graph: Graph, num_parts: int, max_bytes: int = MAX_SEEN_BYTES) ->
 
 
 def _edge_slices(graph: Graph) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Yield sources and destinations of the edges, slice by slice."""
     for first in range(0, graph.num_edges, _SLICE_EDGES):
         sources = np.asarray(graph.indices[first : first + _SLICE_EDGES])
         last = first + len(sources)
         if sources.min() < 0 or sources.max() >= graph.num_vertices:
             bad = sources[(sources < 0) | (sources >= graph.num_vertices)][0]
-            raise GraphError(
+            raise errors.GraphError(
                 f"{graph.name}: neighbour {bad} is out of range, the graph has "
                 f"{graph.num_vertices} vertices"
             )
@@ -133,85 +110,54 @@ _SLICE_VERTICES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class PartFigures:
-    """One part.
+    """One part."""
 
-    Attributes:
-        num_vertices: vertices that it has, replicas of other parts' included.
-        num_inner: vertices that it owns; None where every part has the whole topology.
-        num_train: training vertices that it owns; likewise.
-        num_edges: in-edges that it has.
-    """
-
-    num_vertices: int
-    num_inner: int | None
-    num_train: int | None
-    num_edges: int
+    num_vertices: int  #: vertices that it has, replicas of other parts' included
+    num_inner: int | None  #: vertices that it owns; None if every part has the whole topology
+    num_train: int | None  #: training vertices that it owns; likewise
+    num_edges: int  #: in-edges that it has
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What making a partition took.
+    """What making a partition took."""
 
-    Attributes:
-        seconds: of the partitioner alone.
-        peak_rss_bytes: the most memory that the process and a child of it held meanwhile; None
-            where the system does not tell.
-    """
-
-    seconds: float
+    seconds: float  #: of the partitioner alone
+    #: the most memory that the process and a child of it held meanwhile; None if the system does
+    #: not tell
     peak_rss_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """What making a partition was thought to take, before it began.
+    """The forecast for making a partition."""
 
-    Attributes:
-        seconds: of the partitioner alone.
-        peak_rss_bytes: what the process held already, and what the partitioner would add.
-    """
-
-    seconds: float
-    peak_rss_bytes: int | None
+    seconds: float  #: of the partitioner alone
+    peak_rss_bytes: int | None  #: what the process held already, and what the partitioner would add
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionFigures:
-    """A partition in figures. A balance is the max over parts over their mean, 1 at best.
+    """A partition in figures. A balance is the max over parts over their mean, 1 at best."""
 
-    Attributes:
-        algorithm: the partitioner's name.
-        num_parts: number of parts, K.
-        seconds: see ``Measured``.
-        peak_rss_bytes: see ``Measured``.
-        edge_cut_fraction: share of the edges whose ends belong to different parts; edges at
-            vertices that no part has do not count. None where every part has the whole topology,
-            or no edge counts.
-        vertex_balance: of ``num_inner``; None where every part has the whole topology.
-        edge_balance: of ``num_edges``; None where there are none.
-        train_balance: of ``num_train``; None where every part has the whole topology.
-        replication_factor: vertices of all parts over vertices that any part has (PaGraph,
-            section 5.5).
-        parts: K parts.
-        cut: K rows of K counts, of row i and column j the edges from a source of part i to a
-            destination of part j; None where every part has the whole topology.
-        predicted: what making it was thought to take.
-        notes: a line each.
-    """
-
-    algorithm: str
-    num_parts: int
-    seconds: float
-    peak_rss_bytes: int | None
+    algorithm: str  #: the partitioner's name
+    num_parts: int  #: number of parts, K
+    seconds: float  #: see ``Measured``
+    peak_rss_bytes: int | None  #: see ``Measured``
+    #: share of the edges whose ends belong to different parts; edges at vertices that no part has
+    #: do not count. None if every part has the whole topology, or no edge counts
     edge_cut_fraction: float | None
-    vertex_balance: float | None
-    edge_balance: float | None
-    train_balance: float | None
+    vertex_balance: float | None  #: of ``num_inner``; None if every part has the whole topology
+    edge_balance: float | None  #: of ``num_edges``; None if there are none
+    train_balance: float | None  #: of ``num_train``; None if every part has the whole topology
+    #: vertices of all parts over vertices that any part has (PaGraph, section 5.5)
     replication_factor: float
-    parts: tuple[PartFigures, ...]
+    parts: tuple[PartFigures, ...]  #: K parts
+    #: K rows of K counts, of row i and column j the edges from a source of part i to a destination
+    #: of part j; None if every part has the whole topology
     cut: tuple[tuple[int, ...], ...] | None
-    predicted: Predicted
-    notes: tuple[str, ...]
+    predicted: Predicted  #: what making it was thought to take
+    notes: tuple[str, ...]  #: a line each
 
 
 def examine(
@@ -223,9 +169,9 @@ def examine(
     predicted: Predicted,
     notes: Sequence[str] = (),
 ) -> PartitionFigures:
-    """Look at how ``parts`` divide ``graph``: two passes over its edges or more.
+    """Measure how ``parts`` divide ``graph``, in at least two passes over its edges.
 
-    ``notes`` come behind those of the parts.
+    ``notes`` come after those of the parts.
 
     Raises:
         GraphError: an id in the graph is out of range.
@@ -263,20 +209,16 @@ def examine(
 
 
 def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
-    """Say which parts have nothing to train: their devices help the others from the first step."""
+    """Name the parts without training vertices; their devices help the others."""
     idle = [str(part) for part, count in enumerate(train or ()) if not count]
-    if not idle:
-        return ()
     if len(idle) == 1:
         return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
-    return (
-        f"parts {', '.join(idle)} have no training vertex; their devices train those of other "
-        "parts",
-    )
+    rest = "have no training vertex; their devices train those of other parts"
+    return (f"parts {', '.join(idle)} {rest}",) if idle else ()
 
 
 def examine_bytes(graph: Graph, num_parts: int) -> int:
-    """Return the memory that ``examine`` takes at most, the mapped topology included."""
+    """Return the max memory of ``examine``, the mapped topology included."""
     seen = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
     return graph.topology_bytes + seen + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
 
@@ -296,14 +238,17 @@ def _sizes(
     num_edges = np.zeros(parts.num_parts, np.int64)
     for rows in _slices(graph.num_vertices):
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
-        num_edges += _summed(owner, degrees, parts.num_parts)
+        owned = owner >= 0
+        # Weights are summed as float64, which is exact below 2^53.
+        sums = np.bincount(owner[owned], degrees[owned], parts.num_parts)
+        num_edges += sums.astype(np.int64)
     return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), anywhere
 
 
 def _reached(
     graph: Graph, hops: NDArray[np.uint8], num_hops: int
 ) -> tuple[list[int], list[int], int]:
-    """The same of parts that say which vertices they reach."""
+    """The same for parts with ``hops``."""
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
     anywhere = 0
     for rows in _slices(graph.num_vertices):
@@ -324,16 +269,6 @@ def _slices(num_vertices: int) -> list[slice]:
 
 def _degrees(graph: Graph, rows: slice) -> NDArray[np.int64]:
     return np.diff(graph.indptr[rows.start : rows.stop + 1])
-
-
-def _summed(
-    owner: NDArray[np.int16], values: NDArray[np.int64], num_parts: int
-) -> NDArray[np.int64]:
-    """Sum of the values of each part's vertices."""
-    # Weights are summed as float64, which is exact below 2^53.
-    owned = owner >= 0
-    sums = np.bincount(owner[owned], weights=values[owned], minlength=num_parts)
-    return sums.astype(np.int64)
 
 
 def _counts(owner: NDArray[np.int16], num_parts: int) -> list[int]:

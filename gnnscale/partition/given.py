@@ -1,4 +1,4 @@
-"""A partition of a user's own: the owner of every vertex is read from a file."""
+"""A given partition: the owner of every vertex is read from a file."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ from gnnscale.artifact.arrays import map_npy
 from gnnscale.core.errors import ConfigError, GraphError, shown
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
-from gnnscale.partition.partitioner import (
-    Forecast,
-    PartitionerConfig,
-    Parts,
-    check_num_parts,
-)
-
-__all__ = ["Given", "check_owners"]
+from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Given(PartitionerConfig):
-    """Whoever wrote the file says which part has which vertex.
+    """A file assigns each vertex to a part.
 
     Attributes:
-        owners: ``.npy`` file of ``[num_vertices]`` integers, named after its content: a partition
-            that exists is told from others by this name.
+        owners: ``.npy`` file of ``[num_vertices]`` integers. Its name follows from its content, and
+            distinguishes partitions.
     """
 
     owners: str = field(metadata=names("place"))
@@ -38,7 +31,7 @@ class Given(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Read the owners; hops and threads play no part.
+        """Read the owners, whatever the hops and threads.
 
         Raises:
             ConfigError: they are not one part for each vertex.
@@ -60,16 +53,10 @@ class Given(PartitionerConfig):
 
 
 def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> NDArray[np.int16]:
-    """Return ``owners`` as ``Parts`` keeps them.
-
-    Args:
-        owners: what should be ``[num_vertices]`` integers.
-        graph: whose vertices are owned.
-        num_parts: K.
-        source: where they come from, for errors.
+    """Return ``owners`` as ``Parts`` keeps them; ``source`` names them in errors.
 
     Raises:
-        ConfigError: they are not one part from 0 to K - 1 for each vertex.
+        ConfigError: they are not ``[num_vertices]`` integers from 0 to ``num_parts - 1``.
     """
     found = np.asarray(owners)
     if found.shape != (graph.num_vertices,) or found.dtype.kind not in "iu":

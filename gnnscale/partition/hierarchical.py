@@ -17,8 +17,6 @@ from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["Hierarchical"]
-
 _OPTION = "partitioner.edge_cut"
 #: How far cliques may differ from their share of the vertices and edges.
 _LIMIT = 1.05
@@ -32,14 +30,14 @@ _VERTEX_BYTES = 40
 class Hierarchical(PartitionerConfig):
     """Hierarchical partitioning (Legion, section 4.1, S1 to S4).
 
-    S1 finds disjoint cliques of GPUs that NVLink joins, S2 cuts the graph into a part for each, of
-    a size that follows its GPUs, S3 deals the vertices of each part by a hash into as many tablets
-    as the clique has GPUs, S4 gives each GPU a tablet. Training vertices and others are dealt
+    S1 finds disjoint cliques of GPUs that NVLink joins. S2 cuts the graph into a part for each, of
+    a size that follows its GPUs. S3 deals the vertices of each part by a hash into as many tablets
+    as the clique has GPUs. S4 gives each GPU a tablet. Training vertices and others are dealt
     separately, in tablets of equal size.
 
     Attributes:
         nvlink: ``dgx_v100``, ``siton``, ``dgx_a100``, or a file with a matrix of links; None asks
-            this machine's GPUs. Of a machine with more GPUs than parts, the first ones are meant.
+            this machine's GPUs. If a machine has more GPUs than parts, the first ones are taken.
         edge_cut: what cuts in S2: ``mtkahypar``, ``metis``, or ``auto`` for the first of them that
             is installed.
     """
@@ -91,9 +89,9 @@ class Hierarchical(PartitionerConfig):
     def _cliques(self, num_parts: int) -> tuple[tuple[int, ...], ...]:
         links = links_of(self.nvlink)
         if num_parts > len(links):
-            where = "this machine" if self.nvlink is None else self.nvlink
+            machine = "this machine" if self.nvlink is None else self.nvlink
             raise ConfigError(
-                f"partitioner.num_parts={num_parts}: {where} has {len(links)} GPUs, and each has "
+                f"partitioner.num_parts={num_parts}: {machine} has {len(links)} GPUs, and each has "
                 "one part at most"
             )
         return disjoint_cliques(links[:num_parts, :num_parts])

@@ -1,4 +1,4 @@
-"""Partitions are made once: foretold, measured, examined and stored; from then on they are read."""
+"""Partitions are made once: predicted, measured, examined and stored; then they are read."""
 
 from __future__ import annotations
 
@@ -6,33 +6,20 @@ import logging
 import time
 from pathlib import Path
 
+from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, check_range
-from gnnscale.core.hardware import find_machine
-from gnnscale.core.progress import track
 from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
+from gnnscale.partition import part_store, store
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
-from gnnscale.partition.part_store import write_part
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
-from gnnscale.partition.peak import PeakMemory, watch_peak
-from gnnscale.partition.store import (
-    PARTITION,
-    Identity,
-    Partition,
-    check_graph,
-    identify,
-    partition_place,
-    read_meta,
-    write_partition,
-)
-
-__all__ = ["PARTS_FOLDER", "PICTURE_FILE", "make_partition", "write_parts"]
+from gnnscale.partition.peak import watch_peak
+from gnnscale.partition.store import PARTITION, Identity, identify, partition_place
 
 #: What a report may draw beside a partition.
 PICTURE_FILE = "partition.svg"
 #: Where the stores of parts are, by their numbers.
 PARTS_FOLDER = "parts"
-
 _LOG = logging.getLogger(__name__)
 #: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
 _CLEARLY = 2
@@ -53,15 +40,15 @@ def make_partition(
         config: the partitioner.
         graph: of a store or in memory; one in memory is identified by a hash of its topology and
             training vertices.
-        num_parts: K; ``config.num_parts`` is not looked at.
+        num_parts: K, used in place of ``config.num_parts``.
         num_hops: layers of the model that is trained, L.
-        num_threads: threads to use; the result does not depend on it.
+        num_threads: does not change the result.
         force: make it anew in any case.
 
     Raises:
         ConfigError: the graph cannot be divided so.
         GraphError: ``config.store`` holds something else, or the directory cannot be written.
-            Nothing is left.
+            Nothing is left there.
         NoSpaceError: it needs far more memory than this machine has.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
@@ -76,15 +63,11 @@ def make_partition(
     return path
 
 
-def write_parts(partition: Partition, graph: Graph) -> Path:
-    """Write each part as a graph store of its own unless that is done, and return their folder.
-
-    Args:
-        partition: of ``graph``, of a kind whose parts have a halo.
-        graph: the whole graph.
+def write_parts(partition: store.Partition, graph: Graph) -> Path:
+    """Write each part as a separate graph store unless that is done, and return their folder.
 
     Raises:
-        ConfigError: its parts have no halo: sampling would leave them.
+        ConfigError: its parts have no halo, so sampling would leave them.
         GraphError: a store cannot be written.
     """
     if partition.parts.hops is None:
@@ -96,7 +79,7 @@ def write_parts(partition: Partition, graph: Graph) -> Path:
     folder.mkdir(exist_ok=True)
     for index in range(partition.parts.num_parts):
         if not (folder / str(index)).exists():
-            write_part(graph, partition.parts, index, folder / str(index))
+            part_store.write_part(graph, partition.parts, index, folder / str(index))
     return folder
 
 
@@ -121,17 +104,13 @@ def _make(
     num_hops: int,
     num_threads: int,
 ) -> None:
-    num_parts = identity.num_parts
-    forecast = config.forecast(
-        graph, num_parts=num_parts, num_hops=num_hops, num_threads=num_threads
-    )
+    sizes = {"num_parts": identity.num_parts, "num_hops": num_hops, "num_threads": num_threads}
+    forecast = config.forecast(graph, **sizes)
     _announce(forecast, path, graph, identity)
     what = f"partitioning {graph.name} by {config.algorithm}"
-    with track(what), watch_peak() as peak:
+    with progress.track(what), watch_peak() as peak:
         began = time.perf_counter()
-        parts = config.assign(
-            graph, num_parts=num_parts, num_hops=num_hops, num_threads=num_threads
-        )
+        parts = config.assign(graph, **sizes)
         measured = Measured(seconds=time.perf_counter() - began, peak_rss_bytes=peak.bytes)
     _check_result(parts, graph, identity, num_hops)
     figures = examine(
@@ -139,20 +118,19 @@ def _make(
         parts,
         algorithm=config.algorithm,
         measured=measured,
-        predicted=_predicted(forecast, peak),
-        notes=_notes(peak),
+        predicted=Predicted(
+            seconds=forecast.seconds,
+            peak_rss_bytes=None if peak.before is None else peak.before + forecast.memory_bytes,
+        ),
+        notes=("peak memory is that of the process since it was started",) * peak.since_start,
     )
-    write_partition(folder, identity, parts, figures)
+    store.write_partition(folder, identity, parts, figures)
 
 
 def _announce(forecast: Forecast, path: Path, graph: Graph, identity: Identity) -> None:
-    """Say what making a partition will take, examining it included.
-
-    Raises:
-        NoSpaceError: it is far more than this machine has.
-    """
+    """Log the forecast, examining included; raise NoSpaceError if it is far beyond this machine."""
     needed = max(forecast.memory_bytes, examine_bytes(graph, identity.num_parts))
-    memory = find_machine().memory
+    memory = hardware.find_machine().memory
     what = f"partitioning {graph.name} into {identity.num_parts} parts by {identity.algorithm}"
     if needed > _CLEARLY * memory.total:
         raise NoSpaceError(
@@ -174,7 +152,7 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int) -> None:
-    """Refuse what a partitioner should not have returned; it may be somebody else's."""
+    """Raise ConfigError for parts that no partitioner, perhaps the user's, may return."""
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"{parts.num_parts} parts, not {identity.num_parts}"
@@ -184,28 +162,10 @@ def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int)
         raise ConfigError(f"partitioner={identity.algorithm}: {problem}")
 
 
-def _predicted(forecast: Forecast, peak: PeakMemory) -> Predicted:
-    before = peak.before
-    return Predicted(
-        seconds=forecast.seconds,
-        peak_rss_bytes=None if before is None else before + forecast.memory_bytes,
-    )
-
-
-def _notes(peak: PeakMemory) -> tuple[str, ...]:
-    if not peak.since_start:
-        return ()
-    return ("peak memory is that of the process since it was started",)
-
-
 def _check_fits(path: Path, identity: Identity, graph: Graph) -> None:
-    """Refuse a partition of another graph, or one that was made otherwise.
-
-    Raises:
-        GraphError: names what differs.
-    """
-    found = read_meta(path).identity
-    check_graph(PARTITION, path, found.graph, graph)
+    """Raise GraphError, naming the difference, if a partition has another graph or options."""
+    found = store.read_meta(path).identity
+    store.check_graph(PARTITION, path, found.graph, graph)
     PARTITION.check_same(path, _named(identity), _named(found))
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs NVLink joins, of a published machine, of a file, or of this machine; their cliques."""
+"""The GPUs that NVLink joins, of a published machine, a file, or this machine; their cliques."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 
 from gnnscale.core.errors import ConfigError, nearest, one_line, shown
 
-__all__ = ["MACHINES", "disjoint_cliques", "links_of", "read_links"]
-
 #: Published machines whose links ship with the package.
 MACHINES = ("dgx_a100", "dgx_v100", "siton")
-
 _OPTION = "partitioner.nvlink"
 _MAX_GPUS = 1024
 _MAX_LINKS = 1000
@@ -29,11 +26,9 @@ _MAX_CLIQUES = 100_000
 
 
 def links_of(nvlink: str | None, *, option: str = _OPTION) -> NDArray[np.int64]:
-    """Return the links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric, 0 for none.
+    """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
-    Args:
-        nvlink: one of ``MACHINES``, a file as ``read_links`` takes it, or None to ask NVML.
-        option: what names it, for errors.
+    ``nvlink`` is one of ``MACHINES``, a file as ``read_links`` takes it, or None to ask NVML.
 
     Raises:
         ConfigError: no such machine or file, it is no such matrix, or there is no NVML or GPU.
@@ -51,7 +46,7 @@ def links_of(nvlink: str | None, *, option: str = _OPTION) -> NDArray[np.int64]:
 
 
 def read_links(path: Path, *, option: str = _OPTION) -> NDArray[np.int64]:
-    """Read a square matrix of link counts: a line a GPU, commas or blanks between the numbers.
+    """Read a square matrix of link counts: a line per GPU, commas or blanks between the numbers.
 
     Lines that begin with ``#`` and empty ones are left out.
 
@@ -124,7 +119,7 @@ def _links_by_nvml() -> NDArray[np.int64]:
 
 
 def _ask(nvml: Any) -> NDArray[np.int64]:
-    """Count active links; GPUs behind NVSwitch are all joined, by as many as both have."""
+    """Count active links; GPUs on an NVSwitch are all joined, by as many links as both have."""
     gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     index = {_address(nvml.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
     links = np.zeros((len(gpus), len(gpus)), np.int64)
@@ -155,14 +150,11 @@ def _address(info: Any) -> tuple[int, int, int]:
 def disjoint_cliques(links: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
     """Return cliques of GPUs, each of which NVLink joins with each other, the largest first.
 
-    The largest clique is taken away, and again, until none is left (Legion, section 4.1, S1); of
-    equal ones that of the lowest numbers.
-
-    Args:
-        links: ``[num_gpus, num_gpus]``, symmetric.
+    The largest clique is removed from ``links`` (``[num_gpus, num_gpus]``, symmetric) until no GPU
+    is left (Legion, section 4.1, S1); of equal ones that of the lowest numbers.
 
     Raises:
-        ConfigError: the matrix has too many cliques to look at.
+        ConfigError: the matrix has too many cliques.
     """
     import networkx
 

@@ -10,8 +10,6 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts
 
-__all__ = ["P3"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class P3(PartitionerConfig):
@@ -25,7 +23,7 @@ class P3(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide the feature columns into ``num_parts``; hops and threads play no part.
+        """Divide the feature columns into ``num_parts``, whatever the hops and threads.
 
         Raises:
             ConfigError: there are more parts than columns.
@@ -42,5 +40,5 @@ class P3(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take: nothing, as it looks at no vertex."""
+        """Return what ``assign`` will take: nothing, as it reads no vertex."""
         return Forecast(memory_bytes=0, seconds=0.0)

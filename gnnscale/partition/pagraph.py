@@ -1,7 +1,7 @@
 """PaGraph's partitions: training vertices that share neighbours stay together, with all of these.
 
-Every part has whatever sampling can touch from its training vertices, so that its device needs no
-other part. Vertices near the training vertices of several parts are replicated.
+Every part has all that sampling can reach from its training vertices, so its device needs no other
+part. Vertices near the training vertices of several parts are replicated.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from gnnscale.partition.partitioner import (
 )
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = ["PaGraph"]
-
 #: Overlaps of neighbourhoods with more paths than that are counted in bits.
 _MAX_WALKED = 1 << 14
 #: Training vertices that have a bit; of more, so many are drawn.
@@ -52,9 +50,9 @@ class PaGraph(PartitionerConfig):
     training vertex.
 
     What is in common is counted exactly for neighbourhoods with up to 16,384 paths, and for all
-    of them where there are at most 4,096 training vertices. Else it is counted among 4,096 of
+    of them if there are at most 4,096 training vertices. Else it is counted among 4,096 of
     these, drawn uniformly. For a share p of all, the relative standard error is
-    ``sqrt((1 - p) / (4096 p))``: 5 % where a tenth is in common. Replication factors then differ
+    ``sqrt((1 - p) / (4096 p))``: 5 % if a tenth is in common. Replication factors then differ
     from the exact ones by up to 4 % on soc-Slashdot0902 and tolokers, with L = 2 and L = 3, and
     to either side.
     """
@@ -64,9 +62,9 @@ class PaGraph(PartitionerConfig):
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
         """Divide ``graph`` into ``num_parts``.
 
-        A training vertex belongs to the part that trains it; another one to the part in which it
-        is the fewest hops away, equal ones being told apart by a hash of its id. What no training
-        vertex reaches in ``num_hops`` hops is in no part.
+        A training vertex belongs to the part that trains it, another one to the part in which it is
+        the fewest hops away; a hash of its id decides between equal ones. What no training vertex
+        reaches in ``num_hops`` hops is in no part.
 
         Raises:
             ConfigError: there are fewer training vertices than parts, or too many hops.
@@ -100,7 +98,7 @@ class PaGraph(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take; looks at a few neighbourhoods."""
+        """Return what ``assign`` will take; reads a few neighbourhoods."""
         train = _training_vertices(graph)
         share, num_paths = _measured_walks(graph, train, num_hops)
         num_sampled = min(len(train), _MAX_SAMPLED)
@@ -121,15 +119,15 @@ class PaGraph(PartitionerConfig):
 def _training_vertices(graph: Graph) -> NDArray[np.integer[Any]]:
     """Return the training vertices in the order of the stream.
 
-    Ids as published often follow communities. With L = 2 they give lower replication factors than
-    a random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, of 140
-    training vertices, they are 3 to 10 % higher; on synthetic graphs it makes no difference.
+    Published ids often follow communities. With L = 2 they give lower replication factors than a
+    random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, of 140 training
+    vertices, they are 3 to 10 % higher; on synthetic graphs it makes no difference.
     """
     return np.sort(labelled_vertices(graph, "train")).astype(graph.indices.dtype)
 
 
 def _nearest_parts(hops: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """Return the part in which each vertex is the fewest hops away, ``NO_PART`` where in none."""
+    """Return the part in which each vertex is the fewest hops away, ``NO_PART`` if in none."""
     num_parts, num_vertices = hops.shape
     owner = np.empty(num_vertices, np.int16)
     for rows in _slices(num_vertices, num_parts):
@@ -160,7 +158,7 @@ def _overlap_note(num_estimated: int, num_train: int) -> str:
 
 
 def _drop_note(graph: Graph, hops: NDArray[np.uint8], num_hops: int) -> str:
-    """Say how much of the graph no training vertex reaches."""
+    """Report how much of the graph no training vertex reaches."""
     vertices = edges = 0
     for rows in _slices(graph.num_vertices, len(hops)):
         fewest = hops[:, rows].min(axis=0)
@@ -176,11 +174,10 @@ def _drop_note(graph: Graph, hops: NDArray[np.uint8], num_hops: int) -> str:
 def _measured_walks(
     graph: Graph, train: NDArray[np.integer[Any]], num_hops: int
 ) -> tuple[float, float]:
-    """Look at the neighbourhoods of a few training vertices.
+    """Measure the neighbourhoods of a few training vertices.
 
-    Returns:
-        The share of those that are too large to be walked, and the mean number of paths of all,
-        0 being that of large ones.
+    Returns the share of those that are too large to be walked, and the mean number of paths of all,
+    large ones counting 0.
     """
     picked = train[:: max(1, len(train) // _NUM_MEASURED)]
     counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]

@@ -1,4 +1,4 @@
-"""What every partitioner offers: parts of a graph, and beforehand what making them will take."""
+"""What every partitioner offers: parts of a graph, and a forecast of what making them will take."""
 
 from __future__ import annotations
 
@@ -16,21 +16,8 @@ from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = [
-    "MAX_PARTS",
-    "NO_PART",
-    "UNREACHED",
-    "Forecast",
-    "NoPartitioner",
-    "PartitionerConfig",
-    "Parts",
-    "check_num_parts",
-    "problem_of",
-]
-
 #: Owner of a vertex that no part has.
 NO_PART = -1
-
 #: Hops to a vertex that a part does not have.
 UNREACHED = 255
 _SLICE_VERTICES = 1 << 22
@@ -38,35 +25,26 @@ _SLICE_VERTICES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A graph divided into parts. Vertices keep their ids, and neighbours their order.
+    """A graph divided into parts. Vertices keep their ids, and neighbours their order."""
 
-    Attributes:
-        num_parts: number of parts, K.
-        owner: ``[num_vertices]`` int16, the part that each vertex belongs to, ``NO_PART`` where no
-            part has it. A training vertex is trained by its owner. None where every part has the
-            whole topology (P3).
-        hops: ``[K, num_vertices]`` uint8, the hops that a vertex is away from the part's training
-            vertices, ``UNREACHED`` where the part does not have it. A part has the in-neighbours
-            of vertices that are fewer than ``num_hops`` away. None where parts have no halo of
-            their own.
-        num_hops: hops that ``hops`` counts; 0 without.
-        columns: ``(first, last + 1)`` of the feature columns of each part (P3); None where rows
-            are whole.
-        notes: what a report says of how the parts were made, a line each.
-    """
-
-    num_parts: int
+    num_parts: int  #: number of parts, K
+    #: ``[num_vertices]`` int16, the part that each vertex belongs to, ``NO_PART`` if no part has
+    #: it. A training vertex is trained by its owner. None if every part has the whole topology (P3)
     owner: NDArray[np.int16] | None
+    #: ``[K, num_vertices]`` uint8, the hops that a vertex is away from the part's training
+    #: vertices, ``UNREACHED`` if the part does not have it. A part has the in-neighbours of
+    #: vertices that are fewer than ``num_hops`` away. None if parts have no halo of their own
     hops: NDArray[np.uint8] | None = None
-    num_hops: int = 0
+    num_hops: int = 0  #: hops that ``hops`` counts; 0 without
+    #: ``(first, last + 1)`` of the feature columns of each part (P3); None if rows are whole
     columns: tuple[tuple[int, int], ...] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: what a report says of how the parts were made, a line each
 
     def train_vertices(self, train_idx: NDArray[np.integer[Any]]) -> list[NDArray[Any]]:
         """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``.
 
         Raises:
-            ValueError: every part has the whole topology, and no vertex of its own.
+            ValueError: every part has the whole topology, so it owns no vertex.
         """
         if self.owner is None:
             raise ValueError("parts without vertices of their own have no training vertices")
@@ -80,16 +58,12 @@ MAX_PARTS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What making a partition will take, told before it starts.
+    """What making a partition will take."""
 
-    Attributes:
-        memory_bytes: the most that this process and a child of it will hold beside what it holds
-            already, the mapped topology included.
-        seconds: roughly how long it takes.
-    """
-
+    #: the most that this process and a child of it will hold beside what it holds already, the
+    #: mapped topology included
     memory_bytes: int
-    seconds: float
+    seconds: float  #: roughly how long it takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +71,9 @@ class PartitionerConfig(ABC):
     """Base of the configuration group ``partitioner``.
 
     Attributes:
-        num_parts: number of parts; None for one for each device of the plan, and 4 where there is
-            none (``gnnscale partition``).
-        store: directory of the partition; None for a name of its own in
+        num_parts: number of parts; None for one for each device of the plan, and 4 if there is
+            no plan (``gnnscale partition``).
+        store: directory of the partition; None for a default in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/partitions``.
     """
 
@@ -108,7 +82,7 @@ class PartitionerConfig(ABC):
 
     #: What reports call the algorithm.
     algorithm: ClassVar[str]
-    #: Whether ``num_hops`` plays a part; where it does not, one partition serves models of any
+    #: Whether ``num_hops`` plays a part; if it does not, one partition serves models of any
     #: depth.
     depends_on_hops: ClassVar[bool] = True
     #: What is divided: ``vertices``, ``columns`` of the features (P3), or ``nothing``.
@@ -123,15 +97,7 @@ class PartitionerConfig(ABC):
             check_place(self.store, option="partitioner.store")
 
     def check_run(self, *, num_devices: int, num_hops: int) -> None:
-        """Refuse a run that the parts do not fit.
-
-        Args:
-            num_devices: devices of the plan, each of which has a part.
-            num_hops: layers of the model that is trained.
-
-        Raises:
-            ConfigError: there is not one part for each device.
-        """
+        """Raise ConfigError unless each of ``num_devices`` has one part."""
         if self.num_parts not in (None, num_devices):
             raise ConfigError(
                 f"partitioner.num_parts={self.num_parts}: device_plan has {num_devices} devices, "
@@ -140,13 +106,9 @@ class PartitionerConfig(ABC):
 
     @abstractmethod
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``.
+        """Divide ``graph``, of which the topology is only read, into ``num_parts`` K.
 
-        Args:
-            graph: the graph; its topology is only read.
-            num_parts: K.
-            num_hops: layers of the model that is trained, L.
-            num_threads: threads to use; the result does not depend on it.
+        ``num_hops`` is L, the layers of the model. The result does not depend on ``num_threads``.
 
         Raises:
             ConfigError: the graph cannot be divided so.
@@ -160,11 +122,7 @@ class PartitionerConfig(ABC):
 
 
 def check_num_parts(graph: Graph, num_parts: int) -> None:
-    """Refuse more parts than training vertices that have a label.
-
-    Raises:
-        ConfigError: there are not so many.
-    """
+    """Raise ConfigError if there are more parts than training vertices that have a label."""
     num_train = len(labelled_vertices(graph, "train"))
     if num_parts > num_train:
         raise ConfigError(
@@ -182,7 +140,7 @@ class NoPartitioner(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Return ``num_parts`` parts that have no vertices or columns of their own."""
+        """Return ``num_parts`` parts without vertices or columns."""
         return Parts(num_parts=num_parts, owner=None)
 
     def forecast(

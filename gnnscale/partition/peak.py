@@ -1,4 +1,4 @@
-"""The most memory that a piece of work held."""
+"""The max memory of a piece of work."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["PeakMemory", "note_child", "watch_peak"]
-
 _PROC = Path("/proc/self")
 #: Written to clear_refs, it makes the peak begin anew (proc(5)).
 _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """The most memory that this process held since it was watched, and a child of it with it.
-
-    Attributes:
-        before: bytes that the process held at first; None where the system does not tell.
-        since_start: whether the peak could not be made to begin anew, so that it counts from the
-            start of the process.
-    """
+    """The max memory of this process and a child of it since it was watched."""
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc = proc
         self._with_child = 0
+        #: bytes that the process held at first; None if the system does not tell
         self.before = _status_bytes(proc, "VmRSS")
+        #: whether the peak could not be made to begin anew, so that it counts from the start of the
+        #: process
         self.since_start = not _reset(proc)
 
     @property
     def bytes(self) -> int | None:
-        """The peak; None where the system does not tell."""
+        """The peak; None if the system does not report it."""
         own = _status_bytes(self._proc, "VmHWM")
         return None if own is None else max(own, self._with_child)
 
@@ -55,7 +50,7 @@ def watch_peak() -> Iterator[PeakMemory]:
 
 
 def note_child(num_bytes: int) -> None:
-    """Tell whoever watches what a child process held at most; for partitioners that start one."""
+    """Record the max memory of a child process; for partitioners that start one."""
     for peak in _watched:
         peak.add_child(num_bytes)
 

@@ -13,14 +13,12 @@ from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 from gnnscale.sampler.minibatch import Block, MiniBatch
 
-__all__ = ["MAX_HOPS", "Sampler", "SamplerConfig", "to_minibatch", "whole_numbers"]
-
 #: Hops that a sampler goes.
 MAX_HOPS = 16
 
 
 class Sampler(Protocol):
-    """Draws computation graphs for seeds. May be called from several threads at once."""
+    """Draws computation graphs for seeds; several threads may call it at once."""
 
     #: Threads of one call; may be changed between calls.
     num_threads: int
@@ -49,7 +47,7 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return a copy of a sampler's argument; native code looks at the numbers themselves.
+    """Return a copy of a sampler's argument; native code checks the numbers themselves.
 
     Raises:
         TypeError: it is neither a list nor a tuple.
@@ -69,12 +67,7 @@ def to_minibatch(
 ) -> MiniBatch:
     """Order the hops of a native sample as blocks, inputs first.
 
-    Args:
-        num_seeds: number of seeds.
-        sampled: the native sample.
-        seed: of the run.
-        step: of the batch.
-        weight_sums: ``[num_vertices]`` of the whole graph, where it has weights.
+    ``weight_sums`` are ``[num_vertices]`` of the whole graph, if it has weights.
     """
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else weight_sums[input_vertices]

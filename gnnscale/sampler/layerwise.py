@@ -13,8 +13,6 @@ from gnnscale.ops import NativeSampler
 from gnnscale.sampler.base import MAX_HOPS, SamplerConfig, to_minibatch, whole_numbers
 from gnnscale.sampler.minibatch import MiniBatch
 
-__all__ = ["LayerSampler", "LayerSampling"]
-
 
 class LayerSampler:
     """Keeps at most ``layer_sizes[h]`` vertices among all in-neighbours of hop ``h``.
@@ -27,13 +25,7 @@ class LayerSampler:
     """
 
     def __init__(self, graph: Graph, *, layer_sizes: list[int], seed: int = 0) -> None:
-        """Prepare to sample.
-
-        Args:
-            graph: whose in-neighbours are sampled.
-            layer_sizes: vertices a layer, from the seeds outwards.
-            seed: fixes every choice, together with the step.
-        """
+        """Sample in-neighbours of ``graph``; ``layer_sizes`` go from the seeds outwards."""
         self._graph = graph
         self._native = NativeSampler(graph)
         self.layer_sizes = whole_numbers("layer_sizes", layer_sizes)

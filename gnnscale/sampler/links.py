@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.graph import Graph
-from gnnscale.sampler.base import Sampler, SamplerConfig
+from gnnscale.sampler import base, seed_order
 from gnnscale.sampler.minibatch import Block, Links, MiniBatch
-from gnnscale.sampler.seed_order import SeedOrder
-
-__all__ = [
-    "LinkSampler",
-    "LinkSampling",
-    "StepEdges",
-    "without_edges",
-]
 
 #: Arrays of a block with an entry for each edge.
 _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights")
@@ -29,14 +21,10 @@ _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights")
 def without_edges(
     batch: MiniBatch, sources: NDArray[np.integer], destinations: NDArray[np.integer]
 ) -> MiniBatch:
-    """Return ``batch`` without the messages along some edges, in any of its layers.
+    """Return ``batch`` without messages along some edges, in any of its layers.
 
-    Only the lists of these edges' destinations are looked at.
-
-    Args:
-        batch: a sampled mini-batch.
-        sources: ``[n]`` global ids.
-        destinations: ``[n]`` global ids; edge i leads from ``sources[i]`` to ``destinations[i]``.
+    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``. Only the lists of
+    destinations are read.
     """
     if not len(sources):
         return batch
@@ -48,7 +36,7 @@ def without_edges(
 
 
 class _Edges:
-    """A set of edges that are looked up by both ends."""
+    """A set of edges for look-ups by both ends."""
 
     def __init__(self, sources: NDArray[np.integer], destinations: NDArray[np.integer]) -> None:
         src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
@@ -74,7 +62,7 @@ def _among(values: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.bo
 def _without(
     block: Block, vertices: NDArray[np.integer], rows: NDArray[np.intp], edges: _Edges
 ) -> Block:
-    """Return ``block`` without ``edges``, which lead to none but destinations ``rows``."""
+    """Return ``block`` without ``edges``, whose destinations are ``rows``."""
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]
     # The places of these rows' edges: runs that begin at the rows' offsets.
@@ -94,13 +82,13 @@ def _without(
 
 
 class StepEdges:
-    """The edges that all devices together train in a step, by the order of the run.
+    """The edges that all devices together train in a step.
 
-    They are fixed by seed and epoch, so that every device knows what the others train.
+    Seed and epoch fix them, so every device knows what the others train.
     """
 
-    def __init__(self, order: SeedOrder) -> None:
-        """Ask ``order``, whose seeds are numbers of edges."""
+    def __init__(self, order: seed_order.SeedOrder) -> None:
+        """Read ``order``, whose seeds are numbers of edges."""
         self._order = order
         self._epoch: tuple[int, list[NDArray[Any]]] = (-1, [])
 
@@ -115,17 +103,17 @@ class StepEdges:
 
 
 class LinkSampler:
-    """Samples for edges what another sampler samples for vertices.
+    """Samples for edges with a sampler of vertices.
 
     A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
     destination, drawn uniformly; one may be a neighbour by chance. Messages along the edges that
-    any device predicts in the same step are left out, so that the answer does not depend on how
-    they are shared out.
+    any device predicts in the same step are left out, so the answer does not depend on how the
+    edges are split among devices.
     """
 
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: base.Sampler,
         edges: NDArray[np.integer],
         *,
         num_vertices: int,
@@ -141,7 +129,7 @@ class LinkSampler:
             edges: ``[num_edges, 2]`` sources and destinations.
             num_vertices: of the graph.
             num_negatives: vertices drawn for each edge.
-            undirected: whether an edge's reverse tells of it, and is left out with it.
+            undirected: whether an edge's reverse reveals it, and is left out with it.
             seed: of the run.
             step_edges: returns the edges that all devices predict in a step.
         """
@@ -175,13 +163,11 @@ class LinkSampler:
         numbers = np.union1d(self._step_edges(step), seeds)
         rows = places.reshape(ends.shape).astype(np.int32)
         links = Links(
-            sources=np.ascontiguousarray(rows[:, 0]),
-            destinations=np.ascontiguousarray(rows[:, 1:]),
+            sources=np.ascontiguousarray(rows[:, 0]), destinations=np.ascontiguousarray(rows[:, 1:])
         )
         return replace(self._without(batch, np.asarray(self._edges[numbers])), links=links)
 
     def _without(self, batch: MiniBatch, edges: NDArray[np.integer]) -> MiniBatch:
-        """Return ``batch`` without messages along ``edges`` ``[n, 2]``."""
         src, dst = edges[:, 0], edges[:, 1]
         if self._undirected:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
@@ -189,22 +175,14 @@ class LinkSampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkSampling(SamplerConfig):
-    """Sampling for edges, by the options for vertices.
+class LinkSampling(base.SamplerConfig):
+    """Sampling for edges, by the options for vertices."""
 
-    Attributes:
-        vertices: how neighbours are picked.
-        edges: ``[num_edges, 2]`` the edges that are trained.
-        num_negatives: vertices drawn for each of them.
-        undirected: whether an edge's reverse tells of it.
-        order: of the numbers of edges.
-    """
-
-    vertices: SamplerConfig
+    vertices: base.SamplerConfig
     edges: NDArray[np.integer]
     num_negatives: int
     undirected: bool
-    order: SeedOrder
+    order: seed_order.SeedOrder
 
     @property
     def num_layers(self) -> int:
@@ -212,7 +190,7 @@ class LinkSampling(SamplerConfig):
         return self.vertices.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LinkSampler:
-        """Build the sampler for ``graph``, which has no edges but those that send messages."""
+        """Build the sampler for ``graph``, whose edges are those that send messages."""
         return LinkSampler(
             self.vertices.sampler(graph, seed=seed, num_threads=num_threads),
             self.edges,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "Links", "MiniBatch", "Reach"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -16,35 +14,27 @@ class Block:
 
     Destination vertices are the first ``num_dst`` of the ``num_src`` source vertices. The messages
     for destination ``i`` come from ``indices[indptr[i]:indptr[i + 1]]``.
-
-    Attributes:
-        indptr: ``[num_dst + 1]`` int64 offsets.
-        indices: ``[num_edges]`` int32 local ids of source vertices.
-        num_src: number of source vertices, destinations included.
-        importance: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None where
-            every neighbour of a vertex was equally likely (neighbour sampling).
-        edge_weights: ``[num_edges]`` float32 weights of the edges, where the graph has weights and
-            they did not decide already which neighbours were drawn.
-        weight_sums: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph,
-            where it has weights.
-        edge_vertices: ``[num_edges]`` the sources as vertices of the graph, where the sampler knows
-            them: whoever reads features of the input block needs no look-up of local ids.
     """
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    num_src: int
+    indptr: NDArray[np.int64]  #: ``[num_dst + 1]`` int64 offsets
+    indices: NDArray[np.int32]  #: ``[num_edges]`` int32 local ids of source vertices
+    num_src: int  #: number of source vertices, destinations included
+    #: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None if every neighbour
+    #: of a vertex was equally likely (neighbour sampling)
     importance: NDArray[np.float32] | None = None
+    #: ``[num_edges]`` the sources as vertices of the graph, if the sampler knows them: whoever
+    #: reads features of the input block needs no look-up of local ids
     edge_vertices: NDArray[np.integer] | None = None
+    #: ``[num_edges]`` float32 weights of the edges, if the graph has weights and they did not
+    #: decide already which neighbours were drawn
     edge_weights: NDArray[np.float32] | None = None
+    #: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph, if it has
+    #: weights
     weight_sums: NDArray[np.float32] | None = None
 
     @property
     def edge_factors(self) -> NDArray[np.float32] | None:
-        """``[num_edges]`` float32, what a message counts in a sum; None for ones.
-
-        That is the product of importance and weight, of those that there are.
-        """
+        """``[num_edges]`` float32, importance times weight of each message; None for 1."""
         if self.importance is None or self.edge_weights is None:
             return self.edge_weights if self.importance is None else self.importance
         return self.importance * self.edge_weights
@@ -69,14 +59,10 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """The edges that a mini-batch predicts, each with the vertices that it is told apart from.
+    """The edges that a mini-batch predicts, each with its negatives."""
 
-    Attributes:
-        sources: ``[n]`` int32 places of the edges' sources among the seeds.
-        destinations: ``[n, 1 + k]`` int32 places of their destinations, and of k others each.
-    """
-
-    sources: NDArray[np.int32]
+    sources: NDArray[np.int32]  #: ``[n]`` int32 places of the edges' sources among the seeds
+    #: ``[n, 1 + k]`` int32 places of their destinations, and of k others each
     destinations: NDArray[np.int32]
 
     @property
@@ -91,21 +77,14 @@ class MiniBatch:
 
     ``blocks[0]`` reads the input features and ``blocks[-1]`` writes the seeds' embeddings. Every
     layer's vertices are a prefix of ``input_vertices``; the seeds are its first ``num_seeds``.
-
-    Attributes:
-        step: the global step that, with the run's seed, fixed every random choice.
-        seed: the run's seed.
-        num_seeds: how many vertices the model has output rows of.
-        input_vertices: ``[blocks[0].num_src]`` global vertex ids.
-        blocks: from the input layer to the output layer.
-        links: the edges between seeds that are predicted; None where the seeds themselves are.
     """
 
-    seed: int
-    step: int
-    num_seeds: int
-    input_vertices: NDArray[np.integer]
-    blocks: tuple[Block, ...]
+    seed: int  #: the run's seed
+    step: int  #: the global step that, with the run's seed, fixed every random choice
+    num_seeds: int  #: how many vertices the model has output rows of
+    input_vertices: NDArray[np.integer]  #: ``[blocks[0].num_src]`` global vertex ids
+    blocks: tuple[Block, ...]  #: from the input layer to the output layer
+    #: the edges between seeds that are predicted; None if the seeds themselves are
     links: Links | None = None
 
     @property
@@ -132,15 +111,11 @@ class MiniBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What a mini-batch reads of the graph: all but its edges.
+    """What a mini-batch reads of the graph: all but its edges."""
 
-    Attributes:
-        input_vertices: as in ``MiniBatch``.
-        indptrs: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the
-            first ``len(indptrs[h]) - 1`` input vertices.
-    """
-
-    input_vertices: NDArray[np.integer]
+    input_vertices: NDArray[np.integer]  #: as in ``MiniBatch``
+    #: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the first
+    #: ``len(indptrs[h]) - 1`` input vertices
     indptrs: tuple[NDArray[np.int64], ...]
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +14,14 @@ from gnnscale.ops import NativeSampler
 from gnnscale.sampler.base import MAX_HOPS, Sampler, SamplerConfig, to_minibatch, whole_numbers
 from gnnscale.sampler.minibatch import Block, MiniBatch, Reach
 
-__all__ = [
-    "LeavingOutLastHop",
-    "NeighborSampler",
-    "NeighborSampling",
-    "WeightedSampler",
-    "WeightedSampling",
-    "WithoutLastHop",
-    "check_fanouts",
-    "without_last_hop",
-]
-
 #: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
 _MAX_REPLACED = 1 << 20
 
 
-class NeighborSampler:
-    """Keeps up to ``fanouts[h]`` in-neighbours of every vertex reached at hop ``h``.
+class _FanoutSampler:
+    """Base of the samplers that draw up to ``fanouts[h]`` neighbours at hop ``h``."""
 
-    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
-    any number of threads, and any split of the seeds over workers, gives the same answer.
-    """
+    _by_weight: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -49,50 +36,62 @@ class NeighborSampler:
 
         Args:
             graph: whose in-neighbours are sampled.
-            fanouts: neighbours a vertex, from the seeds outwards; -1 takes all.
+            fanouts: neighbours per vertex, from the seeds outwards; -1 takes all, but none of
+                weight 0 when drawing by weight.
             replace: draw with replacement (a fan-out of -1 still takes each once).
             seed: fixes every choice, together with the step.
             num_threads: threads of one call.
+
+        Raises:
+            ConfigError: neighbours are drawn by weight, and the edges have no weights.
         """
         self._graph = graph
         self._native = NativeSampler(graph)
+        if self._by_weight and graph.edge_weights is None:
+            raise ConfigError(
+                f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
+                "neighbours by; sampler=neighbor draws all alike"
+            )
         self.fanouts = whole_numbers("fanouts", fanouts)
         self.replace = replace
         self.seed = seed
         self.num_threads = num_threads
 
-    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
-        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+    def _sample(self, seeds: NDArray[Any], step: int, **options: bool) -> MiniBatch:
         sampled = self._native.sample_neighbors(
-            seeds,
-            self.fanouts,
-            replace=self.replace,
-            seed=self.seed,
-            step=step,
-            num_threads=self.num_threads,
-            edge_weights=self._graph.edge_weights is not None,
+            seeds, self.fanouts, step=step, **self._choices(), **options
         )
         weight_sums = self._graph.weight_sums
         return to_minibatch(len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums)
 
+    def _choices(self) -> dict[str, Any]:
+        return {"replace": self.replace, "seed": self.seed, "num_threads": self.num_threads}
+
+
+class NeighborSampler(_FanoutSampler):
+    """Keeps up to ``fanouts[h]`` in-neighbours of every vertex reached at hop ``h``.
+
+    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
+    any number of threads, and any split of the seeds over workers, gives the same answer.
+    """
+
+    def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
+
     def reach(self, seeds: NDArray[Any], step: int) -> Reach:
         """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
         vertices, indptrs = self._native.reach_neighbors(
-            seeds,
-            self.fanouts,
-            replace=self.replace,
-            seed=self.seed,
-            step=step,
-            num_threads=self.num_threads,
+            seeds, self.fanouts, step=step, **self._choices()
         )
         return Reach(input_vertices=vertices, indptrs=tuple(indptrs))
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Refuse fan-outs that none of the samplers of neighbours can have.
+    """Refuse fan-outs that no neighbour sampler can have.
 
     Raises:
-        ConfigError: there are none or too many, or one is out of range.
+        ConfigError: there is no fan-out, there are too many, or one is out of range.
     """
     if not fanouts:
         raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
@@ -107,11 +106,12 @@ def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighborSampling(SamplerConfig):
-    """Neighbour sampling.
+class _FanoutSampling(SamplerConfig):
+    """Base of the options of samplers with fan-outs.
 
     Attributes:
-        fanouts: neighbours a vertex, from the seeds outwards, one entry a layer; -1 takes all.
+        fanouts: neighbours per vertex, from the seeds outwards, one entry a layer; -1 takes all,
+            but none of weight 0 when drawing by weight.
         replace: draw with replacement; a fan-out of -1 still takes each neighbour once.
     """
 
@@ -123,21 +123,27 @@ class NeighborSampling(SamplerConfig):
 
     @property
     def num_layers(self) -> int:
-        """Number of hops."""
         return len(self.fanouts)
+
+    def _options(self, seed: int, num_threads: int) -> dict[str, Any]:
+        return {
+            "fanouts": list(self.fanouts),
+            "replace": self.replace,
+            "seed": seed,
+            "num_threads": num_threads,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighborSampling(_FanoutSampling):
+    """Neighbour sampling."""
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> NeighborSampler:
         """Build the sampler for ``graph``."""
-        return NeighborSampler(
-            graph,
-            fanouts=list(self.fanouts),
-            replace=self.replace,
-            seed=seed,
-            num_threads=num_threads,
-        )
+        return NeighborSampler(graph, **self._options(seed, num_threads))
 
 
-class WeightedSampler:
+class WeightedSampler(_FanoutSampler):
     """Draws up to ``fanouts[h]`` in-neighbours of a vertex with probability by edge weight.
 
     Neighbours are drawn one after the other, each with probability proportional to its edge's
@@ -145,107 +151,37 @@ class WeightedSampler:
     (Efraimidis and Spirakis, 2006). Edges of weight 0 are never drawn. What is drawn for vertex
     ``v`` at hop ``h`` of step ``s`` depends on ``(seed, s, h, v)`` and the weights alone.
 
-    The weights are spent on the choice: blocks have no ``edge_weights``, and a mean over what was
-    drawn counts all alike. Blocks have ``weight_sums``, by which a sum is rescaled: the sum of
-    ``w_u h_u`` over all neighbours is estimated by the sum of all weights times that mean. With
-    replacement the mean is unbiased. Without, it leans to edges of small weight, the more the
-    larger a part of the neighbours is drawn; ``sampler=neighbor`` over the same graph weights
-    every edge instead.
+    The choice uses up the weights: blocks have no ``edge_weights``, and a mean over what was drawn
+    counts all alike. Blocks have ``weight_sums``, which rescale a sum: the sum of ``w_u h_u`` over
+    all neighbours is estimated by the sum of all weights times that mean. With replacement the mean
+    is unbiased. Without, it leans to edges of small weight, the more the larger a part of the
+    neighbours is drawn; ``sampler=neighbor`` over the same graph weights every edge instead.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        fanouts: list[int],
-        replace: bool = False,
-        seed: int = 0,
-        num_threads: int = 1,
-    ) -> None:
-        """Prepare to sample.
-
-        Args:
-            graph: whose in-neighbours are sampled; with ``edge_weights``.
-            fanouts: neighbours a vertex, from the seeds outwards; -1 takes all whose weight is not
-                0.
-            replace: draw with replacement (a fan-out of -1 still takes each once).
-            seed: fixes every choice, together with the step.
-            num_threads: threads of one call.
-
-        Raises:
-            ConfigError: the graph's edges have no weights.
-        """
-        self._native = NativeSampler(graph)
-        if graph.edge_weights is None:
-            raise ConfigError(
-                f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
-                "neighbours by; sampler=neighbor draws all alike"
-            )
-        self._graph = graph
-        self.fanouts = whole_numbers("fanouts", fanouts)
-        self.replace = replace
-        self.seed = seed
-        self.num_threads = num_threads
+    _by_weight: ClassVar[bool] = True
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
-        sampled = self._native.sample_neighbors(
-            seeds,
-            self.fanouts,
-            replace=self.replace,
-            seed=self.seed,
-            step=step,
-            num_threads=self.num_threads,
-            by_weight=True,
-        )
-        weight_sums = self._graph.weight_sums
-        return to_minibatch(len(seeds), sampled, seed=self.seed, step=step, weight_sums=weight_sums)
+        return self._sample(seeds, step, by_weight=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedSampling(SamplerConfig):
-    """Neighbour sampling by weight.
-
-    Attributes:
-        fanouts: neighbours a vertex, from the seeds outwards, one entry a layer; -1 takes all whose
-            weight is not 0.
-        replace: draw with replacement; a fan-out of -1 still takes each neighbour once.
-    """
-
-    fanouts: list[int]
-    replace: bool = False
-
-    def __post_init__(self) -> None:
-        check_fanouts(self.fanouts, replace=self.replace)
-
-    @property
-    def num_layers(self) -> int:
-        """Number of hops."""
-        return len(self.fanouts)
+class WeightedSampling(_FanoutSampling):
+    """Neighbour sampling by weight."""
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WeightedSampler:
         """Build the sampler for ``graph``, whose edges have weights."""
-        return WeightedSampler(
-            graph,
-            fanouts=list(self.fanouts),
-            replace=self.replace,
-            seed=seed,
-            num_threads=num_threads,
-        )
+        return WeightedSampler(graph, **self._options(seed, num_threads))
 
 
 class WithoutLastHop:
-    """Samples all hops but the last, and puts a first block without edges in their place.
+    """Samples all hops but the last, and puts a first block without edges in its place.
 
     So ``input_vertices`` are V^1: the destinations of the first layer, whose rows are ready.
     """
 
     def __init__(self, outer: Sampler) -> None:
-        """Prepare to sample.
-
-        Args:
-            outer: samples the hops before the last; none for a model of one layer.
-        """
+        """Let ``outer`` sample the hops before the last, none for a model of one layer."""
         self._outer = outer
 
     @property
@@ -271,17 +207,13 @@ class WithoutLastHop:
 
 @dataclass(frozen=True, kw_only=True)
 class LeavingOutLastHop(SamplerConfig):
-    """Neighbour sampling without its last hop.
-
-    Attributes:
-        whole: the sampling of all hops, the last of which takes all neighbours.
-    """
+    """Neighbour sampling without its last hop."""
 
     whole: NeighborSampling
 
     @property
     def num_layers(self) -> int:
-        """Number of layers, that of the hop that is left out included."""
+        """Number of layers, including that of the hop that is left out."""
         return self.whole.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WithoutLastHop:
@@ -299,10 +231,7 @@ class LeavingOutLastHop(SamplerConfig):
 
 
 def without_last_hop(sampler: SamplerConfig) -> LeavingOutLastHop | None:
-    """Return the sampling of the same vertices without the last hop's edges.
-
-    None where that hop does not take all neighbours.
-    """
+    """Return the sampling without the last hop; None unless that takes all neighbours."""
     if isinstance(sampler, NeighborSampling) and sampler.fanouts[-1] == -1:
         return LeavingOutLastHop(whole=sampler)
     return None

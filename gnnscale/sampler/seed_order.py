@@ -1,8 +1,8 @@
 """Seed orders: which vertices are trained in which step, and on which device.
 
 A seed order is a pure function of the run's seed and the epoch. The default cuts one permutation
-into mini-batches, whose seeds may be split among the devices in any way. Over parts that hold only
-their own neighbourhood, every device has seeds of its own, which may not move.
+into mini-batches, whose seeds may be split among the devices in any way. If each device has only
+its part of the graph, its seeds are fixed.
 """
 
 from __future__ import annotations
@@ -20,32 +20,16 @@ from gnnscale.artifact.graph_store import has_label
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
 
-__all__ = [
-    "CheckedOrder",
-    "SeedOrder",
-    "SeedOrderConfig",
-    "Shuffled",
-    "ShuffledOrder",
-    "StepSeeds",
-    "labelled_vertices",
-]
-
 log = logging.getLogger(__name__)
-
 Vertices = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeeds:
-    """The seeds of one step.
+    """The seeds of one step."""
 
-    Attributes:
-        seeds: ``[n]`` of all devices, those of one device after those of another.
-        counts: seeds of each device; None where any split will do.
-    """
-
-    seeds: Vertices
-    counts: tuple[int, ...] | None = None
+    seeds: Vertices  #: ``[n]`` of all devices, those of one device after those of another
+    counts: tuple[int, ...] | None = None  #: seeds of each device; None if any split will do
 
 
 class SeedOrder(Protocol):
@@ -79,14 +63,7 @@ class SeedOrderConfig(ABC):
     def order(
         self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
     ) -> SeedOrder:
-        """Return the order of a run.
-
-        Args:
-            train_idx: ``[n]`` training vertices.
-            batch_size: seeds of a mini-batch, over all devices.
-            num_devices: devices of the plan.
-            seed: the run's seed.
-        """
+        """Return the order of the training vertices ``[n]``; a mini-batch counts all devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +105,7 @@ class CheckedOrder:
     """A seed order that is refused as soon as an epoch does not train every vertex exactly once."""
 
     def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
-        """Hold ``order`` against the training vertices ``[n]``, and the devices of the plan."""
+        """Check ``order`` against the training vertices ``[n]``, and the devices of the plan."""
         self.batch_size = order.batch_size
         self.movable = order.movable
         self.steps_per_epoch = order.steps_per_epoch
@@ -147,8 +124,8 @@ class CheckedOrder:
         trained = np.zeros(len(self._train_idx), np.bool_)
         num_steps = 0
         for num_steps, step in enumerate(self._order.epoch(epoch), 1):
-            where = f"{self._name}: step {num_steps - 1} of epoch {epoch + 1}"
-            _check_counts(where, step, self, self._num_devices)
+            place = f"{self._name}: step {num_steps - 1} of epoch {epoch + 1}"
+            _check_counts(place, step, self, self._num_devices)
             self._mark(trained, step.seeds, epoch)
             yield step
         missing = self._train_idx[~trained]
@@ -162,13 +139,12 @@ class CheckedOrder:
             )
 
     def _mark(self, trained: NDArray[np.bool_], seeds: Vertices, epoch: int) -> None:
-        """Note that ``seeds`` are trained; ``trained`` says so of each training vertex."""
         order = np.sort(seeds)
         at = np.searchsorted(self._train_idx, order)
-        foreign = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]
-        if len(foreign):
+        unknown = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]
+        if len(unknown):
             raise ConfigError(
-                f"{self._name}: trains vertex {foreign[0]}, which is no training vertex"
+                f"{self._name}: trains vertex {unknown[0]}, which is no training vertex"
             )
         again = order[trained[at] | np.append(False, at[1:] == at[:-1])]
         if len(again):
@@ -176,21 +152,20 @@ class CheckedOrder:
         trained[at] = True
 
 
-def _check_counts(where: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
-    """Refuse counts that do not cut a step's seeds among the devices."""
+def _check_counts(place: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
     if len(step.seeds) > order.batch_size or not len(step.seeds):
-        raise ConfigError(f"{where}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")
+        raise ConfigError(f"{place}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")
     if (step.counts is None) != order.movable:
-        raise ConfigError(f"{where}: counts are for seeds that may not move, and for these alone")
+        raise ConfigError(f"{place}: counts are for seeds that may not move, and for these alone")
     if step.counts is None:
         return
     if len(step.counts) != num_devices or min(step.counts) < 0:
         raise ConfigError(
-            f"{where}: counts {list(step.counts)}, one for each of {num_devices} devices is needed"
+            f"{place}: counts {list(step.counts)}, one for each of {num_devices} devices is needed"
         )
     if sum(step.counts) != len(step.seeds):
         raise ConfigError(
-            f"{where}: counts {list(step.counts)} sum to {sum(step.counts)}, "
+            f"{place}: counts {list(step.counts)} sum to {sum(step.counts)}, "
             f"there are {len(step.seeds)} seeds"
         )
 

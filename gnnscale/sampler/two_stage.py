@@ -11,26 +11,21 @@ from numpy.typing import NDArray
 
 from gnnscale.sampler.seed_order import StepSeeds
 
-__all__ = ["TwoStageOrder", "two_stage_schedule"]
-
 
 def two_stage_schedule(
     sizes: Sequence[int], batch_sizes: Sequence[int]
 ) -> Iterator[list[list[tuple[int, int]]]]:
-    """Yield for every step what each device takes: parts, and seeds of each (Algorithm 3).
+    """Yield for every step the parts that each device takes from, and the seeds of each.
 
-    Stage 1 lasts while every part has seeds left: device i takes a mini-batch of part i. In stage 2
-    the devices whose part is empty take an extra mini-batch each, in turn from the parts that began
-    the step with seeds.
+    This is Algorithm 3. Stage 1 lasts while every part has seeds left: device i takes a mini-batch
+    of part i. In stage 2 the devices whose part is empty take an extra mini-batch each, in turn
+    from the parts that began the step with seeds.
 
-    The paper numbers mini-batches, which it takes to be equal. Here the seeds of a part may not
-    fill its last one: the device then takes what is missing as it takes an extra mini-batch. So
-    every mini-batch of every device is full in every step but the last. Otherwise an epoch could
-    end with a step of a few seeds, which moves the weights as much as a full one.
-
-    Args:
-        sizes: training vertices of each part, p of them.
-        batch_sizes: seeds of each device's mini-batch, p of them.
+    The paper counts mini-batches of equal size. Here the seeds of a part may not fill its last one:
+    the device then takes what is missing as it takes an extra mini-batch. So every mini-batch is
+    full in every step but the last. Otherwise an epoch could end with a step of a few seeds, which
+    moves the weights as much as a full one. ``sizes`` are the training vertices of the p parts,
+    ``batch_sizes`` the seeds of each device's mini-batch.
     """
     left = list(sizes)
     extra = count()
@@ -57,9 +52,8 @@ def two_stage_schedule(
 class TwoStageOrder:
     """Every device trains the vertices of its part; one that is done helps the others.
 
-    The vertices of a part are shuffled among themselves each epoch (local shuffling, PaGraph,
-    section 3.2). The order of a part is fixed by ``(seed, epoch, part)``. Every vertex is trained
-    once an epoch.
+    The vertices of a part are shuffled each epoch (local shuffling, PaGraph, section 3.2), by
+    ``(seed, epoch, part)`` alone. Every vertex is trained once an epoch.
     """
 
     movable = False
@@ -67,12 +61,7 @@ class TwoStageOrder:
     def __init__(
         self, parts: Sequence[NDArray[Any]], *, batch_sizes: Sequence[int], seed: int
     ) -> None:
-        """Order the training vertices of ``parts``.
-
-        Args:
-            parts: training vertices of each part; part i is device i's.
-            batch_sizes: seeds of each device's mini-batch.
-            seed: the run's seed.
+        """Order the training vertices of ``parts``, of which part i is device i's.
 
         Raises:
             ValueError: there is not a mini-batch of at least one seed for each part.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gnnscale.cache import CacheDevice, CacheTask, Draws
-from gnnscale.cache.hotness.expected import ExpectedReads, Foretold
+from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
@@ -118,7 +118,9 @@ def reading() -> Callable[..., CacheTask]:
         changed.__dict__["expected"] = ExpectedReads(
             first=first, rows={}, lists={}, num_epochs=task.num_epochs
         )
-        changed.__dict__["foretold"] = Foretold(first=first, later=None, num_epochs=task.num_epochs)
+        changed.__dict__["counted"] = CountedReads(
+            first=first, later=None, num_epochs=task.num_epochs
+        )
         return changed
 
     return make

@@ -54,11 +54,7 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
     ],
 )
 def test_what_moves_less_is_taken(
-    graph_of: Callable[..., Graph],
-    make_task: Make,
-    aggregated: int,
-    num_rows: int,
-    chosen: bool,
+    graph_of: Callable[..., Graph], make_task: Make, aggregated: int, num_rows: int, chosen: bool
 ) -> None:
     task = task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated)
     plan = planned(task)

@@ -48,12 +48,7 @@ def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
     ],
 )
 def test_lists_are_read_where_they_are(
-    batch: MiniBatch,
-    places: list[int],
-    own: int,
-    hits: int,
-    peers: int,
-    misses: int,
+    batch: MiniBatch, places: list[int], own: int, hits: int, peers: int, misses: int
 ) -> None:
     lists = CachedLists(
         np.array(places, np.int32), num_members=2, own=own, request_bytes=32, id_bytes=8

@@ -93,11 +93,7 @@ DIFFERENT: list[tuple[CachePlannerConfig, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("planner", "changes", "said"), DIFFERENT)
 def test_a_plan_made_with_other_options_is_refused(
-    task: CacheTask,
-    tmp_path: Path,
-    planner: CachePlannerConfig,
-    changes: dict[str, Any],
-    said: str,
+    task: CacheTask, tmp_path: Path, planner: CachePlannerConfig, changes: dict[str, Any], said: str
 ) -> None:
     store = str(tmp_path / "mine")
     path = make(dataclasses.replace(DEGREE, store=store), task)

@@ -411,7 +411,7 @@ def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def leave(num_bytes: int) -> None:
         machine = SimpleNamespace(memory=SimpleNamespace(available=num_bytes))
-        monkeypatch.setattr(look_ahead, "find_machine", lambda: machine)
+        monkeypatch.setattr(look_ahead.hardware, "find_machine", lambda: machine)
 
     return leave
 

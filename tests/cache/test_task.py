@@ -9,7 +9,7 @@ import pytest
 
 from gnnscale.cache import CacheDevice, CacheTask
 from gnnscale.cache.hotness import presample
-from gnnscale.cache.task import no_vertices
+from gnnscale.cache.task import list_bytes, no_vertices
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
 
@@ -42,11 +42,11 @@ def test_what_a_missing_row_costs(
 def test_sizes_by_hand(graph_of: Callable[..., Graph], make_task: Callable[..., CacheTask]) -> None:
     task = make_task(graph_of([[1, 2], [2], [], [0, 1, 2]], num_features=3), [None, 0])
     assert task.row_bytes == 12
-    assert task.list_bytes(np.array([0, 2, 3])) == (8 + 2 * 4) + 8 + (8 + 3 * 4)
-    assert task.list_bytes(no_vertices(task.graph)) == 0
+    assert list_bytes(task.graph, np.array([0, 2, 3])) == (8 + 2 * 4) + 8 + (8 + 3 * 4)
+    assert list_bytes(task.graph, no_vertices(task.graph)) == 0
     assert task.out_degrees.tolist() == [1, 2, 3, 0]
     wide = make_task(graph_of([[1, 1], []], np.int64), [0])
-    assert wide.list_bytes(np.array([0])) == 8 + 2 * 8
+    assert list_bytes(wide.graph, np.array([0])) == 8 + 2 * 8
     half = replace(task.graph, features=np.zeros((4, 3), np.float16), feature_dtype="float16")
     assert make_task(half, [0]).row_bytes == 6
 
@@ -85,8 +85,8 @@ def test_the_first_epoch_is_an_estimate_of_all(
     assert task.expected is task.expected
     assert task.expected.first is task.presampled
     assert task.expected.num_epochs == 3
-    assert task.foretold is task.foretold
-    assert (task.foretold.first, task.foretold.num_epochs) == (task.presampled, 3)
+    assert task.counted is task.counted
+    assert (task.counted.first, task.counted.num_epochs) == (task.presampled, 3)
 
 
 def test_no_vertices_have_the_type_of_vertices(graph_of: Callable[..., Graph]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gnnscale.core.python_process import python_command
-from gnnscale.partition.edge_cut.subprocess import partition_apart
+from gnnscale.partition.edge_cut.subprocess import run_tool
 from gnnscale.plan.calibration.contention import PairTask, time_pair
 from gnnscale.plan.calibration.probes import STEP_PROBES
 from gnnscale.runtime.processes.server import WorkerServer
@@ -72,7 +72,7 @@ def test_workers(planted: Path, tmp_path: Path) -> None:
 
 def test_partitioners(planted: Path) -> None:
     ends = np.array([[1, 2], [0, 2], [0, 1]])
-    found = partition_apart(
+    found = run_tool(
         "mtkahypar",
         np.array([0, 2, 4, 6]),
         ends.ravel(),

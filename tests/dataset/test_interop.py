@@ -258,8 +258,7 @@ def test_bad_input(arguments, message):
 
 
 @pytest.mark.parametrize(
-    "features",
-    [X[::-1], X[:, ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]],
+    "features", [X[::-1], X[:, ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]]
 )
 def test_strided_features_are_copied(features):
     graph = from_arrays((SRC, DST), features)

@@ -192,9 +192,10 @@ def test_memory_that_there_is_not(
     tiny_graph: Graph, needs: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = dataclasses.replace(
-        module.find_machine(), memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30)
+        module.hardware.find_machine(),
+        memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30),
     )
-    monkeypatch.setattr(module, "find_machine", lambda: machine)
+    monkeypatch.setattr(module.hardware, "find_machine", lambda: machine)
     config = given(Parts(num_parts=2, owner=None), needs=needs)
     if needs > 2 * machine.memory.total:
         with pytest.raises(GraphError, match=r"needs about 17.0 GiB of memory, this machine has 8"):

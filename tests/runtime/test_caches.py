@@ -1,4 +1,4 @@
-"""Caches change where rows are read, and nothing that is learnt; exact hits are foretold."""
+"""Caches change where rows are read, and nothing that is learnt; exact hits are counted."""
 
 from __future__ import annotations
 

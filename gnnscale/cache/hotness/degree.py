@@ -14,15 +14,6 @@ from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
 
-__all__ = [
-    "degree_ratio",
-    "out_degree",
-    "pagerank",
-    "slices",
-    "sum_at",
-    "uniform",
-]
-
 _SLICE_ENTRIES = 1 << 20
 
 
@@ -41,14 +32,14 @@ def sum_at(values: NDArray[Any], at: NDArray[Any]) -> Any:
 def out_degree(graph: Graph) -> NDArray[np.int32]:
     """Count the neighbour lists that each vertex is in (PaGraph, Lin et al. 2020, section 3.1).
 
-    A neighbour sampler that takes neighbours uniformly is the likelier to come across a vertex
-    the more lists it is in. Takes 12 bytes a vertex.
+    Uniform neighbour sampling finds a vertex the more often, the more lists it is in. Takes 12
+    bytes per vertex.
 
     Returns:
         ``[num_vertices]`` int32, at most 2^31 - 1; a vertex listed twice counts twice.
 
     Raises:
-        GraphError: the topology holds an id that is none.
+        GraphError: the topology holds an id out of range.
     """
     counts = np.zeros(graph.num_vertices, np.int64)
     for part in slices(graph.num_edges):
@@ -65,10 +56,9 @@ def degree_ratio(graph: Graph) -> NDArray[np.float32]:
 
     AliGraph's ``Imp(v) = D_i(v) / D_o(v)`` weighs a benefit, the vertices whose neighbourhoods
     ``v`` is in, against a cost, the size of the neighbourhood of ``v`` that is cached with it. Its
-    samplers walk along out-edges, so that these are in-degree and out-degree. Here messages come
-    from in-neighbours and samplers walk to these: the benefit is the number of lists that ``v`` is
-    in, its out-degree, and the cost the length of its own list, its in-degree. An empty list
-    counts as one entry. Takes 16 bytes a vertex.
+    samplers follow out-edges. Here samplers follow in-edges: the benefit is the out-degree of
+    ``v``, the number of lists that it is in, and the cost its in-degree, the length of its list. An
+    empty list counts as one entry. Takes 16 bytes per vertex.
 
     Returns:
         ``[num_vertices]`` float32.
@@ -100,16 +90,10 @@ def pagerank(
 
         r_{t+1}(u) = damping * sum over v with u in N(v) of r_t(v) / |N(v)| + [u in T] / |T| * s_t
 
-    where ``s_t`` is what remains of 1: ``1 - damping``, and ``damping`` times the ranks of vertices
-    without in-neighbours, whose walks start again. After ``n`` iterations, ranks are off by
-    ``2 * damping^n`` in all at most. Takes 16 bytes a vertex, and 4 for the result.
-
-    Args:
-        graph: whose in-neighbours are walked to.
-        train: ``[n]`` distinct vertices, at least one.
-        damping: from 0 to 1.
-        num_iterations: each reads all edges once.
-        num_threads: threads to use; the result does not depend on it.
+    Here ``s_t`` is what remains of 1: ``1 - damping``, and ``damping`` times the ranks of vertices
+    without in-neighbours, whose walks start again. After ``n`` iterations the total error is at
+    most ``2 * damping^n``. Takes 16 bytes per vertex, and 4 for the result. ``train`` ``[n]`` are
+    distinct vertices, at least one. The result does not depend on ``num_threads``.
 
     Returns:
         ``[num_vertices]`` float32, which sum to 1.
@@ -134,7 +118,7 @@ def pagerank(
 
 
 def _divide_by_degree(graph: Graph, rank: NDArray[np.float64]) -> float:
-    """Turn ranks into what each in-neighbour gets, and return what has none to go to."""
+    """Turn ranks into what each in-neighbour gets, and return the ranks that have no receiver."""
     lost = 0.0
     for rows in slices(len(rank)):
         degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
@@ -148,15 +132,7 @@ _STREAM = 0x686F746E657373
 
 
 def uniform(num_vertices: int, seed: int) -> NDArray[np.int32]:
-    """Return uniform numbers from 0 to 2^31 - 1, each a pure function of ``seed`` and vertex.
-
-    Args:
-        num_vertices: number of vertices.
-        seed: 0 to 2^64 - 1.
-
-    Returns:
-        ``[num_vertices]`` int32.
-    """
+    """Return ``[num_vertices]`` int32, uniform from 0 to 2^31 - 1, by ``seed`` and vertex alone."""
     key = mixed(np.array([seed ^ _STREAM], np.uint64))
     hotness = np.empty(num_vertices, np.int32)
     for rows in slices(num_vertices):

@@ -1,4 +1,4 @@
-"""Hotness over a run: its first epoch as it was drawn, the others as they are to be expected."""
+"""Hotness over a run: its first epoch as it was drawn, the others by estimates."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from gnnscale.cache.hotness.degree import slices
 from gnnscale.cache.hotness.inclusion import Inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
 
-__all__ = [
-    "ExpectedReads",
-    "Foretold",
-    "LaterEpochs",
-    "expect_reads",
-    "later_steps",
-]
-
 
 class LaterEpochs:
     """A row of H_F or H_T that some devices are expected to share in an epoch to come."""
@@ -33,7 +25,7 @@ class LaterEpochs:
         first_half: Sequence[NDArray[np.int32]],
         share: float,
         *,
-        most: float | None = None,
+        max_count: float | None = None,
     ) -> None:
         """Prepare to estimate.
 
@@ -42,9 +34,9 @@ class LaterEpochs:
             expected: ``[num_vertices]``, what a model expects of all of them.
             first_half: counts of half an epoch, for each device, of some of the vertices.
             share: part of the batches that these count.
-            most: the largest count that there can be; None for no limit.
+            max_count: the largest possible count; None for no limit.
         """
-        self._most = most
+        self._max_count = max_count
         self._counts, self._expected = counts, expected
         self._first_half, self._share = first_half, share
 
@@ -56,7 +48,7 @@ class LaterEpochs:
             self._expected,
             add_counts(self._first_half),
             self._share,
-            most=self._most,
+            max_count=self._max_count,
         )
 
     @cached_property
@@ -68,22 +60,17 @@ class LaterEpochs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedReads:
-    """What an epoch of a run is expected to read: H_F and H_T, devices by their positions.
+    """What an epoch of a run is expected to read: H_F and H_T, by device position.
 
-    It tells which vertices are hot. How often caches of these will hit is counted, by ``Foretold``.
-
-    Attributes:
-        first: the run's first epoch, which was drawn.
-        rows, lists: by device, what is expected of the other epochs. Empty for a run of one epoch,
-            and where no formula tells what a sampler includes: they are taken to be like the first
-            one then.
-        num_epochs: epochs of the run.
+    It decides which vertices are hot. ``CountedReads`` counts how often caches of these will hit.
     """
 
-    first: Presampled
+    first: Presampled  #: the run's first epoch, which was drawn
+    #: rows, lists: by device, what is expected of the other epochs. Empty for a run of one epoch,
+    #: and if no formula tells what a sampler includes: they are taken to be like the first one then
     rows: Mapping[int, LaterEpochs] = field(repr=False)
     lists: Mapping[int, LaterEpochs] = field(repr=False)
-    num_epochs: int
+    num_epochs: int  #: epochs of the run
 
     def sum_rows(self, devices: Sequence[int]) -> NDArray[Any]:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
@@ -94,10 +81,7 @@ class ExpectedReads:
         return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
-        self,
-        counted: NDArray[np.int32],
-        later: Mapping[int, LaterEpochs],
-        devices: Sequence[int],
+        self, counted: NDArray[np.int32], later: Mapping[int, LaterEpochs], devices: Sequence[int]
     ) -> NDArray[Any]:
         groups = {later[each] for each in devices if each in later}
         if not groups:
@@ -126,8 +110,8 @@ def expect_reads(
     Args:
         first: what it reads.
         groups: devices that count together, since they train vertices of one set: what one of them
-            reads says something of the others. None for epochs that are taken to be like the first.
-        include: what a batch of so many seeds of some devices is expected to read.
+            reads predicts the others. Without groups, later epochs are taken to be like the first.
+        include: what a batch of so many seeds of some devices should read.
         num_epochs: epochs of the run.
     """
     rows: dict[int, LaterEpochs] = {}
@@ -144,7 +128,7 @@ def _later_epochs(
     devices: Sequence[int],
     include: Callable[[Sequence[int], float], Inclusion],
 ) -> tuple[LaterEpochs, LaterEpochs]:
-    """Return what ``devices`` are expected to read in each epoch but the first: rows and lists."""
+    """Return the rows and lists that ``devices`` should read in each epoch after the first."""
     reads = {each: first.of(each) for each in devices}
     num_batches = sum(each.num_batches for each in reads.values())
     num_seeds = sum(each.num_seeds for each in reads.values())
@@ -157,7 +141,7 @@ def _later_epochs(
             batch.probability * np.float32(num_batches),
             [half.rows for half in halves],
             share,
-            most=max(num_batches, 1),
+            max_count=max(num_batches, 1),
         ),
         LaterEpochs(
             {each: first.lists_of(each) for each in devices},
@@ -173,41 +157,29 @@ _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
-    """What an epoch reads, on average over a run: H_F and H_T, devices by their positions.
+class CountedReads:
+    """What an epoch reads on average over a run: H_F and H_T, by device position.
 
-    What the first epoch reads most is read less by the others: it was hot, or lucky. Caches that
-    are chosen by its counts therefore hit more in it than later, and no estimate from these counts
-    alone is sure to tell how much: seeds come once an epoch, so that counts vary by less than
-    independent batches would make them. Sampling is a pure function of the step, so that more of
-    the run is drawn as it will be trained: it stands for all epochs but the first, each with as
-    many reads as the first one has.
-
-    Attributes:
-        first: the run's first epoch.
-        later: what ``later_steps`` names; None for a run of one epoch.
-        num_epochs: epochs of the run.
+    Later epochs read less of what the first epoch reads most, since that was hot or lucky. So
+    caches chosen by its counts hit more in it than later. No estimate from these counts alone is
+    sure of the difference: seeds come once an epoch, so counts vary less than those of independent
+    batches. Sampling is a pure function of the step, so more of the run is drawn as it will be
+    trained. It stands for all epochs after the first, each with as many reads as the first one.
     """
 
-    first: Presampled
-    later: Presampled | None
-    num_epochs: int
+    first: Presampled  #: the run's first epoch
+    later: Presampled | None  #: what ``later_steps`` names; None for a run of one epoch
+    num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
         """Return how many rows of ``vertices`` the device reads.
 
-        Args:
-            device: who reads.
-            vertices: what is read.
-            counted: how many it read in the first epoch; None where that is not known.
+        ``counted`` is their number in the first epoch, if it is known.
         """
         return self._at(Presampled.rows_at, self._row_scale(device), device, vertices, counted)
 
     def lists_at(self, device: int, vertices: NDArray[Any], counted: int | None = None) -> float:
-        """Return how often the device reads the lists of ``vertices``.
-
-        Takes the arguments of ``rows_at``.
-        """
+        """Return how often the device reads the lists of ``vertices``; arguments as ``rows_at``."""
         return self._at(Presampled.lists_at, self._list_scale(device), device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
@@ -235,7 +207,7 @@ class Foretold:
         return self._scale(Presampled.num_list_reads, device)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
-        """Return the first epoch's reads for one of those drawn later; None where none were."""
+        """Return the first epoch's reads per read drawn later; None if there were none."""
         drawn = 0 if self.later is None else total(self.later, device)
         return total(self.first, device) / drawn if drawn else None
 
@@ -266,7 +238,7 @@ class Foretold:
         for part in slices(len(counted)):
             total = counted[part] * first_weight
             for device, scale in scales.items():
-                # None where it had no seeds in the steps that were drawn later.
+                # None if it had no seeds in the steps that were drawn later.
                 drawn, weight = (self.first, 1.0) if scale is None else (self.later, scale)
                 total += (1 - first_weight) * weight * reads_of(drawn, device)[part]
             found[part] = total
@@ -278,10 +250,9 @@ def later_steps(
 ) -> tuple[range, int | None]:
     """Return the epochs that are drawn after the first one, and their first steps; None for all.
 
-    It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so
-    that 16,384 seeds are drawn at least, or 256 steps of small batches: hardly a run then hits by
-    half a point more or less. For these a small graph has several epochs drawn, all of them at
-    most.
+    It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so at
+    least 16,384 seeds are drawn, or 256 steps of small batches, after which hardly a run is off by
+    half a point. A small graph has several epochs drawn for these, at most all.
     """
     steps = steps_per_epoch
     wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))

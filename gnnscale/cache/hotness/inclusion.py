@@ -14,20 +14,15 @@ from gnnscale.cache.hotness.degree import slices
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 
-__all__ = ["Inclusion", "inclusion"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Inclusion:
-    """What a mini-batch is expected to read of each vertex.
+    """What a mini-batch is expected to read of each vertex."""
 
-    Attributes:
-        probability: ``[num_vertices]`` float32, that its input vertices have the vertex.
-        lists: ``[num_vertices]`` float32, mean of its reads of the list of the vertex: of each edge
-            that it traverses, and of the offsets, once a visit.
-    """
-
+    #: ``[num_vertices]`` float32, that its input vertices have the vertex
     probability: NDArray[np.float32]
+    #: ``[num_vertices]`` float32, mean of its reads of the list of the vertex: of each edge that it
+    #: traverses, and of the offsets, once a visit
     lists: NDArray[np.float32]
 
 
@@ -45,8 +40,7 @@ def inclusion(
     The vertex-inclusion probability of SALIENT++ (Kaler et al. 2023, "Communication-efficient
     graph neural networks with probabilistic neighborhood expansion analysis and caching"): a vertex
     is missed if none of the vertices that it is an in-neighbour of picks it. These are taken to be
-    independent of each other, which holds where the graph is a tree, and nearly so where
-    probabilities are small.
+    independent, which holds if the graph is a tree, and nearly if probabilities are small.
 
     There, a hop expands what the hop before it reached. Here, hop h expands every vertex reached
     so far, so that one vertex may pick at several hops. With q_h(v) the probability that v is
@@ -58,17 +52,15 @@ def inclusion(
 
     from ``q_0 = batch_size / number of training vertices`` for these and 0 for others, and
     ``c_0 = 0``. Hop h traverses m_h(v) edges from v, ``min(degree, fanout)``, and reads the offsets
-    of its list, if v was reached before it.
-
-    Takes 24 bytes a vertex, and 8 for the result.
+    of its list, if v was reached before it. With ``replace``, ``t = 1 - (1 - 1 / degree)^fanout``.
 
     Args:
-        graph: whose in-neighbours are sampled.
+        graph: whose in-neighbours are sampled; takes 24 bytes per vertex, and 8 for the result.
         train: ``[n]`` distinct vertices, at least one.
-        fanouts: neighbours a vertex, from the seeds outwards; -1 takes all.
+        fanouts: neighbours per vertex, from the seeds outwards; -1 takes all.
         batch_size: mean of the seeds of a batch, drawn from ``train``.
-        replace: neighbours are drawn with replacement: ``t = 1 - (1 - 1 / degree)^fanout``.
-        num_threads: threads to use; the result does not depend on it.
+        replace: whether neighbours are drawn with replacement.
+        num_threads: does not change the result.
 
     Raises:
         GraphError: the topology is damaged.

@@ -15,25 +15,13 @@ from gnnscale.cache.draws import Draws, Reached
 from gnnscale.cache.hotness.degree import slices, sum_at
 from gnnscale.core.errors import MAX_COUNT
 
-__all__ = [
-    "Presampled",
-    "add_counts",
-    "compared_vertices",
-    "credible",
-    "presample",
-]
-
 #: Vertices of which halves of an epoch are compared.
 _MAX_COMPARED = 1 << 20
-
 #: Octaves of expected counts: 2^-64 and less to 2^63 and more.
 _NUM_OCTAVES, _FIRST_OCTAVE = 128, -64
-
 #: Counts and vertices that say how far the model is off in an octave.
 _MIN_COUNTS, _MIN_VERTICES = 200, 16
-
 _NEXT_TO_NOTHING = 1e-30
-
 #: A probability beyond which float32 does not tell what is sure from what is not.
 _ALMOST_SURE = 1 - 2.0**-24
 
@@ -49,40 +37,40 @@ def credible(
     first_half: NDArray[np.int32],
     share: float,
     *,
-    most: float | None = None,
+    max_count: float | None = None,
 ) -> NDArray[np.float32]:
     """Return what another epoch like the counted one is expected to count, vertex by vertex.
 
-    With m a model's expectation of a vertex, and c what was counted, it is
+    With m a model's expectation of a vertex, and c its count, it is
 
         m + Z (c - m),  Z = t m / (t m + s)
 
-    where t is the variance of the model's relative error, and s m that of a count around its own
+    with t the variance of the model's relative error, and s m that of a count around its
     expectation. What two halves of the epoch, c = c1 + c2, have in common is error of the model:
     with h the first half's part of the batches, t is the mean of (c1 - h m) (c2 - (1 - h) m) over
     that of h (1 - h) m². What (c - m)² has beyond t m² is chance. The model is first corrected by a
     factor. All are found for each octave of the expectation. The total is that of the counts.
 
-    A batch reads a row once at most, so that a count of B batches stays at B. The factor then is
-    one of the picks, x = -B log(1 - m / B): independent picks, x / B of them on average, leave a
-    batch without the vertex with probability exp(-x / B). What every batch reads stays at B,
-    whatever the factor, and the total is not forced.
+    A batch reads a row at most once, so a count of B batches is at most B. The factor then is one
+    of the picks, x = -B log(1 - m / B): independent picks, x / B of them on average, leave a batch
+    without the vertex with probability exp(-x / B). What every batch reads stays at B, whatever the
+    factor, and the total is not forced.
 
     Args:
         counts: ``[num_vertices]`` int32, of an epoch.
-        expected: ``[num_vertices]`` float32, what a model expects of an epoch; none negative.
+        expected: ``[num_vertices]`` float32, what a model expects of an epoch; at least 0.
         first_half: counts of about half of it, of the vertices that ``compared_vertices`` names.
         share: part of the epoch's batches that these count.
-        most: the largest count that there can be, B; None for no limit.
+        max_count: B, the largest possible count; None for no limit.
     """
-    model = _Model(counts, expected, most)
+    model = _Model(counts, expected, max_count)
     some = compared_vertices(len(counts))
     model.compare(counts[some], expected[some], first_half, share)
     found = np.empty(len(counts), np.float32)
     for part in slices(len(counts)):
         found[part] = model.estimate(counts[part], expected[part])
     total = found.sum(dtype=np.float64)
-    if most is None and total > 0:
+    if max_count is None and total > 0:
         found *= np.float32(counts.sum(dtype=np.int64) / total)
     return found
 
@@ -91,9 +79,9 @@ class _Model:
     """How far an expectation is off, octave by octave."""
 
     def __init__(
-        self, counts: NDArray[np.int32], expected: NDArray[np.float32], most: float | None
+        self, counts: NDArray[np.int32], expected: NDArray[np.float32], max_count: float | None
     ) -> None:
-        self._most = most
+        self._max_count = max_count
         counted, foreseen, vertices = (np.zeros(_NUM_OCTAVES) for _ in range(3))
         for part in slices(len(counts)):
             octaves = _octaves(self._picks(expected[part]))
@@ -120,7 +108,7 @@ class _Model:
         first_half: NDArray[np.int32],
         share: float,
     ) -> None:
-        """Tell errors of the expectation from chance, by counts of two halves."""
+        """Separate errors of the expectation from chance, by counts of two halves."""
         picks = self._picks(expected)
         mean = self._corrected(picks)
         # The known octave that is nearest to the vertex's own.
@@ -139,7 +127,6 @@ class _Model:
     def estimate(
         self, counts: NDArray[np.int32], expected: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """Return what is to be expected of some vertices."""
         picks = self._picks(expected)
         mean = self._corrected(picks)
         error = mean * self._at(picks, self._errors)
@@ -153,21 +140,20 @@ class _Model:
         return estimated
 
     def _picks(self, expected: NDArray[Any]) -> NDArray[Any]:
-        """Return x of each expectation."""
-        if self._most is None:
+        if self._max_count is None:
             return expected
-        found: NDArray[np.float64] = -self._most * np.log1p(
-            -np.minimum(expected / np.float64(self._most), _ALMOST_SURE)
+        found: NDArray[np.float64] = -self._max_count * np.log1p(
+            -np.minimum(expected / np.float64(self._max_count), _ALMOST_SURE)
         )
         return found
 
     def _corrected(self, picks: NDArray[Any]) -> NDArray[np.float64]:
         """Return m by the corrected picks."""
         factors: NDArray[np.float64] = np.exp2(self._at(picks, self._log_factors))
-        if self._most is None:
+        if self._max_count is None:
             factors *= picks
             return factors
-        mean: NDArray[np.float64] = -self._most * np.expm1(-factors * picks / self._most)
+        mean: NDArray[np.float64] = -self._max_count * np.expm1(-factors * picks / self._max_count)
         return mean
 
     def _at(self, picks: NDArray[Any], of_octaves: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -179,7 +165,7 @@ class _Model:
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``part / whole``, 0 where the whole is next to nothing."""
+    """Return ``part / whole``, 0 if the whole is about 0."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > _NEXT_TO_NOTHING)
 
 
@@ -191,39 +177,28 @@ def _octaves(expected: NDArray[Any]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class HalfReads:
-    """What about the first half of the batches reads, of the vertices of ``compared_vertices``.
+    """What about the first half of the batches reads, of the vertices of ``compared_vertices``."""
 
-    Attributes:
-        rows, lists: int32, as in ``DeviceReads``.
-        num_batches: batches that are counted.
-    """
-
+    #: rows, lists: int32, as in ``DeviceReads``
     rows: NDArray[np.int32]
     lists: NDArray[np.int32]
-    num_batches: int
+    num_batches: int  #: batches that are counted
 
 
 @dataclass(kw_only=True)
 class DeviceReads:
-    """What the batches of one device read.
+    """What the batches of one device read."""
 
-    Attributes:
-        rows: ``[num_vertices]`` int32, a row of H_F: batches whose input vertices have the vertex.
-        lists: ``[num_vertices]`` int32, a row of H_T: reads of the list of the vertex. Each edge
-            that is traversed is one, and so are the offsets, once a visit: an empty list has these.
-        num_rows: rows that were read, the sum of H_F.
-        num_list_reads: N_TSUM, the transactions of sampling: the sum of H_T.
-        num_batches: batches.
-        num_seeds: seeds of these.
-        half: what about half of the batches reads; None where that was not counted.
-    """
-
+    #: ``[num_vertices]`` int32, a row of H_F: batches whose input vertices have the vertex
     rows: NDArray[np.int32]
+    #: ``[num_vertices]`` int32, a row of H_T: reads of the list of the vertex. Each edge that is
+    #: traversed is one, and so are the offsets, once a visit: an empty list has these
     lists: NDArray[np.int32]
-    num_rows: int = 0
-    num_list_reads: int = 0
-    num_batches: int = 0
-    num_seeds: int = 0
+    num_rows: int = 0  #: rows that were read, the sum of H_F
+    num_list_reads: int = 0  #: N_TSUM, the transactions of sampling: the sum of H_T
+    num_batches: int = 0  #: batches
+    num_seeds: int = 0  #: seeds of these
+    #: what about half of the batches reads; None if that was not counted
     half: HalfReads | None = None
 
     def keep_half(self) -> None:
@@ -236,17 +211,11 @@ class DeviceReads:
 
 @dataclass(frozen=True, kw_only=True)
 class Presampled:
-    """What batches read, device by device: the matrices H_F and H_T.
+    """What batches read, device by device: the matrices H_F and H_T."""
 
-    Attributes:
-        reads: by the device's position in the plan.
-        num_epochs: epochs that were drawn.
-        num_threads: threads that add up.
-    """
-
-    reads: Mapping[int, DeviceReads] = field(repr=False)
-    num_epochs: int
-    num_threads: int = 1
+    reads: Mapping[int, DeviceReads] = field(repr=False)  #: by the device's position in the plan
+    num_epochs: int  #: epochs that were drawn
+    num_threads: int = 1  #: threads that add up
 
     def of(self, device: int) -> DeviceReads:
         """Return what the device at position ``device`` reads."""
@@ -288,7 +257,7 @@ class Presampled:
 
 
 def add_counts(rows: Sequence[NDArray[np.int32]], *, num_threads: int = 1) -> NDArray[np.int32]:
-    """Add up counts, which stay at 2^31 - 1 as each of them does."""
+    """Add up counts, at most 2^31 - 1 each."""
     if len(rows) == 1:
         return rows[0]
     total = np.empty_like(rows[0])
@@ -312,17 +281,11 @@ def presample(
     num_steps: int | None = None,
     drawn: Callable[[int], None] = lambda amount: None,
 ) -> Presampled:
-    """Draw epochs, and count what the batches of ``devices`` read.
+    """Draw the first ``num_steps`` (None for all) of ``epochs``, and count what ``devices`` read.
 
     Several batches are drawn at once; the counts do not depend on their order. Takes about 16 bytes
-    for each device and vertex.
-
-    Args:
-        draws: of the run.
-        epochs: which epochs, those beyond the run's end included.
-        devices: positions of the devices whose batches count.
-        num_steps: first steps of each epoch that are drawn; None for all.
-        drawn: told of every batch.
+    per device and vertex. Epochs beyond the run's end may be drawn. ``drawn`` is called after each
+    batch.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     found = {
@@ -351,10 +314,10 @@ def presample(
 
 
 class _Uncounted:
-    """Batches of a device that are to be counted.
+    """Batches of a device that are counted together.
 
-    Many are counted at once: each alone would find the counts pushed out of the processor's cache
-    by what was sampled meanwhile, and wait for memory as long as sampling does.
+    Sampling evicts the counts from the processor's cache, so counting each batch alone would wait
+    for memory as long as sampling does.
     """
 
     def __init__(self) -> None:
@@ -363,7 +326,7 @@ class _Uncounted:
         self._num_rows = 0
 
     def add(self, reached: Reached) -> int:
-        """Take what a batch reads, and return the rows of all that wait."""
+        """Add what a batch reads, and return the rows that wait."""
         vertices = reached.reach.input_vertices
         self._rows.append(vertices)
         for indptr in reached.reach.indptrs:
@@ -374,7 +337,6 @@ class _Uncounted:
         return self._num_rows
 
     def count(self, reads: DeviceReads) -> None:
-        """Count what waits."""
         for vertices in self._rows:
             ops.count_uses(vertices, reads.rows, num_threads=1)
         for ends, vertices in self._lists:

@@ -12,34 +12,21 @@ from numpy.typing import NDArray
 
 from gnnscale.cache.cache_plan import CurvePoint
 
-__all__ = [
-    "CliqueCost",
-    "PrefixSums",
-    "best_num_lists",
-    "curve",
-    "grid_alpha",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixSums:
-    """The sums of the first 0, 1, ... of a sequence of numbers, none of them negative.
+    """The sums of the first 0, 1, ... of a sequence of numbers, each at least 0.
 
-    One in ``every`` sums is kept. Those between are added up when they are asked for: to write all
-    of them for a hundred million vertices takes longer than the search that reads them.
-
-    Attributes:
-        kept: ``[⌈num_numbers / every⌉ + 1]`` int64, float64 for others than integers, the sums of
-            the first 0, ``every``, 2 · ``every``, ... numbers, and last the sum of all.
-        every: numbers from one kept sum to the next.
-        num_numbers: how many numbers there are.
-        numbers: returns those of a slice.
+    One in ``every`` sums is kept, and those between are computed on demand: to write all of them
+    for a hundred million vertices takes longer than the search that reads them.
     """
 
+    #: ``[⌈num_numbers / every⌉ + 1]`` int64, float64 for others than integers, the sums of the
+    #: first 0, ``every``, 2 · ``every``, ... numbers, and last the sum of all
     kept: NDArray[Any]
-    every: int
-    num_numbers: int
-    numbers: Callable[[slice], NDArray[Any]] = field(repr=False)
+    every: int  #: numbers from one kept sum to the next
+    num_numbers: int  #: how many numbers there are
+    numbers: Callable[[slice], NDArray[Any]] = field(repr=False)  #: returns those of a slice
 
     @classmethod
     def of(cls, numbers: Sequence[int], *, every: int) -> PrefixSums:
@@ -81,34 +68,24 @@ class PrefixSums:
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCost:
-    """What the devices of one clique read over their links, whatever they cache.
+    """What the devices of a clique read over their links, whatever they cache.
 
     Prefix sums make each of equations 3 to 8 one binary search.
-
-    Attributes:
-        budget_bytes: B, memory of all caches of the clique.
-        list_bytes: bytes of the first lists of Q_T.
-        list_hotness: reads of these, sums of a_T: edges traversed and offsets. The paper's a_T has
-            the edges alone, though N_TSUM has both.
-        total_list_hotness: the sum over all vertices.
-        row_bytes: bytes of a feature row, D·s of eq. 6.
-        row_hotness: reads of the first rows of Q_F: sums of a_F.
-        total_row_hotness: the sum over all vertices.
-        n_tsum: N_TSUM, transactions of sampling without a cache.
-        row_transactions: ⌈D·s / CLS⌉ of eq. 8.
-        list_price, row_price: cost of a transaction of sampling and of a row, in bytes of the
-            link's bandwidth. In the paper every transaction costs the same.
     """
 
-    budget_bytes: int
-    list_bytes: PrefixSums
+    budget_bytes: int  #: B, memory of all caches of the clique
+    list_bytes: PrefixSums  #: bytes of the first lists of Q_T
+    #: reads of these, sums of a_T: edges traversed and offsets. The paper's a_T has the edges
+    #: alone, though N_TSUM has both
     list_hotness: PrefixSums
-    total_list_hotness: float
-    row_bytes: int
-    row_hotness: PrefixSums
-    total_row_hotness: float
-    n_tsum: float
-    row_transactions: float
+    total_list_hotness: float  #: the sum over all vertices
+    row_bytes: int  #: bytes of a feature row, D·s of eq. 6
+    row_hotness: PrefixSums  #: reads of the first rows of Q_F: sums of a_F
+    total_row_hotness: float  #: the sum over all vertices
+    n_tsum: float  #: N_TSUM, transactions of sampling without a cache
+    row_transactions: float  #: ⌈D·s / CLS⌉ of eq. 8
+    #: list_price, row_price: cost of a transaction of sampling and of a row, in bytes of the link's
+    #: bandwidth. In the paper every transaction costs the same
     list_price: float
     row_price: float
 
@@ -135,14 +112,14 @@ class CliqueCost:
         return sampling + self.row_price * self.rows_missed(row_hotness)
 
     def topology_bytes(self, alpha: float) -> int:
-        """Return m_T, what lists get where they get ``alpha`` of the memory."""
+        """Return m_T, the memory of lists at ``alpha``."""
         return min(int(alpha * self.budget_bytes), self.budget_bytes)
 
     def point(self, alpha: float) -> CurvePoint:
-        """Return the transactions where lists get up to ``alpha`` of the memory, eq. 2.
+        """Return the transactions if lists get up to ``alpha`` of the memory, eq. 2.
 
         Rows get what the lists leave, as when caches are filled. In eq. 6 they get the rest of the
-        memory, which is less where all lists fit into a part of theirs.
+        memory, which is less if all lists fit into a part of theirs.
         """
         num_lists = self.num_lists(self.topology_bytes(alpha))
         n_t = float(self.n_t(self.list_hotness.at(num_lists)))
@@ -168,8 +145,8 @@ def grid_alpha(cost: CliqueCost) -> float:
 def best_num_lists(cost: CliqueCost) -> int:
     """Return how many lists of Q_T to keep for the lowest price, exactly.
 
-    The price falls only where one more list fits, and rises in between as rows give way. So the
-    best division is one that ends with a list, and each of these that may be it is looked at.
+    The price falls only if one more list fits, and rises in between as rows give way. So the best
+    division ends with a list, and each such division that may be the best is tried.
     """
     last = cost.num_lists(cost.budget_bytes)
     best, lowest = 0, math.inf
@@ -185,10 +162,10 @@ def best_num_lists(cost: CliqueCost) -> int:
 
 
 def _promising(cost: CliqueCost, last: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of numbers of lists, ends included, outside of which none is the cheapest.
+    """Yield ranges of numbers of lists, ends included, outside of which no number is the cheapest.
 
     Within a range the price is at least that of the last one's lists and the first one's rows. A
-    range is left out where some other division is sure to be cheaper than that.
+    range is left out if some other division is sure to be cheaper than that.
     """
     every = cost.list_bytes.every
     firsts = np.arange(0, last + 1, every)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.cache.hotness.expected import ExpectedReads, Foretold
+from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
 from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.legion.cost_model import PrefixSums
 from gnnscale.cache.placement import split_by_owner
-from gnnscale.cache.task import BYTES_PER_LIST, CacheTask
-
-__all__ = ["Candidates", "Kept", "candidates"]
+from gnnscale.cache.task import BYTES_PER_LIST, CacheTask, sizes_of_lists
 
 #: Vertices from one sum of hotness or bytes that is kept to the next.
 _EVERY = 1 << 14
@@ -24,60 +22,40 @@ _EVERY = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What the K devices of a clique keep.
+    """What the K devices of a clique keep."""
 
-    Attributes:
-        vertices: of each device, hottest first.
-        bytes: ``[K]`` int64, the memory that these take.
-        reads: ``[K, K]`` int64, at ``[j, k]`` what the ``j``-th device reads of the ``k``-th one's,
-            in the epoch of pre-sampling.
-    """
-
-    vertices: list[NDArray[Any]]
-    bytes: NDArray[np.int64]
+    vertices: list[NDArray[Any]]  #: of each device, hottest first
+    bytes: NDArray[np.int64]  #: ``[K]`` int64, the memory that these take
+    #: ``[K, K]`` int64, at ``[j, k]`` what the ``j``-th device reads of the ``k``-th one's, in the
+    #: epoch of pre-sampling
     reads: NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Vertices of a clique by their hotness, as many as its memory could hold.
+    """Vertices of a clique by their hotness, as many as its memory could hold."""
 
-    Attributes:
-        lists: ``[m]`` Q_T, vertices in descending order of the reads of their lists, A_T: edges
-            traversed, and offsets, which an empty list has, too. Lists that are never read, or
-            larger than each device's memory, are none of them.
-        list_bytes: sums of the bytes of these.
-        list_hotness: sums of how often these are foretold to be read.
-        total_list_hotness: the same over all vertices.
-        rows: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F.
-        row_hotness: sums of how often these are foretold to be read.
-        total_row_hotness: the same over all vertices.
-    """
-
+    #: ``[m]`` Q_T, vertices in descending order of the reads of their lists, A_T: edges traversed,
+    #: and offsets, which an empty list has, too. Lists that are never read, or larger than each
+    #: device's memory, are none of them
     lists: NDArray[Any]
-    list_bytes: PrefixSums
-    list_hotness: PrefixSums
-    total_list_hotness: float
+    list_bytes: PrefixSums  #: sums of the bytes of these
+    list_hotness: PrefixSums  #: sums of how often these are read
+    total_list_hotness: float  #: the same over all vertices
+    #: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F
     rows: NDArray[Any]
-    row_hotness: PrefixSums
-    total_row_hotness: float
+    row_hotness: PrefixSums  #: sums of how often these are read
+    total_row_hotness: float  #: the same over all vertices
 
     def share_lists(
         self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: NDArray[np.int64]
     ) -> Kept:
-        """Return the lists G_T of each device: the first ``num_lists``, as far as they fit.
-
-        Args:
-            task: what is planned for.
-            clique: positions of the devices.
-            num_lists: lists of Q_T that are to be kept.
-            rooms: bytes of each device.
-        """
+        """Return each device's lists G_T: the first ``num_lists``, as far as its bytes allow."""
         local = [_list_reads(task, [each], task.presampled) for each in clique]
         return _share(task, self.lists[:num_lists], local, rooms, **_list_bytes(task))
 
     def share_rows(self, task: CacheTask, clique: Sequence[int], rooms: NDArray[np.int64]) -> Kept:
-        """Return the rows G_F of each device, as many as fit into ``rooms`` bytes of each."""
+        """Return the rows G_F of each device, as many as its bytes allow."""
         num_rows = sum(int(room) // task.row_bytes for room in rooms)
         local = [task.presampled.rows_of(each) for each in clique]
         return _share(task, self.rows[:num_rows], local, rooms, bytes_per_vertex=task.row_bytes)
@@ -101,7 +79,7 @@ def _share(
 
 
 def _list_bytes(task: CacheTask) -> dict[str, Any]:
-    """Return what a list takes in a cache (eq. 3), as the native operations are told."""
+    """Return what a list takes in a cache (eq. 3), as arguments of native operations."""
     return {
         "bytes_per_vertex": BYTES_PER_LIST,
         "offsets": task.graph.indptr,
@@ -110,9 +88,9 @@ def _list_bytes(task: CacheTask) -> dict[str, Any]:
 
 
 def _list_reads(
-    task: CacheTask, devices: Sequence[int], reads: Presampled | ExpectedReads | Foretold
+    task: CacheTask, devices: Sequence[int], reads: Presampled | ExpectedReads | CountedReads
 ) -> NDArray[Any]:
-    """Return A_T of ``devices``; one for which the host samples reads no list over its link."""
+    """Return A_T of those of ``devices`` that sample; others read no list over their link."""
     samplers = [each for each in devices if task.device_at[each].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
@@ -124,13 +102,9 @@ def candidates(
 ) -> Candidates:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
-    Lists count as far as they are read over a link, by devices that sample. Equally hot vertices
-    come in the order of their out-degrees.
-
-    Args:
-        task: what is planned for.
-        clique: positions of the devices.
-        reads: by which vertices are hot, H_T and H_F. What these come to is foretold.
+    Lists count as far as devices that sample read them over a link. Equally hot vertices come in
+    the order of their out-degrees. ``reads`` decide which vertices are hot, ``task.counted`` how
+    often.
     """
     budgets = [task.device_at[each].budget_bytes for each in clique]
     list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)
@@ -152,11 +126,13 @@ def candidates(
     )
     falling = task.num_epochs == 1  # of these the counts that order them are exact
     if not falling:
-        list_reads = _list_reads(task, clique, task.foretold)
-        appearances = task.foretold.sum_rows(clique)
+        list_reads = _list_reads(task, clique, task.counted)
+        appearances = task.counted.sum_rows(clique)
     return Candidates(
         lists=lists,
-        list_bytes=_byte_sums(task, lists),
+        list_bytes=_sums(
+            task, lists, lambda part: sizes_of_lists(task.graph, lists[part]), **_list_bytes(task)
+        ),
         list_hotness=_hotness_sums(task, lists, list_reads, falling),
         total_list_hotness=_total(list_reads),
         rows=rows,
@@ -165,32 +141,21 @@ def candidates(
     )
 
 
-def _byte_sums(task: CacheTask, lists: NDArray[Any]) -> PrefixSums:
-    return PrefixSums(
-        kept=ops.running_sums(
-            lists, every=_EVERY, num_threads=task.num_threads, **_list_bytes(task)
-        ),
-        every=_EVERY,
-        num_numbers=len(lists),
-        numbers=lambda part: task.sizes_of_lists(lists[part]),
-    )
-
-
 def _hotness_sums(
     task: CacheTask, order: NDArray[Any], hotness: NDArray[Any], falling: bool
 ) -> PrefixSums:
-    return PrefixSums(
-        kept=ops.running_sums(
-            order, hotness, every=_EVERY, falling=falling, num_threads=task.num_threads
-        ),
-        every=_EVERY,
-        num_numbers=len(order),
-        numbers=lambda part: hotness[order[part]],
-    )
+    return _sums(task, order, lambda part: hotness[order[part]], values=hotness, falling=falling)
+
+
+def _sums(
+    task: CacheTask, order: NDArray[Any], numbers: Callable[[slice], NDArray[Any]], **of: Any
+) -> PrefixSums:
+    kept = ops.running_sums(order, every=_EVERY, num_threads=task.num_threads, **of)
+    return PrefixSums(kept=kept, every=_EVERY, num_numbers=len(order), numbers=numbers)
 
 
 def _total(hotness: NDArray[Any]) -> float:
-    """Return the sum of counts, exactly, or of what is expected."""
+    """Return the sum, exact for counts."""
     whole = np.issubdtype(hotness.dtype, np.integer)
     total: float = hotness.sum(dtype=np.int64 if whole else np.float64).item()
     return total

@@ -15,8 +15,6 @@ from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
 from gnnscale.core.errors import check_choice, check_range
 
-__all__ = ["Legion"]
-
 _HOTNESS = ("expected", "presampled")
 
 
@@ -24,9 +22,9 @@ _HOTNESS = ("expected", "presampled")
 class Legion(CachePlannerConfig):
     """Legion's hotness-aware unified cache (section 4.2) and automatic cache management (4.3).
 
-    Pre-sampling counts what each device reads. A clique keeps the hottest lists and rows once,
-    each on the device that reads it most. How its memory is divided between lists and rows is
-    decided by the transactions that are left.
+    Pre-sampling counts what each device reads. A clique keeps the hottest lists and rows once, each
+    on the device that reads it most. The division of its memory between lists and rows minimises
+    the remaining transactions.
 
     Attributes:
         alpha: the part of the memory that adjacency lists get; None for the best.
@@ -45,7 +43,7 @@ class Legion(CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return "legion"
 
     @property
@@ -124,7 +122,7 @@ def _mean(
     price: Callable[[CacheDevice], float],
     weight: Callable[[CacheDevice], int],
 ) -> float:
-    """Return the mean price of what the members of a clique read, whose links may differ."""
+    """Return the mean price of what the members of a clique read; their links may differ."""
     prices = [price(member) for member in members]
     if len(set(prices)) == 1:
         return prices[0]
@@ -136,11 +134,7 @@ def _mean(
 
 
 def _fill(
-    task: CacheTask,
-    clique: Sequence[int],
-    found: Candidates,
-    cost: CliqueCost,
-    num_lists: int,
+    task: CacheTask, clique: Sequence[int], found: Candidates, cost: CliqueCost, num_lists: int
 ) -> tuple[Kept, Kept]:
     """Fill the caches in the order of hotness: lists first, then rows into what they leave."""
     budgets = [task.device_at[each].budget_bytes for each in clique]
@@ -163,8 +157,8 @@ def _caches(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> 
 
 
 def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> list[CacheTraffic]:
-    """Return what each device is expected to read where."""
-    reads, found = task.foretold, []
+    """Return what each device is expected to read, by place."""
+    reads, found = task.counted, []
     for j, reader in enumerate(clique):
         at_rows, at_lists = {}, {}
         for k, each in enumerate(clique):
@@ -178,7 +172,6 @@ def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) ->
 
 
 def _added(curves: Sequence[tuple[CurvePoint, ...]]) -> tuple[CurvePoint, ...]:
-    """Add up the curves of all cliques, point by point."""
     return tuple(
         CurvePoint(
             alpha=points[0].alpha,

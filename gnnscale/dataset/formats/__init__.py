@@ -1,1 +1,1 @@
-"""The border of files: bytes become checked arrays here, or one line says why not."""
+"""The border of files: bytes become checked arrays here, or a one-line error."""

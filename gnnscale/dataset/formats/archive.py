@@ -1,7 +1,7 @@
-"""Zip archives that are not trusted: members are named, limited in size, and read whole or refused.
+"""Untrusted zip archives: members are named, limited in size, and read whole or refused.
 
 A member may be stored or deflated; nothing else is decoded. Deflate makes at most about 1,032
-bytes of one, so that a limit on what a member says of its size also bounds what is unpacked.
+bytes of one, so a limit on the size that a member declares also bounds what is unpacked.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ import shutil
 import stat
 import zipfile
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import IO, Any
 
 from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.storage.space import NoSpaceError
-
-__all__ = ["Archive", "extract_all"]
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_MEMBERS = 10_000
@@ -53,12 +50,7 @@ class Archive:
     def __enter__(self) -> Archive:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._zip.close()
 
     @property
@@ -72,20 +64,17 @@ class Archive:
         return info.file_size, info.compress_size
 
     def member_crc32(self, name: str) -> int:
-        """Return the checksum that the archive has of a member, unpacked; reading compares it."""
+        """Return the declared checksum of an unpacked member; reading compares it."""
         return self._members[name].CRC
 
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:
-        """Raise GraphError where a member unpacks to more than such data can have.
+        """Raise GraphError if a member unpacks to more than such data can have.
 
-        Args:
-            name: of the member.
-            allowance: bytes that are always allowed.
-            ratio: bytes allowed on top for each byte in the archive.
-            needs: bytes that it takes in memory, where they are not those unpacked.
-            advice: how a user whose data are right gets them in.
+        ``allowance`` bytes are always allowed, and ``ratio`` more for each byte in the archive.
+        ``needs`` are bytes in memory, if they are not those unpacked. ``advice`` is for a user
+        whose data are right.
         """
         unpacked, packed = self.member_bytes(name)
         needs = unpacked if needs is None else needs
@@ -96,7 +85,7 @@ class Archive:
             )
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a member. What is wrong with it raises GraphError, here or where it is read."""
+        """Open a member; any damage raises GraphError, here or when it is read."""
         source = f"{self.path}/{name}"
         info = self._members[name]
         if info.flag_bits & _UNREADABLE_FLAGS:
@@ -117,7 +106,7 @@ class Archive:
 
 
 class _Member(io.RawIOBase):
-    """A member's bytes. Every exception of the libraries below becomes a GraphError."""
+    """A member's bytes; every exception of zipfile and zlib becomes a GraphError."""
 
     def __init__(self, file: IO[bytes], source: str) -> None:
         self._file = file
@@ -168,7 +157,7 @@ def extract_all(path: Path, folder: Path) -> None:
 
 
 def _check_place(info: zipfile.ZipInfo, path: Path) -> None:
-    """Raise GraphError unless a member is a file or a folder below where it is unpacked."""
+    """Raise GraphError unless a member is a file or a folder within the target folder."""
     name = info.filename
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -22,8 +21,6 @@ from gnnscale.artifact.arrays import (
 )
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.archive import Archive
-
-__all__ = ["ArrayFolder", "NpzReader", "open_arrays"]
 
 #: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
 #: of the web, sorted, take a seventeenth.
@@ -49,13 +46,8 @@ class NpzReader:
     def __enter__(self) -> NpzReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._archive.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._archive.__exit__(*error)
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +58,7 @@ class NpzReader:
         return f"{name}.npy" in self._archive.names
 
     def source(self, name: str) -> str:
-        """How errors name an array."""
+        """The name of an array in errors."""
         return f"{self.path}/{name}.npy"
 
     def text(self, name: str) -> bytes:
@@ -99,7 +91,7 @@ class NpzReader:
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
         """Read classes, ``[num_vertices]`` or a row of them for each vertex.
 
-        Where nearly all are unknown they compress to nearly nothing, hence a limit of their own.
+        Labels that are mostly unknown compress to nearly nothing, hence their separate limit.
         """
         return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
@@ -177,10 +169,9 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
 
 
 class ArrayFolder:
-    """The arrays of a folder of .npy files, with what ``NpzReader`` has for those of an archive.
+    """The arrays of a folder of .npy files, with the interface of ``NpzReader``.
 
-    Arrays are mapped, not read, so that any of them may exceed memory. Errors are GraphErrors that
-    name the file.
+    Arrays are mapped, so any of them may exceed memory. Errors are GraphErrors that name the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -189,12 +180,7 @@ class ArrayFolder:
     def __enter__(self) -> ArrayFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
     @property
@@ -209,7 +195,7 @@ class ArrayFolder:
         return (self.path / f"{name}.npy").exists()
 
     def source(self, name: str) -> str:
-        """How errors name an array."""
+        """The name of an array in errors."""
         return f"{self.path}/{name}.npy"
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:

@@ -1,7 +1,7 @@
-"""What a pickle of plain data may name: NumPy arrays and types, SciPy's CSR matrices, few more.
+"""Names that a pickle of plain data may contain: NumPy's arrays and types, SciPy's CSR matrices.
 
 None of the named functions runs. A name stands for a function here that checks every argument,
-and makes a record of our own or one of Python's plain objects.
+and makes a checked record or one of Python's plain objects.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from gnnscale.dataset.checks import quoted
 
-__all__ = ["CALLS", "KNOWN", "ArrayRecord", "Budget", "Global", "PickleError", "SparseRecord"]
-
 _NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
 _MAX_AXES = 4
 
@@ -29,13 +27,13 @@ class PickleError(ValueError):
 
 @dataclass(frozen=True)
 class Global:
-    """A name that a pickle mentions: inert."""
+    """A name that a pickle contains: inert."""
 
     name: str
 
 
 class Budget:
-    """Bytes that may still be made of what the pickle holds, since one string may be used often."""
+    """Bytes that may still be made of the pickle's content, since one string may be used often."""
 
     def __init__(self, num_bytes: int) -> None:
         self._left = num_bytes
@@ -48,7 +46,7 @@ class Budget:
 
 
 class DtypeRecord:
-    """A type of numbers; ``dtype`` once its byte order has been told."""
+    """A type of numbers; ``dtype`` once its byte order is known."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -67,7 +65,7 @@ class DtypeRecord:
 
 
 class ArrayRecord:
-    """An array; ``array`` once its content has been told."""
+    """An array; ``array`` once its content is known."""
 
     def __init__(self) -> None:
         self.array: NDArray[Any] | None = None
@@ -84,7 +82,7 @@ class ArrayRecord:
     def fill(
         self, content: object, dtype: object, shape: object, order: object, budget: Budget
     ) -> None:
-        """Take the elements, of which nothing is believed before it is compared."""
+        """Take the elements, after comparing everything that describes them."""
         if self.array is not None:
             raise PickleError("an array is filled twice")
         if not isinstance(dtype, DtypeRecord) or dtype.dtype is None:

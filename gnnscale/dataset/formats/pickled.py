@@ -1,8 +1,8 @@
-"""Pickles as plain data: an interpreter of its own, which cannot run code.
+"""Pickles as plain data: a separate interpreter, which cannot run code.
 
-Python's unpickler calls what a file names, and NumPy's and SciPy's classes believe the state that
-a file gives them. Here ``pickletools`` takes the file apart, a few operations move plain objects
-about, and the names of ``pickle_objects`` stand for checked records. Everything else is refused.
+Python's unpickler calls what a file names, and NumPy's and SciPy's classes trust the state that a
+file gives them. Here ``pickletools`` parses the file, a few operations move plain objects, and the
+names of ``pickle_objects`` stand for checked records. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from gnnscale.dataset.formats.pickle_objects import (
     SparseRecord,
 )
 
-__all__ = ["array_of", "load_pickle", "parse_pickle", "sparse_fields"]
-
 #: Dictionaries take keys that hash in a known time; integers beyond this share few hash values.
 _MAX_KEY = 2**60
 
@@ -43,9 +41,8 @@ def load_pickle(path: Path) -> Any:
 def parse_pickle(data: bytes, *, source: object) -> Any:
     """Return the plain data that a pickle holds.
 
-    Returns:
-        None, numbers, str, bytes, lists, tuples and dictionaries of these; records of arrays and
-        sparse matrices, for ``array_of`` and ``sparse_fields``. A list may hold itself.
+    These are None, numbers, str, bytes, lists, tuples and dictionaries of these; records of arrays
+    and sparse matrices, for ``array_of`` and ``sparse_fields``. A list may hold itself.
 
     Raises:
         GraphError: it is damaged, or holds anything else.
@@ -79,7 +76,7 @@ def _run(data: bytes, source: object) -> Any:
 
 
 def array_of(value: object, *, axes: int, kinds: str, source: object) -> NDArray[Any]:
-    """Return the array that a record holds; raise GraphError where it is none of such a form."""
+    """Return the array of a record; raise GraphError if it has another form or is missing."""
     if not isinstance(value, ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
     check_array(value.array, axes=axes, kinds=kinds, source=source)
@@ -87,7 +84,7 @@ def array_of(value: object, *, axes: int, kinds: str, source: object) -> NDArray
 
 
 def sparse_fields(value: object, *, source: object) -> dict[Any, Any]:
-    """Return the attributes of a CSR matrix; raise GraphError where ``value`` is none."""
+    """Return the attributes of a CSR matrix; raise GraphError if ``value`` is not one."""
     if not isinstance(value, SparseRecord):
         raise GraphError(f"{source}: holds {quoted(value)}, not a sparse matrix")
     return value.fields
@@ -106,7 +103,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
         # Two bytes in the file is the least that something remembered takes.
         self._max_memo = num_bytes // 2
-        # An array's bytes are counted where they are decoded and where they are converted.
+        # An array's bytes are counted when decoded and again when converted.
         self._budget = Budget(2 * num_bytes)
 
     def push(self, value: Any) -> None:
@@ -171,7 +168,7 @@ class _Machine:
 
     def name(self, name: str) -> None:
         """Push what stands for a name, or refuse it."""
-        # Python 3's modules, where Python 2 had others.
+        # Python 3's modules, which Python 2 named otherwise.
         for old, new in (("__builtin__.", "builtins."), ("copy_reg.", "copyreg.")):
             if name.startswith(old):
                 name = new + name.removeprefix(old)

@@ -16,15 +16,6 @@ from gnnscale.dataset.formats.npz import NpzReader
 if TYPE_CHECKING:
     import scipy.sparse
 
-__all__ = [
-    "check_csr",
-    "csr_edges",
-    "dense_rows",
-    "holds_bytes",
-    "read_adjacency",
-    "sparse_matrix",
-]
-
 _SLICE_EDGES = 4 << 20
 #: A dense form of up to 1 GiB is always made; a larger one needs a byte of the file for 1,024 of
 #: its own, and a stored value for 4,096.
@@ -48,8 +39,8 @@ def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[NDArray[np.int64],
     """Return ``indptr`` and ``indices`` of a square matrix as SciPy saves it, without its values.
 
     Raises:
-        GraphError: they are no offsets or no whole numbers, or the archive says of itself that
-            its rows are not what is compressed, or that it is not square.
+        GraphError: they are no offsets or no whole numbers, or the archive declares another format
+            than CSR, or a matrix that is not square.
     """
     indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
     check_csr(indptr, len(indices), npz.path)
@@ -85,13 +76,8 @@ def sparse_matrix(
 ) -> scipy.sparse.csr_matrix:
     """Return features as a matrix whose every part was checked; repeated entries are added up.
 
-    Args:
-        data: ``[num_stored]`` numbers.
-        indices: ``[num_stored]`` columns.
-        indptr: ``[num_rows + 1]`` offsets.
-        num_columns: as the file says it, hence any value.
-        num_bytes: of the file, which limits the dense form.
-        source: named in errors.
+    ``data`` and ``indices`` are ``[num_stored]``, ``indptr`` ``[num_rows + 1]``. ``num_columns`` is
+    the file's, hence any value. ``num_bytes`` of the file limit the dense form.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -116,7 +102,7 @@ def sparse_matrix(
 
 
 def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: object) -> None:
-    """Raise GraphError where few stored values would become a vast dense matrix."""
+    """Raise GraphError if few stored values would become a vast dense matrix."""
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
     allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)
@@ -133,7 +119,7 @@ def holds_bytes(values: NDArray[Any]) -> bool:
 
 
 def _narrowed(values: NDArray[np.float64], published: np.dtype[Any]) -> NDArray[Any]:
-    """Return values in the narrowest type of uint8, float32 and float64 that is sure to hold."""
+    """Return values in the narrowest of uint8, float32 and float64 that is sure to hold them."""
     if holds_bytes(values):
         return values.astype(np.uint8)
     return values.astype(np.float32) if published == np.float32 else values

@@ -16,16 +16,6 @@ from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.core.errors import GraphError, one_line, shown
 
-__all__ = [
-    "bad_line",
-    "csv_columns",
-    "csv_table",
-    "head_lines",
-    "line_blocks",
-    "num_columns",
-    "opened_text",
-]
-
 _BLOCK_BYTES = 16 << 20
 #: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
 _HEAD_BYTES = 4 << 20
@@ -36,25 +26,16 @@ _TABLE_ALLOWANCE, _TABLE_RATIO = 256 << 20, 20
 
 
 def csv_columns(
-    file: Path | IO[bytes],
-    types: Sequence[str],
+    file: Path | IO[bytes],  # a path, decompressed if it ends in .gz, or an open binary file
+    types: Sequence[str],  # NumPy type of each column; columns after these are left out
     *,
-    source: object,
-    delimiter: str = ",",
-    skip_lines: int = 0,
-    ratio: int = 20,
-    block_bytes: int = _BLOCK_BYTES,
+    source: object,  # named in errors
+    delimiter: str = ",",  # one character
+    skip_lines: int = 0,  # lines at the start that are not data
+    ratio: int = 20,  # max bytes from one byte of a .gz, beyond 64 MiB
+    block_bytes: int = _BLOCK_BYTES,  # text that is in memory at a time
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the columns of a text file without a header, block by block, with bounded memory.
-
-    Args:
-        file: a path, decompressed on the way where it ends in .gz, or an open binary file.
-        types: NumPy type of each column; columns after these are left out.
-        source: named in errors.
-        delimiter: one character.
-        skip_lines: lines at the start that are not data.
-        ratio: how many bytes one byte of a .gz may give, beyond 64 MiB.
-        block_bytes: text that is in memory at a time.
 
     Raises:
         GraphError: the file is missing or damaged, or a value is not of its type; names the line.
@@ -77,14 +58,10 @@ def csv_table(
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
 ) -> NDArray[Any]:
-    """Return a whole text file without a header as one array ``[rows, len(types)]``.
+    """Return a whole text file without a header as one array ``[rows, len(types)]``, of one type.
 
-    Args:
-        file: as in ``csv_columns``.
-        types: likewise; all are the same.
-        source: named in errors.
-        max_rows: more are refused; None where only the file's size limits them.
-        allowance: bytes that the array may have, beyond a multiple of the file's size.
+    More than ``max_rows`` are refused, and more than ``allowance`` bytes beyond a multiple of the
+    file's size. Other arguments as for ``csv_columns``.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[NDArray[Any]] = []
@@ -100,10 +77,7 @@ def csv_table(
 
 
 def head_lines(file: Path, *, source: object) -> list[str]:
-    """Return the lines in the first 4 MiB of a text file, decompressed where it ends in .gz.
-
-    The last one is left out where it goes on after that.
-    """
+    """Return the whole lines in the first 4 MiB of a text file, decompressed if it ends in .gz."""
     with opened_text(file, source, ratio=20) as stream, readable(source):
         data: bytes = stream.read(_HEAD_BYTES)
     whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
@@ -115,7 +89,7 @@ def head_lines(file: Path, *, source: object) -> list[str]:
 
 
 def num_columns(file: Path, *, source: object) -> int:
-    """Return how many numbers, with commas between them, are on the first line."""
+    """Return the number of comma-separated values on the first line."""
     return head_lines(file, source=source)[0].count(",") + 1
 
 
@@ -160,13 +134,9 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines, and the number of each one's first line, from 1 on.
+    """Yield blocks of about ``block_bytes`` of whole lines, and the number of each first line.
 
-    Args:
-        stream: what ``opened_text`` gives.
-        skip_lines: lines at the start that are left out.
-        source: named in errors.
-        block_bytes: about how long a block is.
+    Lines count from 1; the first ``skip_lines`` are left out.
     """
     line, rest = 1, b""
     while True:
@@ -193,7 +163,6 @@ def line_blocks(
 def _names(
     line: int, block: bytes, types: Sequence[str], delimiter: str, source: object
 ) -> list[str]:
-    """Name the columns of the first line that is not empty."""
     text = block.lstrip(b"\r\n")
     line += block[: len(block) - len(text)].count(b"\n")
     count = text[: text.find(b"\n") + 1 or len(text)].count(delimiter.encode()) + 1
@@ -206,12 +175,7 @@ def _names(
 
 
 def _parsed(
-    line: int,
-    block: bytes,
-    names: list[str],
-    types: Sequence[str],
-    delimiter: str,
-    source: object,
+    line: int, block: bytes, names: list[str], types: Sequence[str], delimiter: str, source: object
 ) -> list[NDArray[Any]]:
     import pyarrow  # takes a while, and a run whose store exists needs none
     from pyarrow import csv
@@ -243,7 +207,7 @@ def _parsed(
 
 
 def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
-    """Return where the first line that cannot be parsed starts and ends, by bisection."""
+    """Return start and end of the first line that cannot be parsed, by bisection."""
     start, stop = 0, len(block)
     while True:
         middle = (start + stop) // 2

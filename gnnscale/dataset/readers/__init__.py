@@ -1,1 +1,1 @@
-"""One published layout a module."""
+"""One published layout per module."""

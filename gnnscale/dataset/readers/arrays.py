@@ -1,4 +1,4 @@
-"""Somebody's own graph as NumPy arrays: a folder of .npy files, or one .npz file."""
+"""Your own graph as NumPy arrays: a folder of .npy files, or one .npz file."""
 
 from __future__ import annotations
 
@@ -14,55 +14,34 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, check_choice
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import class_labels, is_regression
+from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
-from gnnscale.dataset.storage.edge_file import EDGE_BYTES
-from gnnscale.dataset.storage.edge_spool import spooled_bytes
-from gnnscale.dataset.storage.space import check_space, size
-from gnnscale.dataset.storage.store import StoreWriter
-
-__all__ = [
-    "Arrays",
-    "Needs",
-]
+from gnnscale.dataset.storage import edge_file, edge_spool, space, store
 
 _LOG = logging.getLogger(__name__)
-
 #: Slices of edges and of features that are read, converted and written.
 _SLICES_BYTES = 256 << 20
-
 #: In-degrees, then offsets, of all vertices; and of those whose lists are sorted at once.
 _VERTEX_BYTES, _SORTED_VERTEX_BYTES = 32, 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Sizes of a graph that is to be prepared.
+    """Sizes of a graph that is to be prepared."""
 
-    Attributes:
-        num_vertices: number of vertices.
-        num_edges: number of edges, reverse edges and loops that are added included.
-        num_features: length of a feature row.
-        feature_dtype: the entry of ``FEATURE_DTYPES`` that is stored.
-        label_bytes: bytes of a vertex's labels.
-        weighted: whether edges have weights.
-        memory_bytes: what edges may take while they are held and sorted.
-    """
-
-    num_vertices: int
-    num_edges: int
-    num_features: int
-    feature_dtype: str
-    label_bytes: int
-    weighted: bool
-    memory_bytes: int
+    num_vertices: int  #: number of vertices
+    num_edges: int  #: number of edges, reverse edges and loops that are added included
+    num_features: int  #: length of a feature row
+    feature_dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
+    label_bytes: int  #: bytes of a vertex's labels
+    weighted: bool  #: whether edges have weights
+    memory_bytes: int  #: what edges may take while they are held and sorted
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that preparing takes at most, beside single lists that exceed it."""
-        list_bytes = EDGE_BYTES if self.weighted else self._word_bytes
+        """Max bytes of memory that preparing takes, beside single lists that exceed it."""
+        list_bytes = edge_file.EDGE_BYTES if self.weighted else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # held, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
@@ -71,9 +50,9 @@ class Needs:
 
     @property
     def disk(self) -> int:
-        """Bytes of disk that preparing takes at most: of the store, and of edges meanwhile."""
+        """Max bytes of disk that preparing takes: of the store, and of edges meanwhile."""
         itemsize = vertex_dtype(self.num_vertices).itemsize
-        spooled = spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
+        spooled = edge_spool.spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
         stored = itemsize + (4 if self.weighted else 0)
         vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
         return spooled + stored * self.num_edges + vertices + self._feature_bytes
@@ -89,31 +68,21 @@ class Needs:
         return self.num_vertices * row
 
     def check(self, what: object, folder: Path) -> None:
-        """Log the needs in one line, and refuse what there is no room for.
-
-        Args:
-            what: named in the line.
-            folder: where the disk is needed.
-
-        Raises:
-            NoSpaceError: tells what is needed and what there is.
-        """
+        """Log the needs; raise NoSpaceError if memory, or disk in ``folder``, is too small."""
         _LOG.info(
             "%s: %d vertices, up to %d edges; preparing takes up to %s of memory and %s of disk",
             what,
             self.num_vertices,
             self.num_edges,
-            size(self.memory),
-            size(self.disk),
+            space.size(self.memory),
+            space.size(self.disk),
         )
-        check_space(f"{what}: preparing", folder, memory=self.memory, disk=self.disk)
+        space.check_space(f"{what}: preparing", folder, memory=self.memory, disk=self.disk)
 
 
 #: What each array may be called.
 _FEATURES = ("features", "x", "feat")
-
 _LABELS = ("labels", "y", "label")
-
 _WEIGHTS = ("edge_weights", "edge_weight")
 
 _SPLIT = (
@@ -124,17 +93,14 @@ _SPLIT = (
 
 #: The three forms of edges, each the arrays that it takes.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
-
 _NAMES = {name for names in (_FEATURES, _LABELS, _WEIGHTS, *_SPLIT, *_EDGES) for name in names}
-
 #: Which lists ``indptr`` and ``indices`` are: of in-neighbours, or of out-neighbours.
 _LISTS = ("csc", "csr")
-
 _Edges = Generator[tuple[NDArray[Any], NDArray[Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrays(Dataset):
+class Arrays(base.Dataset):
     """Arrays ``features``, ``edge_index`` and perhaps ``labels``, a split and ``edge_weights``.
 
     Each has a few accepted names; see ``docs/your-graph.md``. Features and edges of a folder are
@@ -143,7 +109,7 @@ class Arrays(Dataset):
     Attributes:
         lists: whether ``indptr`` and ``indices`` hold in-neighbours (``csc``) or out-neighbours
             (``csr``).
-        metric: one of ``METRICS``; None for what goes with the labels.
+        metric: one of ``METRICS``; None for the labels' default.
     """
 
     lists: str = "csc"
@@ -163,7 +129,7 @@ class Arrays(Dataset):
         files = [path / f"{name}.npy" for name in sorted(_NAMES)]
         return [file for file in files if file.exists()]
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the graph."""
         with open_arrays(self.raw_path()) as arrays:
             others = sorted(set(arrays.names) - _NAMES)
@@ -173,7 +139,7 @@ class Arrays(Dataset):
             header = arrays.header(features, axes=2, kinds="biuf")
             num_vertices, num_features = header.shape
             dtype = _stored(header.dtype)
-            self._tell_needs(arrays, writer, num_vertices, num_features, dtype)
+            self._check_needs(arrays, writer, num_vertices, num_features, dtype)
             writer.set_num_vertices(num_vertices, source=arrays.source(features))
             if header.dtype.kind != "b" and dtype != str(header.dtype):
                 _LOG.info("%s: %s is stored as %s", arrays.source(features), header.dtype, dtype)
@@ -185,15 +151,15 @@ class Arrays(Dataset):
                 )
             self._read_labels(arrays, writer)
 
-    def _tell_needs(
+    def _check_needs(
         self,
         arrays: ArrayFolder | NpzReader,
-        writer: StoreWriter,
+        writer: store.StoreWriter,
         num_vertices: int,
         num_features: int,
         dtype: str,
     ) -> None:
-        """Say what preparing takes at most, and refuse what is not there."""
+        """Report the max needs of preparing, and refuse what does not fit."""
         num_edges = _num_edges(arrays, _edge_form(arrays))
         labels = _found(arrays, _LABELS)
         row = arrays.header(labels, axes=(1, 2), kinds="biuf").shape[1:] if labels else ()
@@ -209,7 +175,7 @@ class Arrays(Dataset):
         )
         needs.check(arrays.path, writer.path)
 
-    def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter) -> None:
         form = _edge_form(arrays)
         name = _found(arrays, _WEIGHTS)
         weights = None if name is None else arrays.vector(name, kinds="iuf")
@@ -227,7 +193,6 @@ class Arrays(Dataset):
     def _edges(
         self, arrays: ArrayFolder | NpzReader, form: tuple[str, ...], num_vertices: int
     ) -> _Edges:
-        """Yield sources and destinations in slices."""
         if form == ("edge_index",):
             yield from arrays.pairs("edge_index")
             return
@@ -248,7 +213,7 @@ class Arrays(Dataset):
         for owners, listed in csr_edges(one, other):
             yield (listed, owners) if self.lists == "csc" else (owners, listed)
 
-    def _read_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_labels(self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter) -> None:
         name = _found(arrays, _LABELS)
         if name is None:
             _LOG.info("%s: has no labels (%s)", arrays.path, ", ".join(_LABELS))
@@ -257,7 +222,7 @@ class Arrays(Dataset):
         source = arrays.source(name)
         labels = arrays.labels(name, writer.num_vertices, kinds="biuf")
         labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        if is_regression(labels, self.metric):
+        if checks.is_regression(labels, self.metric):
             metric = "rmse"
             _LOG.info("%s: %s labels are targets of regression, as float32", source, labels.dtype)
         else:
@@ -270,10 +235,10 @@ class Arrays(Dataset):
 
 
 def _classes(labels: NDArray[Any], metric: str | None, source: object) -> NDArray[Any]:
-    """Return classes, or zeros and ones where a vertex may have several."""
+    """Return classes, or zeros and ones if a vertex may have several."""
     if labels.ndim == 1:
         if labels.dtype.kind == "f":
-            return class_labels(labels, source)
+            return checks.class_labels(labels, source)
         return labels.astype(np.int64) if labels.dtype.kind == "b" else labels
     one_hot = metric in (None, "accuracy") and all(
         ((part == 0) | (part == 1)).all() and (part.sum(axis=1) == 1).all()
@@ -289,7 +254,6 @@ def _classes(labels: NDArray[Any], metric: str | None, source: object) -> NDArra
 def _part(
     arrays: ArrayFolder | NpzReader, names: tuple[str, ...], num_vertices: int
 ) -> NDArray[Any]:
-    """Return the ids of one part of the split."""
     name = _found(arrays, names)
     if name is None:
         raise GraphError(
@@ -313,7 +277,7 @@ def _stored(dtype: np.dtype[Any]) -> str:
 
 
 def _found(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
-    """Return which of the accepted names there is, None for none; two of them are refused."""
+    """Return which of the accepted names exists, or None; two of them are refused."""
     found = [name for name in names if name in arrays]
     if len(found) > 1:
         raise GraphError(f"{arrays.path}: has both {found[0]} and {found[1]}, allowed is one")
@@ -328,7 +292,6 @@ def _needed(arrays: ArrayFolder | NpzReader, what: str, names: tuple[str, ...]) 
 
 
 def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
-    """Return the arrays that the edges are in."""
     found = [form for form in _EDGES if all(name in arrays for name in form)]
     if len(found) > 1:
         raise GraphError(

@@ -7,23 +7,20 @@ from pathlib import Path
 
 from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.checks import check_num_vertices
+from gnnscale.dataset import checks, structure
+from gnnscale.dataset.formats import sparse
 from gnnscale.dataset.formats.npz import NpzReader
-from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.dataset.structure import Structure
-
-__all__ = ["Csr"]
 
 #: What SciPy saves beside a structure; the values of a matrix are not read.
 _ARRAYS = {"indptr", "indices", "shape", "format", "data"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csr(Structure):
+class Csr(structure.Structure):
     """File ``<name>.npz``: ``indices[indptr[v]:indptr[v+1]]`` are the out-neighbours of ``v``.
 
-    An archive with further arrays is refused: it may have features and labels of its own.
+    An archive with further arrays is refused: these may be its features and labels.
     """
 
     def raw_files(self) -> list[Path]:
@@ -40,8 +37,8 @@ class Csr(Structure):
                     f"{path}: has also the arrays {', '.join(others)}, which the layout csr would "
                     "ignore, since it makes features and labels"
                 )
-            indptr, indices = read_adjacency(npz)
-        check_num_vertices(len(indptr) - 1, file_bytes(path), path)
+            indptr, indices = sparse.read_adjacency(npz)
+        checks.check_num_vertices(len(indptr) - 1, file_bytes(path), path)
         writer.set_num_vertices(len(indptr) - 1, source=path)
-        for src, dst in csr_edges(indptr, indices):
+        for src, dst in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=path)

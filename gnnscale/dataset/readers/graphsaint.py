@@ -22,11 +22,9 @@ from gnnscale.dataset.checks import (
     vertex_keys,
     whole_numbers,
 )
+from gnnscale.dataset.formats import sparse
 from gnnscale.dataset.formats.npz import NpzReader
-from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
-
-__all__ = ["GraphSaint"]
 
 _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 
@@ -49,11 +47,11 @@ class GraphSaint(Dataset):
         files = self.raw_files()
         adjacency, feature_file, class_file, role_file = files
         with NpzReader(adjacency) as npz:
-            indptr, indices = read_adjacency(npz)
+            indptr, indices = sparse.read_adjacency(npz)
         num_vertices = len(indptr) - 1
         check_num_vertices(num_vertices, total_bytes(files), adjacency)
         writer.set_num_vertices(num_vertices, source=adjacency)
-        for dst, src in csr_edges(indptr, indices):
+        for dst, src in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=adjacency)
         features = map_npy(feature_file, axes=2, kinds="biuf")
         check_num_features(features.shape[1], feature_file)

@@ -12,20 +12,16 @@ from numpy.typing import NDArray
 from gnnscale.artifact.arrays import row_slices
 from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import check_num_features, check_num_vertices, count_classes
+from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import NpzReader
-from gnnscale.dataset.storage.remote import Published, RemoteFile
-from gnnscale.dataset.storage.store import StoreWriter
-
-__all__ = ["Heterophilous"]
+from gnnscale.dataset.storage import remote, store
 
 _ADDRESS = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
 _SHA256 = {"tolokers": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heterophilous(Dataset):
+class Heterophilous(base.Dataset):
     """File ``<name>.npz``: ``edges``, ``node_features``, ``node_labels`` and ``*_masks``.
 
     Two classes are judged by ROC AUC, more by accuracy, as in the paper.
@@ -41,22 +37,22 @@ class Heterophilous(Dataset):
         if self.mask < 0:
             raise ConfigError(f"dataset.mask={self.mask}: allowed are 0 and up")
 
-    def published(self) -> Published:
+    def published(self) -> remote.Published:
         """Return the authors' file."""
-        file = RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
-        return Published(name=f"heterophilous-{self.name}", licence="MIT", files=(file,))
+        file = remote.RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
+        return remote.Published(name=f"heterophilous-{self.name}", licence="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
         """Return the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the graph; each row of ``edges`` is an undirected edge."""
         (path,) = self.raw_files()
         with NpzReader(path) as npz:
             labels, features, edges = _read_graph(npz)
             split = [self._read_part(npz, part, len(labels)) for part in ("train", "val", "test")]
-        check_num_vertices(len(labels), file_bytes(path), path)
+        checks.check_num_vertices(len(labels), file_bytes(path), path)
         writer.set_num_vertices(len(labels), source=path)
         writer.add_edges(edges[:, 0], edges[:, 1], source=path)
         writer.write_features(
@@ -65,12 +61,11 @@ class Heterophilous(Dataset):
             dtype="float32",
             source=path,
         )
-        metric = "roc_auc" if count_classes(labels, path) == 2 else "accuracy"
+        metric = "roc_auc" if checks.count_classes(labels, path) == 2 else "accuracy"
         writer.set_labels(labels, metric=metric, source=path)
         writer.set_split(*split, source=path)
 
     def _read_part(self, npz: NpzReader, part: str, num_vertices: int) -> NDArray[np.int64]:
-        """Return the vertices of one part of the split."""
         masks = npz.matrix(f"{part}_masks", kinds="b")
         if masks.shape[1] != num_vertices:
             raise GraphError(
@@ -85,7 +80,6 @@ class Heterophilous(Dataset):
 
 
 def _read_graph(npz: NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return labels, features and edges."""
     labels, features, edges = (
         npz.vector("node_labels"),
         npz.matrix("node_features"),
@@ -97,5 +91,5 @@ def _read_graph(npz: NpzReader) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any
         raise GraphError(
             f"{npz.path}: {len(features)} feature rows for {len(labels)} vertices with a label"
         )
-    check_num_features(features.shape[1], npz.source("node_features"))
+    checks.check_num_features(features.shape[1], npz.source("node_features"))
     return labels, features, edges

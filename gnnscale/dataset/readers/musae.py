@@ -18,42 +18,28 @@ from numpy.typing import NDArray
 from gnnscale.artifact.files import read_file, total_bytes
 from gnnscale.artifact.header import parse_json
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import check_num_vertices, quoted, vertex_keys, whole_numbers
+from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.dataset.formats.text import csv_columns
-from gnnscale.dataset.storage.remote import Published, RemoteFile
-from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.dataset.storage import remote, store
 from gnnscale.options.found import names
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-__all__ = [
-    "Musae",
-    "read_labels",
-]
-
 _LABELS = ("ml_target", "page_type", "mature", "target")
-
 _IDS = ("new_id", "id")
-
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
-
 _Row = tuple[int, str, str]  # line, id, label
 
 
 def read_labels(data: bytes, *, source: str, num_bytes: int) -> NDArray[np.int64]:
-    """Return the class of every vertex.
+    """Return the class of every vertex, from comma-separated text with a header.
 
     Classes are all numbers, or all words, which are then numbered in alphabetical order: one
-    damaged number among numbers must not number all classes anew.
-
-    Args:
-        data: comma-separated text with a header that names a column of ids and one of classes.
-        source: named in errors.
-        num_bytes: of all files, which limits the number of vertices.
+    damaged number among numbers must not number all classes anew. ``num_bytes`` of all files limit
+    the number of vertices.
 
     Raises:
         GraphError: ids are not 0 to the number of rows, each once; or a row or a class is damaged.
@@ -63,10 +49,11 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> NDArray[np.int64
     for row in _rows(data, source):
         if not _WHOLE.fullmatch(row[1]):
             raise GraphError(
-                f"{source}: line {row[0]} has the id {quoted(row[1])}, ids must be whole numbers"
+                f"{source}: line {row[0]} has the id {checks.quoted(row[1])}, "
+                "ids must be whole numbers"
             )
         rows.append(row)
-    check_num_vertices(len(rows), num_bytes, source)
+    checks.check_num_vertices(len(rows), num_bytes, source)
     ids = np.array([int(text) for _, text, _ in rows], np.int64)
     if not np.array_equal(np.sort(ids), np.arange(len(ids))):
         raise GraphError(f"{source}: ids must be 0 to {len(ids) - 1}, each once")
@@ -76,7 +63,6 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> NDArray[np.int64
 
 
 def _rows(data: bytes, source: str) -> Iterator[_Row]:
-    """Yield line number, id and class of each row."""
     try:
         table = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
         header = next(table, [])
@@ -95,7 +81,6 @@ def _rows(data: bytes, source: str) -> Iterator[_Row]:
 
 
 def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
-    """Return the place of the first of ``names`` that is a column."""
     for name in names:
         if name in header:
             return header.index(name)
@@ -106,20 +91,19 @@ def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
 
 
 def _numbered(rows: list[_Row], source: str) -> NDArray[np.int64]:
-    """Return the number of each row's class."""
     words = [row for row in rows if not _WHOLE.fullmatch(row[2])]
     for line, _, label in words:
         if not label or _is_number(label):
             raise GraphError(
-                f"{source}: line {line} has the class {quoted(label)}, allowed are whole numbers "
-                "and words"
+                f"{source}: line {line} has the class {checks.quoted(label)}, allowed are "
+                "whole numbers and words"
             )
     if words and len(words) < len(rows):
         numbers = [row for row in rows if _WHOLE.fullmatch(row[2])]
         line, _, label = (words if len(words) <= len(numbers) else numbers)[0]
         raise GraphError(
-            f"{source}: line {line} has the class {quoted(label)}; classes must be all numbers or "
-            f"all words, {len(words)} of {len(rows)} are words"
+            f"{source}: line {line} has the class {checks.quoted(label)}; classes must "
+            f"be all numbers or all words, {len(words)} of {len(rows)} are words"
         )
     if words:
         # Not as an array of text, in which each takes the room of the longest.
@@ -147,38 +131,35 @@ _ARCHIVES = {
 }
 
 _ENDINGS = ("target.csv", "edges.csv", "features.json")
-
 #: What a member may unpack to, beyond a multiple of its size: numbers in text shrink to
 #: a quarter. JSON takes up to 25 times as much in memory.
 _ALLOWANCE, _RATIO = 16 << 20, 4
-
 _EDGE_ALLOWANCE, _EDGE_RATIO = 64 << 20, 20
-
 _ADVICE = "unpack the archive and name the folder"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Musae(Dataset):
+class Musae(base.Dataset):
     """A zip or folder with ``*edges.csv``, ``*features.json`` and ``*target.csv``.
 
     Features are lists of the columns that are one; classes that are words are numbered in
     alphabetical order.
 
     Attributes:
-        part: where there are several graphs, such as the languages of Twitch, a word in the file
-            names of one.
+        part: a word in the file names of one graph, if there are several, such as the languages of
+            Twitch.
     """
 
     split: str = "random"
     part: str = field(default="", metadata=names("text"))
     has_split: ClassVar[bool] = False
 
-    def published(self) -> Published | None:
+    def published(self) -> remote.Published | None:
         """Return the archive on SNAP."""
         if self.name not in _ARCHIVES:
             return None
-        file = RemoteFile(url=f"{_ADDRESS}/{_ARCHIVES[self.name]}.zip", unpack=True)
-        return Published(name=f"musae-{self.name}", licence="cite the paper", files=(file,))
+        file = remote.RemoteFile(url=f"{_ADDRESS}/{_ARCHIVES[self.name]}.zip", unpack=True)
+        return remote.Published(name=f"musae-{self.name}", licence="cite the paper", files=(file,))
 
     def raw_files(self) -> list[Path]:
         """Return the archive, or the three files of the folder."""
@@ -188,16 +169,16 @@ class Musae(Dataset):
         names = [str(file.relative_to(path)) for file in _files_in(path)]
         return [path / self._one(names, ending, path) for ending in _ENDINGS]
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the graph; the target file says how many vertices there are."""
         files = self.raw_files()
         num_bytes = total_bytes(files)
         with ExitStack() as stack:
             archive = stack.enter_context(Archive(files[0])) if len(files) == 1 else None
             target, edges, features = (
-                [_File(file) for file in files]
+                [_File(str(file)) for file in files]
                 if archive is None
-                else [_Member(archive, self._one(archive.names, end, files[0])) for end in _ENDINGS]
+                else [_File(self._one(archive.names, end, files[0]), archive) for end in _ENDINGS]
             )
             labels = read_labels(target.read(), source=target.source, num_bytes=num_bytes)
             writer.set_num_vertices(len(labels), source=target.source)
@@ -212,7 +193,6 @@ class Musae(Dataset):
         )
 
     def _one(self, names: list[str], ending: str, path: Path) -> str:
-        """Return the one name with that ending."""
         found = [name for name in names if name.endswith(ending) and self.part in name]
         if len(found) != 1:
             raise GraphError(
@@ -223,46 +203,30 @@ class Musae(Dataset):
 
 
 class _File:
-    """A file of the layout in a folder."""
+    """A file of the layout, in a folder or in an archive."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.source = str(path)
-
-    def open(self) -> IO[bytes]:
-        """Open it; the caller reads it in blocks."""
-        return self._path.open("rb")
-
-    def read(self) -> bytes:
-        """Return its content."""
-        return read_file(self._path)
-
-
-class _Member:
-    """A file of the layout in an archive."""
-
-    def __init__(self, archive: Archive, name: str) -> None:
-        self._archive = archive
-        self._name = name
-        self.source = f"{archive.path}/{name}"
+    def __init__(self, name: str, archive: Archive | None = None) -> None:
+        self._name, self._archive = name, archive
+        self.source = name if archive is None else f"{archive.path}/{name}"
 
     def open(self) -> IO[bytes]:
         """Open it; the caller reads it in blocks."""
+        if self._archive is None:
+            return Path(self._name).open("rb")
         self._archive.check_size(
             self._name, allowance=_EDGE_ALLOWANCE, ratio=_EDGE_RATIO, advice=_ADVICE
         )
         return self._archive.open(self._name)
 
     def read(self) -> bytes:
-        """Return its content."""
+        if self._archive is None:
+            return read_file(Path(self._name))
         return self._archive.read(self._name, allowance=_ALLOWANCE, ratio=_RATIO, advice=_ADVICE)
 
 
-def _read_features(
-    file: _File | _Member, num_vertices: int, num_bytes: int
-) -> scipy.sparse.csr_matrix:
+def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.sparse.csr_matrix:
     lists = parse_json(file.read(), source=file.source)
-    ids = vertex_keys(lists, source=file.source)
+    ids = checks.vertex_keys(lists, source=file.source)
     if len(ids) and ids.max() >= num_vertices:
         raise GraphError(
             f"{file.source}: vertex id {ids.max()} is out of range, "
@@ -271,11 +235,11 @@ def _read_features(
     for vertex, columns in lists.items():
         if not isinstance(columns, list):
             raise GraphError(
-                f"{file.source}: features of vertex {vertex} are {quoted(columns)}, "
+                f"{file.source}: features of vertex {vertex} are {checks.quoted(columns)}, "
                 "not lists of column numbers"
             )
     what = "not lists of column numbers: columns"
-    columns = whole_numbers(list(chain.from_iterable(lists.values())), file.source, what)
+    columns = checks.whole_numbers(list(chain.from_iterable(lists.values())), file.source, what)
     if not len(columns) or columns.min() < 0:
         raise GraphError(
             f"{file.source}: not lists of column numbers, the smallest of {len(columns)} is "
@@ -304,7 +268,7 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _only_zip(path: Path) -> Path:
-    """Return the one zip in the folder ``path`` where that is all there is of the layout."""
+    """Return the one zip in the folder ``path`` if nothing else there is of the layout."""
     if path.is_dir() and not any(file.name.endswith(_ENDINGS[0]) for file in _files_in(path)):
         zips = sorted(path.glob("*.zip"))
         if len(zips) == 1:

@@ -12,25 +12,13 @@ from numpy.typing import NDArray
 from gnnscale.artifact.arrays import map_npy, row_slices
 from gnnscale.artifact.files import file_bytes, total_bytes
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import (
-    check_ids,
-    check_num_features,
-    check_num_vertices,
-    class_labels,
-    quoted,
-)
+from gnnscale.dataset import base, checks
+from gnnscale.dataset.formats import pickled
 from gnnscale.dataset.formats.archive import Archive
 from gnnscale.dataset.formats.npz import NpzReader
-from gnnscale.dataset.formats.pickled import array_of, parse_pickle
 from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
-
-__all__ = [
-    "Mag240m",
-    "Ogb",
-]
 
 _ADDRESS = "https://snap.stanford.edu/ogb/data/nodeproppred"
 
@@ -41,12 +29,11 @@ _ARCHIVES = {
 }
 
 _BINARY = ("data.npz", "node-label.npz")
-
 _TEXT = ("num-node-list.csv.gz", "edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ogb(Dataset):
+class Ogb(base.Dataset):
     """A folder with ``raw/`` and ``split/<scheme>/``, as the published archive unpacks.
 
     ``raw/`` holds ``edge.csv.gz``, ``node-feat.csv.gz``, ``node-label.csv.gz`` and
@@ -63,7 +50,7 @@ class Ogb(Dataset):
         return Published(name=self.name, licence=licence, files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the files of the graph, and those of the split where it is read."""
+        """Return the files of the graph, and those of the split if it is read."""
         raw = self._root() / "raw"
         names = _BINARY if (raw / _BINARY[0]).exists() else _TEXT
         files = [raw / name for name in names]
@@ -105,7 +92,7 @@ def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
     if count.shape != (1, 1):
         raise GraphError(f"{sizes}: {len(count)} graphs, exactly 1 is needed")
     num_vertices = int(count[0, 0])
-    check_num_vertices(num_vertices, num_bytes, sizes)
+    checks.check_num_vertices(num_vertices, num_bytes, sizes)
     width = num_columns(label_file, source=label_file)
     labels = csv_table(label_file, ["float64"] * width, source=label_file, max_rows=num_vertices)
     _set_graph(writer, labels, num_vertices, label_file)
@@ -128,11 +115,11 @@ def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: i
         if len(sizes) != 1:
             raise GraphError(f"{path}: {len(sizes)} graphs, exactly 1 is needed")
         num_vertices = int(sizes[0])
-        check_num_vertices(num_vertices, num_bytes, path)
+        checks.check_num_vertices(num_vertices, num_bytes, path)
         header = npz.header("node_feat", axes=2, kinds="f")
         if header.shape[0] != num_vertices:
             raise GraphError(f"{path}: {header.shape[0]} feature rows for {num_vertices} vertices")
-        check_num_features(header.shape[1], npz.source("node_feat"))
+        checks.check_num_features(header.shape[1], npz.source("node_feat"))
         with NpzReader(label_file) as label_npz:
             labels = label_npz.labels("node_label", num_vertices)
         _set_graph(writer, labels, num_vertices, label_file)
@@ -154,7 +141,7 @@ def _set_graph(writer: StoreWriter, labels: NDArray[Any], num_vertices: int, sou
     if labels.ndim == 2 and labels.shape[1] > 1:
         writer.set_labels(labels, metric="roc_auc", source=source)
     else:
-        writer.set_labels(class_labels(labels.reshape(-1), source), source=source)
+        writer.set_labels(checks.class_labels(labels.reshape(-1), source), source=source)
 
 
 def _split_files(folder: Path) -> list[Path]:
@@ -165,20 +152,18 @@ def _split_files(folder: Path) -> list[Path]:
 
 
 _NUM_CLASSES = 153
-
 _PARTS = ("train", "valid", "test-dev")
-
 #: torch.save does not compress, whence little is allowed beyond a member's own size.
 _SPLIT_ALLOWANCE, _SPLIT_RATIO = 8 << 20, 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mag240m(Dataset):
+class Mag240m(base.Dataset):
     """A folder with ``processed/`` and ``split_dict.pt``, as the published archive unpacks.
 
     Read are ``paper___cites___paper/edge_index.npy``, ``paper/node_feat.npy`` (float16) and
     ``paper/node_label.npy``. The test vertices are the publisher's test-dev, whose labels are
-    hidden: they are -1 here, so that only validation says how good a model is.
+    hidden: they are -1 here, so only validation measures a model.
     """
 
     def raw_files(self) -> list[Path]:
@@ -196,13 +181,13 @@ class Mag240m(Dataset):
         files = self.raw_files()
         feature_file, label_file, edge_file, split_file = files
         features = map_npy(feature_file, axes=2, kinds="f")
-        check_num_features(features.shape[1], feature_file)
-        check_num_vertices(len(features), total_bytes(files), feature_file)
+        checks.check_num_features(features.shape[1], feature_file)
+        checks.check_num_vertices(len(features), total_bytes(files), feature_file)
         published = map_npy(label_file, axes=1, kinds="iuf")
         if len(published) != len(features):
             raise GraphError(f"{label_file}: {len(published)} labels for {len(features)} vertices")
         writer.set_num_vertices(len(features), source=feature_file)
-        labels = class_labels(published, label_file)
+        labels = checks.class_labels(published, label_file)
         writer.set_labels(labels, num_classes=_NUM_CLASSES, source=label_file)
         edges = map_npy(edge_file, axes=2, kinds="iu")
         if len(edges) != 2:
@@ -226,7 +211,7 @@ class Mag240m(Dataset):
 
 
 def _read_split(path: Path, num_vertices: int) -> list[NDArray[Any]]:
-    """Read what torch.save made of a dictionary of arrays."""
+    """Read a dictionary of arrays that torch.save wrote."""
     with Archive(path) as archive:
         names = [name for name in archive.names if name.endswith("/data.pkl")]
         if len(names) != 1:
@@ -238,14 +223,16 @@ def _read_split(path: Path, num_vertices: int) -> list[NDArray[Any]]:
             advice="torch.save does not compress",
         )
     source = f"{path}/{names[0]}"
-    split = parse_pickle(data, source=source)
+    split = pickled.parse_pickle(data, source=source)
     if not isinstance(split, dict):
-        raise GraphError(f"{source}: holds {quoted(split)}, not a split of {', '.join(_PARTS)}")
+        raise GraphError(
+            f"{source}: holds {checks.quoted(split)}, not a split of {', '.join(_PARTS)}"
+        )
     parts = []
     for part in _PARTS:
         if part not in split:
             raise GraphError(f"{source}: not a split of {', '.join(_PARTS)}: it has no {part!r}")
-        ids = array_of(split[part], axes=1, kinds="iu", source=f"{source}: {part}")
-        check_ids(ids, num_vertices, f"{source}: {part}")
+        ids = pickled.array_of(split[part], axes=1, kinds="iu", source=f"{source}: {part}")
+        checks.check_ids(ids, num_vertices, f"{source}: {part}")
         parts.append(ids)
     return parts

@@ -15,16 +15,13 @@ from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import quoted, whole_numbers
+from gnnscale.dataset.formats import sparse, text
 from gnnscale.dataset.formats.pickled import array_of, load_pickle, sparse_fields
-from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
-from gnnscale.dataset.formats.text import csv_table
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 
 if TYPE_CHECKING:
     import scipy.sparse
-
-__all__ = ["Planetoid"]
 
 _SHA256 = {
     "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
@@ -81,7 +78,7 @@ class Planetoid(Dataset):
             (rows.data, (order[rows.row], rows.col)), shape=(num_vertices, rows.shape[1])
         )
         writer.write_features(
-            dense_rows(features),
+            sparse.dense_rows(features),
             num_features=features.shape[1],
             dtype="uint8" if features.dtype == np.uint8 else "float32",
             source=self._file("allx"),
@@ -100,10 +97,10 @@ class Planetoid(Dataset):
         ally: NDArray[Any],
         ty: NDArray[Any],
     ) -> NDArray[np.int64]:
-        """Return the test vertices, of which ids must go with what the other files hold."""
+        """Return the test vertices, whose ids must agree with the other files."""
         file = self._file("test.index")
         num_known, num_tested = allx.shape[0], tx.shape[0]
-        test: NDArray[np.int64] = csv_table(file, ["int64"], source=file)[:, 0]
+        test: NDArray[np.int64] = text.csv_table(file, ["int64"], source=file)[:, 0]
         if not (len(ally) == num_known and len(ty) == num_tested == len(test) > 0):
             raise GraphError(
                 f"{file}: {len(test)} test vertices, {num_tested} feature rows, "
@@ -146,7 +143,6 @@ class Planetoid(Dataset):
         return self.raw_file(f"ind.{self.name}.{part}")
 
     def _one_hot(self, part: str) -> NDArray[Any]:
-        """Return classes as rows of zeros and a one."""
         file = self._file(part)
         rows = array_of(load_pickle(file), axes=2, kinds="biuf", source=file)
         if not 1 <= rows.shape[1] <= MAX_FEATURES:
@@ -165,6 +161,6 @@ class Planetoid(Dataset):
         shape = fields.get("_shape")
         if not (isinstance(shape, tuple) and len(shape) == 2 and shape[0] == len(indptr) - 1):
             raise GraphError(f"{file}: not a sparse matrix, its shape and offsets differ")
-        return sparse_matrix(
+        return sparse.sparse_matrix(
             data, indices, indptr, num_columns=shape[1], num_bytes=file_bytes(file), source=file
         )

@@ -16,8 +16,6 @@ from gnnscale.dataset.formats.text import csv_columns, head_lines
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure
 
-__all__ = ["Snap"]
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -32,7 +30,7 @@ class Snap(Structure):
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the edges; a line ``a b`` is an edge from a to b."""
         (file,) = self.raw_files()
-        self._say_columns(file)
+        self._log_columns(file)
         ids = _distinct(_read(file), file)
         writer.set_num_vertices(len(ids), source=file)
         # Without gaps, an id is its own place.
@@ -51,14 +49,13 @@ class Snap(Structure):
                 return [file]
         raise GraphError(f"{path}: has neither {self.name}.txt nor {self.name}.txt.gz")
 
-    def _say_columns(self, file: Path) -> None:
+    def _log_columns(self, file: Path) -> None:
         edge, delimiter, _ = _first_edge(file)
         if edge.strip().count(delimiter) > 1:
             _LOG.info("%s: columns after the first two are not read", file)
 
 
 def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
-    """Yield slices of the two columns."""
     _, delimiter, num_comments = _first_edge(file)
     return csv_columns(
         file, ["int64"] * 2, source=file, delimiter=delimiter, skip_lines=num_comments
@@ -66,7 +63,7 @@ def _read(file: Path) -> Iterator[list[NDArray[Any]]]:
 
 
 def _first_edge(file: Path) -> tuple[str, str, int]:
-    """Return the first line that is no comment, what stands between its numbers, and its place."""
+    """Return the first line that is no comment, its delimiter, and its place."""
     lines = head_lines(file, source=file)
     num_comments = next(
         (number for number, line in enumerate(lines) if not line.startswith("#")), len(lines)
@@ -81,7 +78,7 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
 def _distinct(edges: Iterator[list[NDArray[Any]]], file: Path) -> NDArray[np.int64]:
     """Return the ids that occur, sorted.
 
-    New ids wait until they are as many as those known, so that merging costs little in total.
+    New ids wait until they are as many as the known ones, so that merging costs little in total.
     """
     known = np.empty(0, np.int64)
     waiting: list[NDArray[Any]] = []

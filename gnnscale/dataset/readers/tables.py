@@ -1,4 +1,4 @@
-"""Tables of vertices and edges, CSV or Parquet: what databases and data frames write."""
+"""Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.files import total_bytes
+from gnnscale.core import hardware, prefetch
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
-from gnnscale.core.hardware import usable_cores
-from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.ids import write_ids
-from gnnscale.dataset.storage.remote import copy_remote, is_remote
-from gnnscale.dataset.storage.space import check_space, size
-from gnnscale.dataset.storage.store import StoreWriter
+from gnnscale.dataset.storage import remote, space, store
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
 from gnnscale.dataset.tables.features import FeatureColumns
 from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type, max_id_bytes
 from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
-
-__all__ = ["Tables"]
 
 _LOG = logging.getLogger(__name__)
 #: Name of the column of weights that may be missing.
@@ -55,17 +50,17 @@ class Tables(Dataset):
         edges: likewise.
         id: column of the vertices' ids, which are whole numbers or texts.
         id_type: one of ``ID_TYPES``; ``string`` reads whole numbers as texts too.
-        label: column of the labels, where null is unknown; None for a graph without labels, which
+        label: column of the labels, null for unknown; None for a graph without labels, which
             has no split either.
-        label_kind: one of ``LABEL_KINDS``. By itself, a column of texts or whole numbers is one of
-            classes, and any other of values.
-        split_column: column of words that say which part a vertex is in.
-        features: columns of numbers, or of lists of numbers; None for all columns that are not
-            named otherwise.
+        label_kind: one of ``LABEL_KINDS``. By default, a column of texts or whole numbers has
+            classes, and any other has values.
+        split_column: column of words that name the part of each vertex.
+        features: columns of numbers, or of lists of numbers; None for all columns without another
+            role.
         source: column of the ids that edges come from.
         target: column of the ids that edges go to.
-        weight: column of the weights of edges, read where there is one of the default's name; None
-            where every edge counts the same.
+        weight: column of the weights of edges, read if there is one of the default's name; None
+            if every edge counts the same.
         delimiter: one character between the values of CSV, or ``tab``.
     """
 
@@ -113,12 +108,12 @@ class Tables(Dataset):
         return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
 
     def raw_path(self) -> Path:
-        """Return the folder with the tables, copied first where it is remote."""
-        if self.raw is None or not is_remote(self.raw):
+        """Return the folder with the tables, copied first if it is remote."""
+        if self.raw is None or not remote.is_remote(self.raw):
             return super().raw_path()
         names = (("vertices", self.vertices), ("edges", self.edges))
         wanted = [[name] if name else usual_names(table) for table, name in names]
-        return copy_remote(self.raw, [*wanted[0], *wanted[1]])
+        return remote.copy_remote(self.raw, [*wanted[0], *wanted[1]])
 
     def _files(self, table: str, name: str | None) -> list[Path]:
         folder = self.raw_path()
@@ -130,17 +125,17 @@ class Tables(Dataset):
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
         return Table(self._files(table, name), delimiter, self.memory_bytes)
 
-    def read(self, writer: StoreWriter) -> None:
+    def read(self, writer: store.StoreWriter) -> None:
         """Push the vertices, then the edges."""
         vertices, edges = self._table("vertices", self.vertices), self._table("edges", self.edges)
         columns = self._feature_columns(vertices)
         edge_columns = self._edge_columns(edges)
         expected = vertices.num_rows()
         if expected is not None:  # else told when they are decompressed
-            self._say_memory(vertices, expected, writer.path)
+            self._check_memory(vertices, expected, writer.path)
         ids = self._read_vertices(vertices, writer)
         if expected is None:
-            self._say_memory(vertices, writer.num_vertices, writer.path)
+            self._check_memory(vertices, writer.num_vertices, writer.path)
         for src, dst, weights in self._mapped(edges, edge_columns, ids):
             writer.add_edges(src, dst, weights=weights, source=edges.path)
         del ids
@@ -152,7 +147,6 @@ class Tables(Dataset):
         )
 
     def _edge_columns(self, table: Table) -> list[str]:
-        """Return the columns of the edges: source, target and perhaps weight."""
         columns = [table.require("source", self.source), table.require("target", self.target)]
         if self.weight is not None and (self.weight != _WEIGHT or _WEIGHT in table.names):
             columns.append(table.require("weight", self.weight))
@@ -162,7 +156,7 @@ class Tables(Dataset):
         """Yield sources and targets as vertices, and weights, as threads have decoded them.
 
         Raises:
-            GraphError: an id is none of a vertex, or a weight not allowed; names the row.
+            GraphError: an id belongs to no vertex, or a weight is not allowed; names the row.
         """
         import pyarrow  # takes a while, and a run whose store exists needs none
 
@@ -176,10 +170,10 @@ class Tables(Dataset):
                 weights = _weights(batch, weight[0]) if weight else None
                 edges.mapped = ids.find(batch, source), ids.find(batch, target), weights
 
-        num_threads = min(usable_cores(), _MAX_THREADS)
+        num_threads = min(hardware.usable_cores(), _MAX_THREADS)
         shares = [_Share(each) for each in table.shares(columns, types, 32, num_threads)]
         # Edges may come in any order, since lists are sorted.
-        with Pipeline(
+        with prefetch.Pipeline(
             _in_turn(shares),
             [[map_ends]],
             limit=_AHEAD * num_threads,
@@ -200,7 +194,7 @@ class Tables(Dataset):
             raise GraphError(f"{table.path}: has no column of features, only {columns}")
         return FeatureColumns(table, names, named=self.features is not None)
 
-    def _read_vertices(self, table: Table, writer: StoreWriter) -> IdMap:
+    def _read_vertices(self, table: Table, writer: store.StoreWriter) -> IdMap:
         """Set number, labels and split of the vertices; keep their ids in the store."""
         import pyarrow
 
@@ -232,17 +226,17 @@ class Tables(Dataset):
             found.array = None
         return found
 
-    def _say_memory(self, table: Table, num_vertices: int, folder: Path) -> None:
-        """Tell what memory it takes; ``num_vertices`` may be an estimate."""
+    def _check_memory(self, table: Table, num_vertices: int, folder: Path) -> None:
+        """Log and check the memory that it takes; ``num_vertices`` may be an estimate."""
         each = _VERTEX_BYTES * num_vertices
         ids = _ID_BYTES * num_vertices
-        check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
+        space.check_space(f"{table.path}: about {num_vertices} vertices", folder, memory=each + ids)
         _LOG.info(
             "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
             "other data, %s for reading, then up to %s for edges",
             table.path,
             f"{num_vertices:,}",
-            *map(size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
+            *map(space.size, (ids, each, 12 * table.batch_bytes, self.memory_bytes)),
         )
 
 
@@ -255,7 +249,6 @@ class _Share:
         self.ended = False
 
     def next(self) -> Batch | None:
-        """Return the next batch; None where there is none."""
         with self._lock:
             batch = next(self._batches, None)
             self.ended = batch is None
@@ -271,7 +264,7 @@ class _Edges:
 
 
 def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
-    """Yield a batch to come of each share, again and again until all have ended."""
+    """Yield a future batch of each share, in turn until all have ended."""
     while any(not share.ended for share in shares):
         for share in shares:
             if not share.ended:
@@ -279,7 +272,6 @@ def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
 
 
 def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
-    """Return weights of edges, finite and not negative."""
     refuse_nulls(batch, column)
     values = floats(batch, column, np.float32)
     good = (values >= 0) & np.isfinite(values)
@@ -293,7 +285,7 @@ def _weights(batch: Batch, column: str) -> NDArray[np.float32]:
 
 
 def _set_labels(
-    writer: StoreWriter, column: LabelColumn, ids: IdColumn, source: Path
+    writer: store.StoreWriter, column: LabelColumn, ids: IdColumn, source: Path
 ) -> NDArray[Any]:
     """Give the writer classes and their names, or values to regress on; return them."""
     labels, names = column.finish(ids)
@@ -308,7 +300,7 @@ def _set_labels(
 
 
 def _require_or(table: Table, option: str, column: str, other: str) -> None:
-    """Refuse a table without ``column``, and say what may be set where there is none."""
+    """Refuse a table without ``column``, and name the option for such tables."""
     try:
         table.require(option, column)
     except GraphError as error:

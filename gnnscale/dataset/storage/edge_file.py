@@ -13,28 +13,13 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.core.errors import GraphError
 
-__all__ = [
-    "EDGE_BYTES",
-    "EdgeBlock",
-    "EdgeFile",
-    "added_up",
-    "packed",
-    "unpacked",
-]
-
 _SLICE_EDGES = 1 << 20
-
 #: Collects the few edges of small slices, so that each is not a write of its own.
 _BUFFER_BYTES = 64 << 10
 
 
 class EdgeFile:
-    """Sources and destinations of edges, a file of each.
-
-    Args:
-        path: of both files, without the ends of their names.
-        dtype: of vertex ids.
-    """
+    """Sources and destinations of edges, a file of each; ``path`` lacks the ends of their names."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -48,14 +33,14 @@ class EdgeFile:
         self.num_edges += len(src)
 
     def write(self, place: int, src: NDArray[Any], dst: NDArray[Any]) -> None:
-        """Write edges from the edge number ``place`` on; ``num_edges`` is the caller's to set."""
+        """Write edges from the edge number ``place`` on; the caller sets ``num_edges``."""
         for file, ends in zip(self._files, (src, dst), strict=True):
             if file.tell() != place * self._dtype.itemsize:
                 file.seek(place * self._dtype.itemsize)
             file.write(np.ascontiguousarray(ends, self._dtype).data)
 
     def take_last(self, num_edges: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield the last ``num_edges`` edges in slices, which leave the disk as they are read."""
+        """Yield the last ``num_edges`` edges in slices, removed from the disk as they are read."""
         end = self.num_edges
         while self.num_edges > end - num_edges:
             first = max(end - num_edges, self.num_edges - _SLICE_EDGES)
@@ -79,14 +64,7 @@ class EdgeFile:
 
 
 class EdgeBlock:
-    """Edges whose destinations are in a range.
-
-    Args:
-        path: of the files that edges are spilled to, without the ends of their names.
-        dtype: of sources and destinations.
-        first: first vertex of the range.
-        last: end of the range.
-    """
+    """Edges whose destinations are in a range from ``first`` to before ``last``."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int, last: int) -> None:
         self.first = first
@@ -122,7 +100,7 @@ class EdgeBlock:
         return degrees
 
     def take(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield all edges once, in slices that leave memory and disk as they are read."""
+        """Yield all edges once, in slices that are released as they are read."""
         while self._held:
             yield self._held.pop()
         if self._file is not None:
@@ -136,16 +114,13 @@ class EdgeBlock:
 
 #: Bytes of memory an edge, while words are taken apart and edges that repeat are added up.
 EDGE_BYTES = 40
-
 _WEIGHT_BITS = 32
 
 
 def packed(src: NDArray[np.int64], weights: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return words of sources and weights, ordered as pairs of them are.
+    """Return words of sources and weights ``[num_edges]``, ordered as pairs of them are.
 
-    Args:
-        src: ``[num_edges]`` below 2^31.
-        weights: ``[num_edges]``, finite and not negative, so that their bits rise as they do.
+    Sources are below 2^31. Weights are finite and not negative, so their bits rise as they do.
     """
     # Minus zero has the highest bit set; plus zero added to it is plus zero.
     words: NDArray[np.int64] = (src << _WEIGHT_BITS) | (weights + np.float32(0)).view(np.int32)
@@ -162,7 +137,7 @@ def added_up(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Keep each neighbour once, with the sum of its weights; ``first`` is the first list's vertex.
 
-    Sums are taken in float64 in ascending order, so that they depend on nothing but the weights.
+    Sums are taken in float64 in ascending order, so they depend on the weights alone.
     """
     begins = np.empty(len(lists), np.bool_)
     begins[:1] = True

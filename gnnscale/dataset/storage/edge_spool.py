@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core.errors import GraphError
-from gnnscale.core.hardware import usable_cores
+from gnnscale.core import errors, hardware
 from gnnscale.dataset.storage.edge_file import EdgeBlock, packed
-
-__all__ = ["SELF_LOOPS", "EdgeSpool", "spooled_bytes"]
 
 #: What may be done with edges from a vertex to itself: as published, none, exactly one a vertex.
 SELF_LOOPS = ("keep", "remove", "add")
@@ -22,7 +19,7 @@ SELF_LOOPS = ("keep", "remove", "add")
 _SLICE_EDGES = 1 << 20
 _SLAB_EDGES = 1 << 22
 #: Blocks at most, since each may have two open files, and the fewest vertices worth a block. The
-#: lists of a block are filled in any order, which is fastest where they fit into the caches.
+#: lists of a block are filled in any order, which is fastest if they fit into the caches.
 _MAX_BLOCKS = 128
 _MIN_BLOCK_BITS = 16
 #: Part of the memory allowed that edges are held in before they go to disk; sorting has the rest.
@@ -30,12 +27,9 @@ _HELD = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return what edges may take on disk before they are sorted: all of them, or nothing.
+    """Return the disk that edges may take before they are sorted: all of them, or 0.
 
-    Args:
-        num_edges: reverse edges and loops that are added included.
-        word_bytes: of a source or destination: 4, or 8 with weights or beyond 2^31 vertices.
-        memory_bytes: what edges may take in memory.
+    A source or destination takes ``word_bytes``: 4, or 8 with weights or beyond 2^31 vertices.
     """
     num_bytes = 2 * word_bytes * num_edges
     # The arrays that they are held in are filled to three quarters at least.
@@ -46,19 +40,11 @@ class EdgeSpool:
     """Edges in blocks of destinations.
 
     Args:
-        folder: where the temporary files go.
+        folder: of the temporary files.
         num_vertices: all ids are below this; the caller has checked them.
         undirected: every edge also stands for its reverse.
         self_loops: one of ``SELF_LOOPS``.
-        memory_bytes: what edges may take in memory, those that are being sorted included.
-
-    Attributes:
-        num_vertices: likewise.
-        adds_loops: whether each vertex is to get a loop; the spool has none then.
-        memory_bytes: likewise.
-        num_edges: edges in blocks so far.
-        held_bytes: what those in memory take.
-        folder: likewise.
+        memory_bytes: max memory of edges, those being sorted included.
     """
 
     def __init__(
@@ -70,12 +56,13 @@ class EdgeSpool:
         self_loops: str,
         memory_bytes: int,
     ) -> None:
-        self.num_vertices = num_vertices
+        self.num_vertices = num_vertices  #: likewise
+        #: whether each vertex is to get a loop; the spool has none then
         self.adds_loops = self_loops == "add"
-        self.memory_bytes = memory_bytes
-        self.num_edges = 0
-        self.held_bytes = 0
-        self.folder = folder
+        self.memory_bytes = memory_bytes  #: likewise
+        self.num_edges = 0  #: edges in blocks so far
+        self.held_bytes = 0  #: what those in memory take
+        self.folder = folder  #: likewise
         self._undirected = undirected
         self._keeps_loops = self_loops == "keep"
         self._dtype = vertex_dtype(num_vertices)
@@ -89,30 +76,22 @@ class EdgeSpool:
         #: The last array that edges are held in, sources and destinations, and how many it has.
         self._slab = np.empty((2, 0), self._dtype)
         self._taken = 0
-        #: Whether edges have weights; known with the first of them.
-        self._weighted: bool | None = None
-
-    @property
-    def weighted(self) -> bool | None:
-        """Whether edges have weights; None before the first call of ``add``."""
-        return self._weighted
+        #: Whether edges have weights; None before the first call of ``add``.
+        self.weighted: bool | None = None
 
     def add(
         self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None = None
     ) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
+        """Append edges; ``src[i]`` sends messages to ``dst[i]``, both ``[num_edges]``.
 
-        Args:
-            src: ``[num_edges]`` vertex ids.
-            dst: the same.
-            weights: ``[num_edges]``, finite and not negative; all calls give them, or none does.
+        Either all calls give ``weights`` ``[num_edges]``, finite and not negative, or no call does.
 
         Raises:
             GraphError: the graph has too many vertices for weights of edges.
         """
-        if self._weighted is None:
+        if self.weighted is None:
             self._open(weights is not None)
-        assert self._weighted == (weights is not None)
+        assert self.weighted == (weights is not None)
         given = [src, dst] if weights is None else [src, dst, weights]
         first = 0
         while first < len(src):
@@ -125,19 +104,18 @@ class EdgeSpool:
                 self._add_waiting()
 
     def _add_waiting(self) -> None:
-        """Add the edges that wait for others: a few at a time take longer."""
+        """Add the edges that wait for others: small slices are slower."""
         count, self._num_waiting = self._num_waiting, 0
         src, dst, *weights = (waiting[:count] for waiting in self._waiting)
         self._add(src, dst, weights[0] if weights else None)
 
     def _open(self, weighted: bool) -> None:
-        """Make the blocks."""
         if weighted and self._dtype.itemsize > 4:
-            raise GraphError(
+            raise errors.GraphError(
                 f"the graph has {self.num_vertices} vertices, weights of edges are allowed for up "
                 f"to {2**31 - 1}"
             )
-        self._weighted = weighted
+        self.weighted = weighted
         self._slab = np.empty((2, 0), self.word)
         self._waiting = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
         if weighted:
@@ -150,8 +128,8 @@ class EdgeSpool:
 
     @property
     def word(self) -> np.dtype[Any]:
-        """Type of sources in files and in lists, with their weights where they have some."""
-        return np.dtype(np.int64) if self._weighted else self._dtype
+        """Type of sources in files and in lists, packed with their weights if they have some."""
+        return np.dtype(np.int64) if self.weighted else self._dtype
 
     def _add(
         self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None
@@ -172,7 +150,6 @@ class EdgeSpool:
     def _scatter(
         self, src: NDArray[Any], dst: NDArray[Any], weights: NDArray[np.float32] | None
     ) -> None:
-        """Append edges to the blocks of their destinations."""
         blocks = np.arange(self._num_blocks, dtype=np.int32)
         src = src if weights is None else packed(src, weights)
         room = self._room(len(src))
@@ -180,7 +157,7 @@ class EdgeSpool:
             *(src, dst, blocks, len(blocks)),
             out=room,
             shift=self._block_bits,
-            num_threads=usable_cores(),
+            num_threads=hardware.usable_cores(),
         )
         for block, first, last in zip(self._blocks, starts, starts[1:], strict=False):
             if first < last:
@@ -191,8 +168,8 @@ class EdgeSpool:
     def _room(self, num_edges: int) -> NDArray[Any]:
         """Return an array ``[2, num_edges]`` for sources and destinations.
 
-        It is a part of a larger one, which the kernel gives in large pages: a page of 4 KiB at a
-        time costs more than filling it. Once edges go to disk, one such array is used again.
+        It is a part of a larger one, which the kernel gives in large pages: single pages of 4 KiB
+        cost more than filling them. Once edges go to disk, one such array is reused.
         """
         if self._slab.shape[1] - self._taken < num_edges:
             edge_bytes, allowed = 2 * self.word.itemsize, int(_HELD * self.memory_bytes)
@@ -207,18 +184,18 @@ class EdgeSpool:
         return room
 
     def _spill(self) -> None:
-        """Write the edges that are held to disk, and all that follow at the end."""
+        """Write the held edges to disk, and all later ones at the end."""
         for block in self._blocks:
             block.spill()
         self.held_bytes = 0
         self._spills = True
 
     def finish(self) -> list[EdgeBlock]:
-        """Return the blocks in the order of their vertices; no edge may follow.
+        """Return the blocks in the order of their vertices, all in memory or all on disk.
 
-        Either all edges are in memory or all are on disk.
+        No edge may follow.
         """
-        if self._weighted is None:
+        if self.weighted is None:
             self._open(False)
         self._add_waiting()
         self._waiting = []

@@ -16,41 +16,26 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_features
 
-__all__ = ["FeatureEncoding", "write_features"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureEncoding:
-    """How published rows become stored ones.
+    """How published rows become stored ones."""
 
-    Attributes:
-        dtype: the entry of ``FEATURE_DTYPES`` that is stored.
-        asked_for: whether the user chose it, who is then to choose another where it cannot hold a
-            value.
-        normalize: divide each row by its sum.
-    """
-
-    dtype: str
+    dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
+    #: whether the user chose it, who is then to choose another if it cannot hold a value
     asked_for: bool = False
-    normalize: bool = False
+    normalize: bool = False  #: divide each row by its sum
 
 
 def write_features(
-    path: Path,
-    chunks: Iterable[NDArray[Any]],
+    path: Path,  # of the ``.npy`` file
+    chunks: Iterable[NDArray[Any]],  # arrays ``[rows, num_features]``, together one row per vertex
     *,
-    shape: tuple[int, int],
-    encoding: FeatureEncoding,
-    source: object,
+    shape: tuple[int, int],  # number of vertices, number of features
+    encoding: FeatureEncoding,  # how rows are stored
+    source: object,  # named in errors
 ) -> ArrayEntry:
-    """Write the feature rows of all vertices, in chunks and in order.
-
-    Args:
-        path: of the ``.npy`` file.
-        chunks: arrays ``[rows, num_features]``, together one row a vertex.
-        shape: number of vertices, number of features.
-        encoding: how rows are stored.
-        source: named in errors.
+    """Write the feature rows of all vertices in order, and return the entry of ``meta.json``.
 
     Raises:
         ConfigError: the type that the user chose cannot hold a value.

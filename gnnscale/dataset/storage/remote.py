@@ -20,38 +20,21 @@ from urllib.parse import urlsplit
 
 from gnnscale.artifact.folder import new_folder
 from gnnscale.artifact.key import file_sha256
+from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
-from gnnscale.core.hardware import home
-from gnnscale.core.progress import track
 from gnnscale.dataset.formats.archive import extract_all
-from gnnscale.dataset.storage.space import NoSpaceError, check_space, size
-
-__all__ = [
-    "SCHEMES",
-    "Published",
-    "RemoteFile",
-    "check_address",
-    "copy_remote",
-    "discard",
-    "download",
-    "is_remote",
-]
+from gnnscale.dataset.storage import space
 
 #: File systems that an address may name. None of them opens what a file or another address says,
 #: as ``reference``, archives and caches do, and chains of several (``::``) are not taken at all.
 SCHEMES = (
     *("abfs", "az", "file", "gcs", "gs", "hdfs", "http", "https", "memory", "s3", "s3a", "sftp"),
 )
-
 _LOG = logging.getLogger(__name__)
-
 _RECORD = "remote.json"
-
 _CHUNK_BYTES = 4 << 20
-
 #: What file systems call the tag or the time that tells versions of a file apart.
 _TAGS = ("ETag", "etag", "md5Hash")
-
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 
 
@@ -61,11 +44,7 @@ def is_remote(place: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address that is none of one file system of ``SCHEMES``.
-
-    Raises:
-        ConfigError: it names another one, or a chain of several.
-    """
+    """Raise ConfigError unless an address names one file system of ``SCHEMES``, not a chain."""
     if "::" in address:
         raise ConfigError(f"dataset.raw={shown(address)}: a chain of addresses, one is allowed")
     check_choice("dataset.raw: the scheme of the address", address.partition("://")[0], SCHEMES)
@@ -74,22 +53,18 @@ def check_address(address: str) -> None:
 def copy_remote(address: str, names: Sequence[str]) -> Path:
     """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the folder there.
 
-    What was copied before is used again as long as every file has the size, and the time or tag,
-    that it had then. Otherwise all are copied anew.
-
-    Args:
-        address: of the folder.
-        names: files in it, and folders of which all files are meant; those that are missing are
-            left out.
+    An earlier copy is used as long as every file has the same size, and the same time or tag.
+    Otherwise all are copied anew. ``names`` are files, and folders with all their files; missing
+    ones are left out.
 
     Raises:
         ConfigError: as ``check_address``.
         GraphError: fsspec, or what it needs for the address, is not installed; the address cannot
-            be reached; or there is not so much room on the disk.
+            be reached; or there is not enough room on the disk.
     """
     check_address(address)
     digest = hashlib.blake2b(json.dumps([address, sorted(names)]).encode(), digest_size=8)
-    path = home() / "raw" / f"remote-{digest.hexdigest()}"
+    path = hardware.home() / "raw" / f"remote-{digest.hexdigest()}"
     with _readable(address):
         system, root = _opened(address)
         files = dict(_found(system, root, names))
@@ -145,9 +120,9 @@ def _copy(
     system: Any, root: str, files: Mapping[str, Mapping[str, Any]], folder: Path, address: str
 ) -> None:
     total = sum(each["bytes"] for each in files.values())
-    check_space(f"dataset.raw={address}", folder, disk=total)
+    space.check_space(f"dataset.raw={address}", folder, disk=total)
     _LOG.info("copying %d files of %s", len(files), address)
-    with track(f"copying {shown(address)}", total, "bytes") as advance, _readable(address):
+    with progress.track(f"copying {shown(address)}", total, "bytes") as advance, _readable(address):
         for name, version in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             with system.open(f"{root}/{name}", "rb") as stream, (folder / name).open("xb") as out:
@@ -172,29 +147,20 @@ def _readable(address: str) -> Iterator[None]:
 
 
 _CHUNK_BYTES_DOWNLOAD = 1 << 20
-
 _TIMEOUT_S = 30
-
 #: What a connection may raise while it is read.
 _BROKEN = (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException)
-
 #: A host that does not say how much it sends may fill the disk up to this.
 _SPARE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One file.
+    """One file."""
 
-    Attributes:
-        url: its address.
-        sha256: its checksum where it is known beforehand.
-        unpack: it is a zip archive of which the members are wanted.
-    """
-
-    url: str
-    sha256: str | None = None
-    unpack: bool = False
+    url: str  #: its address
+    sha256: str | None = None  #: its checksum if it is known beforehand
+    unpack: bool = False  #: it is a zip archive of which the members are wanted
 
     @property
     def name(self) -> str:
@@ -204,24 +170,18 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The files of a dataset.
+    """The files of a dataset."""
 
-    Attributes:
-        name: name of the folder they go to.
-        licence: shown when they are downloaded.
-        files: what to download.
-    """
-
-    name: str
-    licence: str
-    files: tuple[RemoteFile, ...]
+    name: str  #: name of the folder they go to
+    licence: str  #: shown when they are downloaded
+    files: tuple[RemoteFile, ...]  #: what to download
 
 
 def download(published: Published) -> Path:
-    """Download what is not there yet, and return the folder.
+    """Download what is missing, and return the folder.
 
-    Folders are in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``. A download that broke off goes on
-    where it stopped. ``download.json`` records address, size and SHA-256 of every file.
+    Folders are in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``. An interrupted download continues.
+    ``download.json`` records address, size and SHA-256 of every file.
 
     Raises:
         GraphError: there is no network, the host refuses, or a checksum differs.
@@ -246,7 +206,7 @@ def discard(published: Published) -> None:
 
 
 def _folder(published: Published) -> Path:
-    return home() / "raw" / published.name
+    return hardware.home() / "raw" / published.name
 
 
 def _fill(folder: Path, published: Published, parts: Path) -> None:
@@ -268,12 +228,12 @@ def _fill(folder: Path, published: Published, parts: Path) -> None:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to other addresses of the web alone, and not from an encrypted one to an open one."""
+    """Follows redirects to web addresses alone, and not from an encrypted one to an open one."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """Refuse what is not to be followed."""
+        """Refuse a redirect that is not allowed."""
         allowed = ("https",) if req.type == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
             raise GraphError(f"{req.full_url}: the host redirects to {shown(newurl)}, refused")
@@ -282,7 +242,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any
     ) -> Any:
-        """Close the connection where it is not followed."""
+        """Close the connection if the redirect is refused."""
         try:
             return super().http_error_302(req, fp, code, msg, headers)
         except GraphError:
@@ -298,7 +258,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url: str, part: Path) -> None:
-    """Download ``url`` to ``part``, going on from the bytes that are there."""
+    """Download ``url`` to ``part``, continuing after the bytes that exist."""
     done = part.stat().st_size if part.exists() else 0
     try:
         with _open(url, done) as response:
@@ -333,7 +293,7 @@ def _open(url: str, done: int) -> Any:
 
 
 def _goes_on(headers: Message, done: int) -> bool:
-    """Whether the host sends what was asked for; some do not say."""
+    """Whether the host sends the range that was requested; some do not report it."""
     return headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-")
 
 
@@ -347,19 +307,19 @@ def _content_length(url: str, headers: Message) -> int | None:
 
 
 def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) -> None:
-    """Write what the host sends; never more than the disk can take."""
+    """Write what the host sends, at most what the disk can take."""
     folder, name = Path(file.name).parent, Path(file.name).stem
     free = shutil.disk_usage(folder).free
     if total is not None:
-        check_space(url, folder, disk=total - file.tell())
+        space.check_space(url, folder, disk=total - file.tell())
     limit = file.tell() + free - min(_SPARE_BYTES, free // 10)
-    with track(f"downloading {name}", total, "bytes") as advance:
+    with progress.track(f"downloading {name}", total, "bytes") as advance:
         advance(file.tell())
         while chunk := response.read(_CHUNK_BYTES_DOWNLOAD):
             if total is None and file.tell() + len(chunk) > limit:
                 file.truncate(0)
-                raise NoSpaceError(
-                    f"{url}: the host sends more than the {size(free)} that are free"
+                raise space.NoSpaceError(
+                    f"{url}: the host sends more than the {space.size(free)} that are free"
                 )
             file.write(chunk)
             advance(len(chunk))
@@ -368,7 +328,7 @@ def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) 
 
 
 def _checked(file: RemoteFile, part: Path) -> dict[str, Any]:
-    """Return the file's record; refuse and remove it where the checksum differs."""
+    """Return the file's record; refuse and remove it if the checksum differs."""
     digest = file_sha256(part)
     if file.sha256 not in (None, digest):
         part.unlink()
@@ -378,9 +338,9 @@ def _checked(file: RemoteFile, part: Path) -> dict[str, Any]:
 
 def _unpack(archive: Path, folder: Path) -> None:
     try:
-        with track(f"unpacking {archive.name}"):
+        with progress.track(f"unpacking {archive.name}"):
             extract_all(archive, folder)
-    except NoSpaceError:
+    except space.NoSpaceError:
         raise
     except GraphError as error:
         archive.unlink()

@@ -10,20 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.hardware import usable_cores
-from gnnscale.core.prefetch import Pipeline
-from gnnscale.core.progress import track
-from gnnscale.dataset.storage.edge_file import (
-    EDGE_BYTES,
-    EdgeBlock,
-    EdgeFile,
-    added_up,
-    packed,
-    unpacked,
-)
+from gnnscale.core import hardware, prefetch, progress
+from gnnscale.dataset.storage import edge_file
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
-
-__all__ = ["SortedLists", "sorted_lists"]
 
 #: Slices of edges, each its sources and destinations.
 _Edges: TypeAlias = "Iterator[tuple[NDArray[Any], NDArray[Any]]]"
@@ -35,60 +24,47 @@ _VERTEX_BYTES = 24
 
 @dataclass(frozen=True)
 class SortedLists:
-    """The in-neighbours of the vertices from ``first`` on.
+    """The in-neighbours of the vertices from ``first`` on."""
 
-    Attributes:
-        first: the first vertex.
-        offsets: where each vertex's list begins in ``lists``, from 0 on, and the end of the last.
-        lists: in-neighbours, in ascending order for each vertex.
-        weights: float32 of their edges, in the same order; None where edges have none.
-    """
-
-    first: int
+    first: int  #: the first vertex
+    #: where each vertex's list begins in ``lists``, from 0 on, and the end of the last
     offsets: NDArray[np.int64]
-    lists: NDArray[Any]
+    lists: NDArray[Any]  #: in-neighbours, in ascending order for each vertex
+    #: float32 of their edges, in the same order; None if edges have none
     weights: NDArray[np.float32] | None
 
 
 @dataclass
 class _Range:
-    """Vertices whose lists are sorted at once.
+    """Vertices whose lists are sorted at once."""
 
-    Attributes:
-        first: the first vertex.
-        last: the end.
-        edges: to them, read once.
-        degrees: their in-degrees, without loops that are added.
-        lists: what the edges are sorted into; None before.
-    """
-
-    first: int
-    last: int
-    edges: _Edges
-    degrees: Callable[[], NDArray[np.int64]]
-    lists: SortedLists | None = None
+    first: int  #: the first vertex
+    last: int  #: the end
+    edges: _Edges  #: to them, read once
+    degrees: Callable[[], NDArray[np.int64]]  #: their in-degrees, without loops that are added
+    lists: SortedLists | None = None  #: what the edges are sorted into; None before
 
 
 def sorted_lists(spool: EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
     """Yield the lists of all vertices in ranges, in order; no edge may follow.
 
-    Of edges that repeat, weights are added up where duplicates are dropped; else they come in
-    ascending order of their weights. Arrays of 8 bytes for each vertex come on top of what the
-    spool allows, and a single neighbour list larger than that still has to fit.
+    If duplicates are dropped, the weights of edges that repeat are added up; else these are in
+    ascending order of their weights. Arrays of 8 bytes per vertex come on top of the spool's
+    memory, and a single neighbour list larger than that must still fit.
 
     Raises:
         GraphError: the sum of the weights of edges that repeat is beyond float32.
     """
     blocks = spool.finish()
-    num_threads = min(usable_cores(), _MAX_THREADS)
+    num_threads = min(hardware.usable_cores(), _MAX_THREADS)
     limit = num_threads + 1  # on their way, beside that which the caller has
     share = (spool.memory_bytes - spool.held_bytes) // min(limit + 1, len(blocks))
     sorter = _Sorter(spool, drop_duplicates, share)
     num_edges = spool.num_edges + spool.num_vertices * spool.adds_loops
     try:
         with (
-            track("building CSC", num_edges, "edges") as advance,
-            Pipeline(
+            progress.track("building CSC", num_edges, "edges") as advance,
+            prefetch.Pipeline(
                 sorter.ranges(blocks),
                 [[sorter.sort]],
                 limit=limit,
@@ -105,13 +81,7 @@ def sorted_lists(spool: EdgeSpool, drop_duplicates: bool) -> Iterator[SortedList
 
 
 class _Sorter:
-    """Cuts blocks into ranges, and sorts those.
-
-    Args:
-        spool: that the edges come from.
-        drop_duplicates: see ``sorted_lists``.
-        memory_bytes: what sorting a range may take.
-    """
+    """Cuts blocks into ranges, and sorts each within ``memory_bytes``."""
 
     def __init__(self, spool: EdgeSpool, drop_duplicates: bool, memory_bytes: int) -> None:
         self._word = spool.word
@@ -120,10 +90,10 @@ class _Sorter:
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = EDGE_BYTES if self._weighted else self._word.itemsize
-        self._files: list[EdgeFile] = []
+        self._edge_bytes = edge_file.EDGE_BYTES if self._weighted else self._word.itemsize
+        self._files: list[edge_file.EdgeFile] = []
 
-    def ranges(self, blocks: list[EdgeBlock]) -> Iterator[_Range]:
+    def ranges(self, blocks: list[edge_file.EdgeBlock]) -> Iterator[_Range]:
         """Yield ranges of vertices that are sorted within the memory allowed, in order.
 
         Those of a block that is cut are sorted already: all have their edges in one file.
@@ -153,22 +123,26 @@ class _Sorter:
             ops.csc_fill(src, dst, first, last, cursor, out)
         if self._loops:
             every = np.arange(first, last, dtype=self._word)
-            loops = packed(every, np.ones(len(every), np.float32)) if self._weighted else every
+            loops = (
+                edge_file.packed(every, np.ones(len(every), np.float32))
+                if self._weighted
+                else every
+            )
             ops.csc_fill(loops, every, first, last, cursor, out)
         del cursor
         drops = self._drop_duplicates and not self._weighted
-        offsets = ops.csc_sort(offsets, out, drops, usable_cores())
+        offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
         if not self._weighted:
             part.lists = SortedLists(first, offsets, out[: offsets[-1]], None)
             return
-        lists, weights = unpacked(out)
+        lists, weights = edge_file.unpacked(out)
         del out
         if self._drop_duplicates:
-            offsets, lists, weights = added_up(offsets, lists, weights, first)
+            offsets, lists, weights = edge_file.added_up(offsets, lists, weights, first)
         part.lists = SortedLists(first, offsets, lists, weights)
 
     def _cuts(self, degrees: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where ranges begin, counted from the first of some vertices, and their end."""
+        """Return the starts of ranges, counted from the first of some vertices, and their end."""
         needed = np.zeros(len(degrees) + 1, np.int64)
         needed[1:] = self._edge_bytes * (degrees + self._loops) + _VERTEX_BYTES
         np.cumsum(needed, out=needed)
@@ -178,14 +152,14 @@ class _Sorter:
             cuts.append(max(cuts[-1] + 1, int(end)))
         return np.array(cuts)
 
-    def _divided(self, block: EdgeBlock) -> Iterator[_Range]:
+    def _divided(self, block: edge_file.EdgeBlock) -> Iterator[_Range]:
         """Cut a block into ranges: all edges in one file, those of the first range at its end."""
         degrees = block.in_degrees()
         cuts = self._cuts(degrees)
         range_of = np.repeat(np.arange(len(cuts) - 1, dtype=np.int32), np.diff(cuts))
         sizes = np.add.reduceat(degrees, cuts[:-1])
         places = sizes.sum() - np.cumsum(sizes)
-        part = EdgeFile(self._folder / "part", self._word)
+        part = edge_file.EdgeFile(self._folder / "part", self._word)
         self._files.append(part)
         for src, dst in block.take():
             room = np.empty((2, len(src)), self._word)
@@ -201,12 +175,10 @@ class _Sorter:
         part.close()
 
     def close(self) -> None:
-        """Remove the temporary files."""
         for file in self._files:
             file.close()
 
 
-def _closing(block: EdgeBlock) -> _Edges:
-    """Yield the edges of a block, then remove its files."""
+def _closing(block: edge_file.EdgeBlock) -> _Edges:
     yield from block.take()
     block.close()

@@ -1,4 +1,4 @@
-"""Some rows of a table, as Arrow arrays, and where they come from."""
+"""Some rows of a table, as Arrow arrays, and their place in the file."""
 
 from __future__ import annotations
 
@@ -13,42 +13,20 @@ from numpy.typing import NDArray
 from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError, one_line, shown
 
-__all__ = [
-    "ENDINGS",
-    "MAX_TEXT_BYTES",
-    "Batch",
-    "first_null",
-    "floats",
-    "is_parquet",
-    "is_text",
-    "plain",
-    "refuse_nulls",
-    "table_files",
-    "text_buffers",
-    "usual_names",
-    "with_texts",
-]
-
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that follow each other in a file.
+    """Consecutive rows of a file."""
 
-    Attributes:
-        file: the file.
-        row: number of the first row, where the first of the file is 1.
-        columns: Arrow arrays of one length, by name.
-    """
-
-    file: Path
-    row: int
-    columns: Mapping[str, Any]
+    file: Path  #: the file
+    row: int  #: number of the first row; the first of the file is 1
+    columns: Mapping[str, Any]  #: Arrow arrays of one length, by name
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def place(self, index: int) -> str:
-        """Return how an error names row ``index`` of the batch."""
+        """Return the name of row ``index`` of the batch in errors."""
         return f"{self.file}: row {self.row + index}"
 
 
@@ -56,15 +34,12 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of a table, all of one kind.
+    """Return the files of a table in ``folder``, all of one kind.
 
-    Args:
-        folder: that they are in.
-        table: ``vertices`` or ``edges``: the name that they have, and the option for another one.
-        name: what that option says.
+    ``table`` is ``vertices`` or ``edges``, the default name and the option for another ``name``.
 
     Raises:
-        GraphError: there is none, or more than one candidate; names what was looked for.
+        GraphError: there is none, or more than one candidate; names the candidates.
     """
     if name is not None:
         path = folder / name
@@ -86,12 +61,12 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
 
 
 def usual_names(table: str) -> list[str]:
-    """Return the names that a table may have where no option names it: a folder, or a file."""
+    """Return the default names of a table: a folder, or a file."""
     return [table, *(f"{table}{ending}" for ending in ENDINGS)]
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether the file is Parquet; all others are CSV, whatever the end of their names."""
+    """Whether the file is Parquet; all others are CSV, whatever their names."""
     return file.name.endswith(".parquet")
 
 
@@ -133,7 +108,7 @@ def with_texts(batch: Batch) -> Batch:
 
     Raises:
         GraphError: a text is longer than ``MAX_TEXT_BYTES``, or not UTF-8, which neither Parquet
-            nor Arrow looks at; names the row.
+            nor Arrow checks; names the row.
     """
     import pyarrow
 
@@ -169,14 +144,14 @@ def _is_valid(array: Any) -> bool:
 
 
 def first_null(array: Any) -> int | None:
-    """Return the place of the first null; None where there is none."""
+    """Return the place of the first null, or None."""
     if not array.null_count:
         return None
     return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
 
 
 def refuse_nulls(batch: Batch, column: str) -> None:
-    """Raise GraphError where the column has a null; names the row."""
+    """Raise GraphError if the column has a null; names the row."""
     index = first_null(batch.columns[column])
     if index is not None:
         raise GraphError(f"{batch.place(index)}: {shown(column)} is empty")

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnscale.core import hardware, prefetch
 from gnnscale.core.errors import GraphError, one_line, shown
-from gnnscale.core.hardware import usable_cores
-from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.formats.text import bad_line, head_lines, line_blocks, opened_text
 from gnnscale.dataset.tables.batch import Batch, with_texts
-
-__all__ = ["CsvFile"]
 
 #: What one byte of a .gz may give. Edges between few vertices compress well.
 _RATIO = 100
@@ -31,13 +28,10 @@ class _Block:
 
 
 class CsvFile:
-    """One file: a header, then a row a line. No value has a line end in it.
+    """One file: a header, then one row per line, decompressed if it ends in .gz.
 
-    An empty cell is null. What else a cell holds is the type's to judge: no word stands for null.
-
-    Args:
-        path: decompressed on the way where it ends in .gz.
-        delimiter: one character.
+    No value contains a line end. An empty cell is null, and no word is. The column's type decides
+    what else a cell may hold.
     """
 
     def __init__(self, path: Path, delimiter: str) -> None:
@@ -49,7 +43,7 @@ class CsvFile:
             raise GraphError(f"{path}: empty, it has a header and no row")
 
     def num_rows(self) -> int | None:
-        """Return about how many rows there are; None of a compressed file."""
+        """Return the approximate number of rows; None for a compressed file."""
         if self.path.suffix == ".gz":
             return None
         _, text = next(self._lines(_SAMPLE_BYTES))
@@ -66,12 +60,7 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield some of the columns.
-
-        Args:
-            columns: names.
-            types: the Arrow type of each.
-            batch_bytes: text of a batch.
+        """Yield columns, each of its Arrow type, in batches of ``batch_bytes`` of text.
 
         Raises:
             GraphError: a value is not of its type; names the row.
@@ -84,8 +73,8 @@ class CsvFile:
             block.batch = with_texts(batch)
             block.text = b""
 
-        cores = usable_cores()
-        with Pipeline(
+        cores = hardware.usable_cores()
+        with prefetch.Pipeline(
             (_Block(line, text) for line, text in self._lines(batch_bytes)),
             [[parse]],
             limit=cores + 1,

@@ -12,16 +12,11 @@ from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, first_null, floats, refuse_nulls
 from gnnscale.dataset.tables.table import Table
 
-__all__ = ["FeatureColumns"]
-
 
 class FeatureColumns:
-    """The features of a table: columns of numbers one after the other, and columns of lists.
+    """The features of a table: columns of numbers, and of lists of numbers, one after the other.
 
-    Args:
-        table: that has them.
-        columns: their names, in order.
-        named: whether the user named them, who is then told which cell of CSV is no number.
+    If the user ``named`` them, a cell of CSV that is no number is an error later, which names it.
 
     Raises:
         GraphError: a column holds neither numbers nor lists of numbers.
@@ -76,10 +71,10 @@ class FeatureColumns:
             yield rows
 
     def _measured(self) -> list[int]:
-        """Return how many numbers a row has of each column: the first row tells.
+        """Return how many numbers the first row has of each column.
 
         Raises:
-            GraphError: it has none of some column; names it.
+            GraphError: a column has none; names it.
         """
         if not any(self._lists):
             return [1] * len(self._columns)
@@ -112,7 +107,6 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _stored(kinds: Sequence[Any]) -> str:
-    """Return the entry of ``FEATURE_DTYPES`` that holds the values."""
     from pyarrow import types
 
     if all(types.is_float16(kind) for kind in kinds):
@@ -123,7 +117,6 @@ def _stored(kinds: Sequence[Any]) -> str:
 
 
 def _list_values(batch: Batch, column: str, width: int) -> NDArray[Any]:
-    """Return the numbers of a column of lists, ``[rows, width]``."""
     from pyarrow import compute
 
     array = batch.columns[column]

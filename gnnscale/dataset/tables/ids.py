@@ -1,4 +1,4 @@
-"""The user's ids of vertices, and where each stands among the vertices."""
+"""The user's vertex ids, and the vertex of each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from gnnscale import ops
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, is_text, plain, refuse_nulls, text_buffers
 
-__all__ = ["ID_TYPES", "IdColumn", "IdMap", "csv_id_type", "max_id_bytes"]
-
 #: Whole numbers, texts, or what the column holds.
 ID_TYPES = ("auto", "integer", "string")
 #: What texts of ids may take, beyond a multiple of the bytes of their files.
@@ -21,17 +19,12 @@ _ALLOWANCE, _RATIO = 256 << 20, 100
 
 
 def max_id_bytes(file_bytes: int) -> int:
-    """Return what texts of ids may take in memory that come from files of ``file_bytes``."""
+    """Return the max memory of ids that are texts from files of ``file_bytes``."""
     return _ALLOWANCE + _RATIO * file_bytes
 
 
 def csv_id_type(id_type: str, guessed: Any) -> Any:
-    """Return the Arrow type that ids of CSV are parsed as.
-
-    Args:
-        id_type: one of ``ID_TYPES``.
-        guessed: the Arrow type that the first rows suggest.
-    """
+    """Return the Arrow type of ids of CSV; ``guessed`` is what the first rows suggest."""
     import pyarrow
 
     whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
@@ -59,13 +52,7 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
 
 
 class IdColumn:
-    """Gathers the ids of all vertices, batch by batch.
-
-    Args:
-        column: name of the column.
-        id_type: one of ``ID_TYPES``.
-        max_bytes: of all texts together.
-    """
+    """Gathers the ids of all vertices, batch by batch; texts take at most ``max_bytes``."""
 
     def __init__(self, column: str, id_type: str, max_bytes: int) -> None:
         self.column = column
@@ -107,23 +94,23 @@ class IdColumn:
         self._places.append((batch.file, batch.row))
 
     def place(self, vertex: int) -> str:
-        """Return how an error names the row of a vertex."""
+        """Return the name of the row of a vertex in errors."""
         number = int(np.searchsorted(self._firsts, vertex, side="right")) - 1
         file, row = self._places[number]
         return f"{file}: row {row + vertex - self._firsts[number]}"
 
     def array(self) -> Any:
-        """Return the ids as an Arrow array of int64, uint64 or large_string; forgets them."""
+        """Return the ids as an Arrow array of int64, uint64 or large_string; releases them."""
         import pyarrow
 
         arrays, self._arrays = self._arrays, []
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return where each id stands; no batch may follow.
+        """Return the vertex of each id; no batch may follow.
 
         Raises:
-            GraphError: an id stands twice; names both rows.
+            GraphError: an id repeats; names both rows.
         """
         array = self.array()
         found = IdMap(self, array)
@@ -137,13 +124,7 @@ class IdColumn:
 
 
 class IdMap:
-    """Where each id stands among the vertices.
-
-    Attributes:
-        array: all ids as an Arrow array of int64, uint64 or large_string; None where they are the
-            numbers of the vertices, or have been dropped.
-        repeated: two vertices with the same id, None where there are none.
-    """
+    """The vertex of each id."""
 
     def __init__(self, column: IdColumn, array: Any) -> None:
         self._column = column
@@ -157,21 +138,24 @@ class IdMap:
         else:
             numbers = self._bits(array)
             if _counts_up(numbers):
+                #: all ids as an Arrow array of int64, uint64 or large_string; None if they are the
+                #: numbers of the vertices, or have been dropped
                 self.array = None
                 return
             self._table = ops.IntegerIds(numbers)
+        #: two vertices with the same id, None if there are none
         self.repeated = self._table.repeated
 
     @property
     def num_bytes(self) -> int:
-        """Memory that finding takes."""
+        """Memory of the look-up table."""
         return 0 if self._table is None else self._table.num_bytes
 
     def find(self, batch: Batch, column: str) -> NDArray[Any]:
         """Return the vertices that a column names, int32 or int64.
 
         Raises:
-            GraphError: an id is none of a vertex; names the row and the id.
+            GraphError: an id belongs to no vertex; names the row and the id.
         """
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
@@ -208,7 +192,7 @@ class IdMap:
 
 
 def _counts_up(numbers: NDArray[np.int64]) -> bool:
-    """Whether the ids are 0, 1, 2 and so on; looked at in slices."""
+    """Whether the ids are 0, 1, 2 and so on, compared in slices."""
     step = 1 << 20
     for first in range(0, len(numbers), step):
         part = numbers[first : first + step]

@@ -13,8 +13,6 @@ from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, floats, is_text, plain
 from gnnscale.dataset.tables.ids import IdColumn
 
-__all__ = ["LABEL_KINDS", "MAX_CLASS_NAMES", "LabelColumn", "SplitColumn"]
-
 #: Classes, values to regress on, or what the column holds.
 LABEL_KINDS = ("auto", "classes", "values")
 #: More texts than that are no classes; meta.json has their names.
@@ -25,12 +23,7 @@ _WORDS = {"": 0, "train": 1, "valid": 2, "val": 2, "validation": 2, "test": 3}
 
 
 class LabelColumn:
-    """Gathers the labels of all vertices.
-
-    Args:
-        column: name of the column.
-        kind: one of ``LABEL_KINDS``.
-    """
+    """Gathers the labels of all vertices; ``kind`` is one of ``LABEL_KINDS``."""
 
     def __init__(self, column: str, kind: str) -> None:
         self._column = column
@@ -65,7 +58,6 @@ class LabelColumn:
         self._parts.append(self._coded(array, batch))
 
     def _coded(self, array: Any, batch: Batch) -> NDArray[Any]:
-        """Return the number of each text, -1 for null."""
         assert self._codes is not None
         encoded = array.dictionary_encode()
         for name in encoded.dictionary.to_pylist():
@@ -88,10 +80,9 @@ class LabelColumn:
         return found
 
     def finish(self, ids: IdColumn) -> tuple[NDArray[Any], list[str] | None]:
-        """Return the labels, and the names of the classes where they are texts.
+        """Return the labels, and the names of the classes if they are texts.
 
-        Returns:
-            ``[num_vertices]`` int64 classes with -1 for unknown, or float32 values with NaN.
+        Labels are ``[num_vertices]`` int64 classes with -1 for unknown, or float32 values with NaN.
 
         Raises:
             GraphError: a label is neither a class nor unknown; names the row.
@@ -159,22 +150,14 @@ def _has_fractions(labels: NDArray[Any]) -> bool:
 
 
 class SplitColumn:
-    """Gathers which part of the split each vertex is in.
-
-    Args:
-        column: name of the column.
-    """
+    """Gathers the part of the split of each vertex."""
 
     def __init__(self, column: str) -> None:
         self._column = column
         self._parts: list[NDArray[np.uint8]] = []
 
     def add(self, batch: Batch) -> None:
-        """Take the words of a batch.
-
-        Raises:
-            GraphError: a word is none of those that mean a part; names the row.
-        """
+        """Take the words of a batch; raise GraphError, naming the row, for one that is no part."""
         from pyarrow import types
 
         array = batch.columns[self._column]
@@ -204,7 +187,7 @@ class SplitColumn:
         return "train, valid (val, validation), test, and nothing for none"
 
     def finish(self, labels: NDArray[Any], ids: IdColumn) -> list[NDArray[np.int64]]:
-        """Return the vertices to train on, to choose the epoch by, and to report.
+        """Return the vertices of training, validation and test.
 
         Raises:
             GraphError: a vertex of the first two has no label; names the row.

@@ -11,8 +11,6 @@ from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, with_texts
 from gnnscale.dataset.tables.parquet_pages import Chunk, read_footer, read_pages
 
-__all__ = ["ParquetFile"]
-
 #: What is read of each column at a time.
 _BUFFER_BYTES = 1 << 20
 #: Row groups whose pages are looked at before their rows are decoded.
@@ -55,7 +53,7 @@ class ParquetFile:
 
     @property
     def num_groups(self) -> int:
-        """Number of row groups, which can be read by themselves."""
+        """Number of row groups; each can be read separately."""
         return len(self._group_rows)
 
     def types(self) -> dict[str, Any]:
@@ -63,18 +61,14 @@ class ParquetFile:
         return dict(self._types)
 
     def batches(
-        self,
-        columns: Sequence[str],
-        batch_rows: int,
-        batch_bytes: int,
-        groups: range | None = None,
+        self, columns: Sequence[str], batch_rows: int, batch_bytes: int, groups: range | None = None
     ) -> Iterator[Batch]:
-        """Yield some of the columns, ``batch_rows`` rows at a time, less where texts are long.
+        """Yield columns, up to ``batch_rows`` rows at a time, fewer if texts are long.
 
         Args:
             columns: names.
-            batch_rows: at most.
-            batch_bytes: what texts of a batch may take, about; one row is read, whatever it takes.
+            batch_rows: max rows of a batch.
+            batch_bytes: about the max bytes of texts in a batch; one row is read whatever it takes.
             groups: numbers of the row groups that are read; None for all.
 
         Raises:
@@ -101,7 +95,7 @@ class ParquetFile:
     ) -> Iterator[Batch]:
         """Yield the rows of some groups, the first of which is row ``row`` of the file."""
         with readable(self.path):
-            # A field that is a structure would be left out silently where one of its parts is.
+            # A field that is a structure would be left out silently if one of its parts is.
             for part in file.iter_batches(
                 batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
             ):
@@ -113,13 +107,10 @@ class ParquetFile:
     def _safe_rows(
         self, group: int, columns: Sequence[str], batch_rows: int, batch_bytes: int
     ) -> int:
-        """Return how many rows of a group are decoded at once.
+        """Return how many rows of a group are decoded at once; GraphError if it is too large.
 
-        A value of a few bits may be any entry of a dictionary. So rows are as few as the longest
-        entry asks for; it is looked for where the size of the dictionary alone does not tell.
-
-        Raises:
-            GraphError: the pages of the group, or lists in it, unpack to too much.
+        A value of a few bits may be any entry of a dictionary, so the longest entry limits the
+        rows. It is read only if the size of the dictionary alone does not decide.
         """
         chunks = self._chunks(group, columns)
         self._check_sizes(group, chunks)
@@ -134,7 +125,6 @@ class ParquetFile:
         return max(min(batch_rows, batch_bytes // max(sum(sizes.values()), 1)), 1)
 
     def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
-        """Return the columns of a row group, down to the parts of those that have parts."""
         source = f"{self.path}: row group {group}"
         found = []
         schema = self._metadata.schema
@@ -164,7 +154,7 @@ class ParquetFile:
         return found
 
     def _check_sizes(self, group: int, chunks: Sequence[Chunk]) -> None:
-        """Refuse a row group that takes much more memory than its bytes can say."""
+        """Refuse a row group that takes much more memory than its bytes in the file justify."""
         source = f"{self.path}: row group {group}"
         for chunk in chunks:
             if not chunk.nested and chunk.num_values != chunk.num_rows:
@@ -187,7 +177,7 @@ class ParquetFile:
             )
 
     def _longest_entry(self, group: int, path: str) -> int | None:
-        """Return the bytes of the longest entry of a dictionary; None where nobody can tell."""
+        """Return the bytes of the longest entry of a dictionary; None if unknown."""
         from pyarrow import compute, types
 
         with (

@@ -1,8 +1,8 @@
-"""Headers of the pages of Parquet, and what the pages decode to at most.
+"""Headers of Parquet pages, and the max size of the decoded pages.
 
-The footer has sizes too, but a decoder goes by the headers. Both are in Thrift's compact protocol
-(``FileMetaData`` and ``PageHeader`` of https://github.com/apache/parquet-format). pyarrow is not
-asked for the footer's columns: it ends the process if their statistics are damaged.
+The footer has sizes too, but a decoder uses the headers. Both are in Thrift's compact protocol
+(``FileMetaData`` and ``PageHeader`` of https://github.com/apache/parquet-format). pyarrow does not
+read the footer's columns here: it ends the process if their statistics are damaged.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from gnnscale.core.errors import GraphError
-
-__all__ = ["Chunk", "ChunkPlace", "Page", "read_footer", "read_pages"]
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 #: Numbers of the fields of a header that say more of a page of each type.
@@ -44,42 +42,27 @@ _PREFIX_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Page:
-    """A page, as its header tells.
+    """A page, as its header describes it."""
 
-    Attributes:
-        encoding: the format's number for it; None of the page that is the dictionary.
-        num_values: entries, empty ones included.
-        unpacked: bytes once it is decompressed.
-        packed: bytes in the file.
-    """
-
-    encoding: int | None
-    num_values: int
-    unpacked: int
-    packed: int
+    encoding: int | None  #: the format's number for it; None of the page that is the dictionary
+    num_values: int  #: entries, empty ones included
+    unpacked: int  #: bytes once it is decompressed
+    packed: int  #: bytes in the file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """One column of a row group, before it is decoded.
+    """One column of a row group, before it is decoded."""
 
-    Attributes:
-        path: of the column in the schema.
-        num_rows: rows of the group.
-        nested: whether a row may have several values.
-        width: bytes of a value, None where each has a length of its own.
-        pages: all of them, in order.
-    """
-
-    path: str
-    num_rows: int
-    nested: bool
-    width: int | None
-    pages: tuple[Page, ...]
+    path: str  #: of the column in the schema
+    num_rows: int  #: rows of the group
+    nested: bool  #: whether a row may have several values
+    width: int | None  #: bytes of a value, None if each has a length of its own
+    pages: tuple[Page, ...]  #: all of them, in order
 
     @property
     def data(self) -> list[Page]:
-        """The pages but for the dictionary."""
+        """All pages except the dictionary."""
         return [page for page in self.pages if page.encoding is not None]
 
     @property
@@ -94,12 +77,12 @@ class Chunk:
 
     @property
     def dictionary_bytes(self) -> int:
-        """Bytes of the dictionary, 0 where there is none."""
+        """Bytes of the dictionary, 0 if there is none."""
         return sum(page.unpacked for page in self.pages if page.encoding is None)
 
     @property
     def page_bytes(self) -> int:
-        """What the dictionary and the largest page take together, decompressed."""
+        """Bytes of the dictionary and the largest page together, decompressed."""
         return self.dictionary_bytes + max((_memory(page) for page in self.data), default=0)
 
     @property
@@ -108,11 +91,9 @@ class Chunk:
         return bool(self.data) and self.data[0].encoding in _BY_DICTIONARY
 
     def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
-        """Return what a value decodes to, at most; of plain pages, on the average of each.
+        """Return the max bytes of a decoded value; for plain pages, the average of each.
 
-        Args:
-            batch_bytes: what a batch may take.
-            longest: bytes of the longest entry of the dictionary, None where nobody looked.
+        ``longest`` is the longest entry of the dictionary in bytes, None if unknown.
         """
         if self.width is not None:
             return self.width
@@ -125,7 +106,7 @@ class Chunk:
         return max([1, *found, self._prefixed_bytes(batch_bytes)])
 
     def _prefixed_bytes(self, batch_bytes: int) -> int:
-        """Return the same of texts that share prefixes: each is as long as a page, or two."""
+        """Return the same for texts that share prefixes: each is as long as a page, or two."""
         pages = [page for page in self.data if page.encoding == _PREFIXES]
         if not pages:
             return 0
@@ -142,25 +123,15 @@ def _memory(page: Page) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkPlace:
-    """Where one column of a row group is in the file.
+    """The place of one column of a row group in the file."""
 
-    Attributes:
-        start: offset of its first page.
-        num_bytes: bytes of all its pages.
-        num_values: values of all its pages.
-    """
-
-    start: int
-    num_bytes: int
-    num_values: int
+    start: int  #: offset of its first page
+    num_bytes: int  #: bytes of all its pages
+    num_values: int  #: values of all its pages
 
 
 def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkPlace]]:
     """Return the columns of every row group, in the order of the file's schema.
-
-    Args:
-        stream: of the whole file.
-        source: named in errors.
 
     Raises:
         GraphError: the footer is damaged or too long, or there is none.
@@ -184,7 +155,7 @@ def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkPlace]]:
 
 
 def _place(fields: dict[int, Any]) -> ChunkPlace:
-    """Return where the pages are that a ``ColumnMetaData`` describes."""
+    """Return the place of the pages of a ``ColumnMetaData``."""
     data, dictionary = fields[9], fields.get(11, 0)
     start = dictionary if 0 < dictionary < data else data
     if min(start, fields[7], fields[5]) < 0:
@@ -195,14 +166,9 @@ def _place(fields: dict[int, Any]) -> ChunkPlace:
 def read_pages(
     stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
 ) -> tuple[Page, ...]:
-    """Return the pages of a chunk; their content is skipped.
+    """Return the pages of a chunk that begins at ``start``; their content is skipped.
 
-    Args:
-        stream: of the whole file.
-        start: where the first page begins.
-        num_bytes: of the chunk.
-        num_values: of the chunk; readers stop once they have so many.
-        source: named in errors.
+    Readers stop after ``num_values``.
 
     Raises:
         GraphError: a header is damaged, or a page ends after the chunk.
@@ -221,7 +187,7 @@ def read_pages(
 
 
 def _page(fields: dict[int, Any]) -> Page | None:
-    """Return the page that a header tells of; None where it is damaged."""
+    """Return the page that a header describes; None if it is damaged."""
     kind = fields.get(1)
     if type(kind) is not int:
         return None
@@ -229,10 +195,10 @@ def _page(fields: dict[int, Any]) -> Page | None:
     if not isinstance(details, dict) or (kind in _DETAILS and not details):
         return None
     encoding = details.get(4 if kind == _DATA_V2 else 2, 0)
-    told = (details.get(1, 0), fields.get(2), fields.get(3))
-    if any(type(each) is not int or not 0 <= each < 1 << 31 for each in (*told, encoding)):
+    sizes = (details.get(1, 0), fields.get(2), fields.get(3))
+    if any(type(each) is not int or not 0 <= each < 1 << 31 for each in (*sizes, encoding)):
         return None
-    return Page(None if kind == _DICTIONARY else encoding, *told)  # type: ignore[arg-type]
+    return Page(None if kind == _DICTIONARY else encoding, *sizes)  # type: ignore[arg-type]
 
 
 def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[int, Any], int]:
@@ -256,14 +222,11 @@ def _header(stream: IO[bytes], place: int, end: int, source: str) -> tuple[dict[
 def _struct(
     data: bytes, place: int, depth: int, wanted: Mapping[int, Any]
 ) -> tuple[dict[int, Any], int]:
-    """Return the wanted fields of a Thrift structure by their numbers, and where it ends.
+    """Return the wanted fields of a Thrift structure at ``place`` by their numbers, and its end.
 
-    Args:
-        data: what the structure is in.
-        place: where it begins.
-        depth: how many more structures and lists may be within each other.
-        wanted: numbers of fields; of a structure, or a list of structures, with the wanted fields
-            in them, else with None. Others are passed over: a footer of megabytes is kept small.
+    At most ``depth`` more structures and lists may be nested. ``wanted`` maps field numbers to
+    None, or to the wanted fields of a structure or of a list of structures. Others are skipped, so
+    a footer of megabytes takes little memory.
     """
     if depth < 0:
         raise ValueError("nested too deeply")
@@ -282,7 +245,7 @@ def _struct(
 
 
 def _value(data: bytes, place: int, kind: int, depth: int, wanted: Any) -> tuple[Any, int]:
-    """Return a wanted value, and where it ends; None of a type that is not wanted."""
+    """Return a wanted value, and its end; None for a type that is not wanted."""
     if kind in _WHOLE:
         return _whole(data, place)
     if kind == _STRUCT and wanted is not None:
@@ -298,7 +261,7 @@ def _value(data: bytes, place: int, kind: int, depth: int, wanted: Any) -> tuple
 
 
 def _after(data: bytes, place: int, kind: int, depth: int) -> int:
-    """Return where a value ends that nobody wants."""
+    """Return the end of a value that is skipped."""
     if kind in _WHOLE:
         while data[place] > 127:
             place += 1
@@ -319,7 +282,7 @@ def _after(data: bytes, place: int, kind: int, depth: int) -> int:
 
 
 def _list_header(data: bytes, place: int, depth: int) -> tuple[int, int, int]:
-    """Return the length of a list, the type of its values, and where the first one begins."""
+    """Return the length of a list, the type of its values, and the place of the first one."""
     if depth < 1:
         raise ValueError("nested too deeply")
     length, kind = data[place] >> 4, data[place] & 15

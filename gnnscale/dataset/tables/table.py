@@ -13,8 +13,6 @@ from gnnscale.dataset.tables.batch import Batch, is_parquet
 from gnnscale.dataset.tables.csv_file import CsvFile
 from gnnscale.dataset.tables.parquet_file import ParquetFile
 
-__all__ = ["Table"]
-
 _File: TypeAlias = CsvFile | ParquetFile
 #: Names of columns that an error lists.
 _MAX_NAMED = 12
@@ -24,13 +22,9 @@ _MAX_ROWS = 1 << 17
 
 
 class Table:
-    """Columns with names, of rows in the order of the files.
+    """Named columns, with rows in the order of ``files``, which are all Parquet or all CSV.
 
-    Args:
-        files: at least one, all Parquet or all CSV.
-        delimiter: of the values of CSV.
-        memory_bytes: what batches that are read ahead may take together, about; a row of any
-            length is read.
+    Batches that are read ahead take about ``memory_bytes`` together; a row of any length is read.
 
     Raises:
         GraphError: a file is empty or damaged, or names a column twice.
@@ -51,7 +45,7 @@ class Table:
         self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
 
     def require(self, option: str, column: str) -> str:
-        """Return ``column``, the value of an option, if every file has it; else raise."""
+        """Return ``column``, the value of an option; raise GraphError unless every file has it."""
         for file in self._files:
             if column not in file.names:
                 listed = ", ".join(map(shown, file.names[:_MAX_NAMED]))
@@ -69,19 +63,16 @@ class Table:
         return "; dataset.delimiter says what is between the values" if alone else ""
 
     def num_rows(self) -> int | None:
-        """Return how many rows there are, about so of CSV; None where a file is compressed."""
+        """Return the number of rows, approximate for CSV; None if a file is compressed."""
         counts = [file.num_rows() for file in self._files]
         return None if None in counts else sum(filter(None, counts))
 
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[Batch]:
-        """Yield some of the columns, batch by batch.
+        """Yield columns, batch by batch; a row takes about ``row_bytes``.
 
-        Args:
-            columns: names; every file has them.
-            types: Arrow types that columns of CSV are parsed as; Parquet has its own.
-            row_bytes: about what a row takes in memory.
+        ``types`` are Arrow types for the columns of CSV; Parquet has its own.
 
         Raises:
             GraphError: a file is damaged, or a value is not of its type; names the row.
@@ -95,16 +86,10 @@ class Table:
     def shares(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
     ) -> list[Iterator[Batch]]:
-        """Return what ``batches`` yields in several parts, which can be read at the same time.
+        """Return what ``batches`` yields in up to ``num_shares`` parts, for concurrent readers.
 
-        There are fewer where row groups of Parquet are, and one of CSV, whose lines are parsed in
-        several threads anyway.
-
-        Args:
-            columns: as in ``batches``.
-            types: likewise.
-            row_bytes: likewise.
-            num_shares: parts at most.
+        There are no more parts than row groups of Parquet, and one of CSV, which several threads
+        parse.
         """
         files = [file for file in self._files if isinstance(file, ParquetFile)]
         groups = [(file, number) for file in files for number in range(file.num_groups)]
@@ -118,7 +103,6 @@ class Table:
         ]
 
     def _rows(self, row_bytes: int) -> int:
-        """Rows of a batch of Parquet."""
         return min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
 
 
@@ -128,7 +112,7 @@ def _of_groups(
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[Batch]:
-    """Yield the rows of row groups, which follow each other."""
+    """Yield the rows of consecutive row groups."""
     for file, numbers in groupby(groups, key=itemgetter(0)):
         wanted = [number for _, number in numbers]
         yield from file.batches(columns, batch_rows, batch_bytes, range(wanted[0], wanted[-1] + 1))

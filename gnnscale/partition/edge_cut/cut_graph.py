@@ -13,33 +13,18 @@ from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
 from gnnscale.sampler.seed_order import labelled_vertices
 
-__all__ = [
-    "LIMITS",
-    "Improved",
-    "Undirected",
-    "balances",
-    "improve",
-    "make_undirected",
-    "max_weights",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Undirected:
-    """A graph without loops and repeated edges, each edge in both directions.
+    """A graph without loops and repeated edges, each edge in both directions."""
 
-    Attributes:
-        indptr: ``[num_vertices + 1]`` int64.
-        indices: neighbours of each vertex, ascending; the graph's own where nothing had to change.
-        weights: ``[num_vertices, 3]`` int64, what parts are to be balanced in: 1, the in-degree
-            that the graph has (not this one), and 1 for a training vertex.
-        notes: what had to be dropped and added.
-    """
-
-    indptr: NDArray[np.int64]
+    indptr: NDArray[np.int64]  #: ``[num_vertices + 1]`` int64
+    #: neighbours of each vertex, ascending; the graph's own if nothing had to change
     indices: NDArray[np.integer[Any]]
+    #: ``[num_vertices, 3]`` int64, what parts are to be balanced in: 1, the in-degree that the
+    #: graph has (not this one), and 1 for a training vertex
     weights: NDArray[np.int64]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  #: what had to be dropped and added
 
     @property
     def num_vertices(self) -> int:
@@ -53,12 +38,9 @@ class Undirected:
 
 
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
-    """Return the undirected simple graph below ``graph``.
+    """Return the undirected simple graph of ``graph``, whose arrays are reused if they fit.
 
-    Args:
-        graph: the graph; its arrays serve as they are where they are such already.
-        tool: who wants it; for the notes.
-        num_threads: threads to use.
+    ``tool`` is named in the notes.
 
     Raises:
         GraphError: the topology is damaged.
@@ -90,31 +72,20 @@ LIMITS = (1.05, 1.05, 1.05)
 
 @dataclass(frozen=True, kw_only=True)
 class Improved:
-    """Parts made better.
+    """Improved parts."""
 
-    Attributes:
-        owner: ``[num_vertices]`` int32.
-        cut: undirected edges between parts.
-        within: whether no part has more than it may.
-    """
-
-    owner: NDArray[np.int32]
-    cut: int
-    within: bool
+    owner: NDArray[np.int32]  #: ``[num_vertices]`` int32
+    cut: int  #: undirected edges between parts
+    within: bool  #: whether no part has more than it may
 
 
 def max_weights(
     weights: NDArray[np.int64], shares: NDArray[np.float64], limits: tuple[float, ...] = LIMITS
 ) -> NDArray[np.int64]:
-    """Return what each part may weigh: ``limits`` times its share, and never less than that.
+    """Return ``[num_parts, num_weights]``, the max weight of each part: its share times ``limits``.
 
-    Args:
-        weights: ``[num_vertices, num_weights]``.
-        shares: ``[num_parts]``, of the whole.
-        limits: over the share, for each weight.
-
-    Returns:
-        ``[num_parts, num_weights]``.
+    It is at least the share. ``weights`` are ``[num_vertices, num_weights]``, ``shares``
+    ``[num_parts]`` of any sum, ``limits`` one factor per weight.
     """
     wanted = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # A share's product may lie a little above the whole number that it stands for.
@@ -126,7 +97,7 @@ def max_weights(
 def balances(
     weights: NDArray[np.int64], owner: NDArray[np.integer[Any]], num_parts: int
 ) -> tuple[float, ...]:
-    """Return the largest over the mean part, for each weight; 1 where all weigh nothing."""
+    """Return the largest over the mean part, for each weight; 1 if all weigh nothing."""
     found = []
     for column in weights.T:
         parts = np.bincount(owner, column, num_parts)
@@ -144,12 +115,8 @@ def improve(
 ) -> Improved:
     """Balance parts by moving single vertices, then lower the cut.
 
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]``; left as it is.
-        most: ``[num_parts, 3]``, what parts may weigh.
-        num_rounds: rounds that lower the cut, at most.
-        num_threads: threads to use; the result does not depend on it.
+    ``owner`` ``[num_vertices]`` is copied, ``max_weights`` are ``[num_parts, 3]``. At most
+    ``num_rounds`` rounds lower the cut. The result does not depend on ``num_threads``.
     """
     moved = np.array(owner, np.int32)
     refined = ops.refine(

@@ -11,78 +11,42 @@ from numpy.typing import NDArray
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.edge_cut.cut_graph import (
-    LIMITS,
-    Undirected,
-    balances,
-    improve,
-    make_undirected,
-    max_weights,
+from gnnscale.partition.edge_cut import cut_graph, multilevel
+from gnnscale.partition.edge_cut.subprocess import (
+    TOOLS,
+    is_installed,
+    require,
+    run_tool,
 )
-from gnnscale.partition.edge_cut.multilevel import (
-    NUM_STARTS,
-    SMALL_EDGES,
-    Level,
-    cut_multilevel,
-    edge_budget,
-    num_cycles,
-)
-from gnnscale.partition.edge_cut.subprocess import TOOLS, is_installed, partition_apart, require
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
-
-__all__ = [
-    "CUTTERS",
-    "EdgeCut",
-    "Metis",
-    "MtKaHyPar",
-    "chosen_cutter",
-    "cut",
-    "cut_by_metis",
-    "cut_by_mtkahypar",
-    "forecast_cut",
-    "forecast_metis",
-    "forecast_mtkahypar",
-    "one_way_share",
-]
 
 #: Edges looked at to guess how many have no reverse.
 _SAMPLED = 1000
-
 #: What an interpreter holds that has started to partition: with Mt-KaHyPar, pymetis, DGL.
 _CHILD_BYTES = {"mtkahypar": 62_000_000, "metis": 45_000_000, "dgl": 293_000_000}
-
 #: Bytes of this process for a vertex: weights, owners, the clusters that it is in; and what
 #: clustering and refinement take before and after coarse graphs are held.
 _VERTEX_BYTES = 40
-
 _SCRATCH_BYTES = 130
-
 #: Coarse graphs that are held together, over the largest; 8 bytes an entry, two for an edge.
 _COARSE = 3
-
 _COARSE_BYTES = 16
-
 #: Bytes of Mt-KaHyPar's process, for the square root of the number of undirected edges: what
 #: graphs of up to ``SMALL_EDGES`` of them were seen to follow.
 _MTKAHYPAR_BYTES = 140_000
-
 #: Bytes of METIS's process for a vertex and an undirected edge. pymetis's counts with 64 bits, and
 #: takes half as much for graphs with strong communities.
 _METIS_BYTES = {"metis": (100, 280), "dgl": (300, 80)}
-
 #: Seconds: Mt-KaHyPar, likewise; and for an undirected edge a cycle of ours in the processor's
 #: cache and outside of it, and METIS.
 _MTKAHYPAR_S = 6e-3
-
 _CYCLE_S = 0.25e-6
-
 _LARGE_CYCLE_S = 2e-6
-
 _METIS_S = 1.8e-6
 
 
 def one_way_share(graph: Graph) -> float:
-    """Return roughly which share of the edges has no reverse, from a sample of them."""
+    """Return the approximate share of edges without a reverse, from a sample of them."""
     if not graph.num_edges:
         return 0.0
     edges = np.linspace(0, graph.num_edges - 1, min(_SAMPLED, graph.num_edges), dtype=np.int64)
@@ -94,7 +58,7 @@ def one_way_share(graph: Graph) -> float:
 
 
 def _list_of(graph: Graph, vertex: int) -> slice:
-    """Return where the neighbours of ``vertex`` are; nowhere for what is no vertex."""
+    """Return the slice of the neighbours of ``vertex``; an empty one if it is no vertex."""
     if not 0 <= vertex < graph.num_vertices:
         return slice(0, 0)
     return slice(int(graph.indptr[vertex]), int(graph.indptr[vertex + 1]))
@@ -109,22 +73,17 @@ def _undirected(graph: Graph) -> tuple[int, int]:
 
 
 def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
-    """Return what ``MtKaHyPar.assign`` takes: this process and the library's at the same time.
-
-    Args:
-        graph: the graph; of its edges a sample is read.
-        num_threads: threads to use.
-    """
+    """Return what ``MtKaHyPar.assign`` takes: this process and the library's at the same time."""
     edges, copied = _undirected(graph)
     ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
-    levels = _COARSE * _COARSE_BYTES * min(edges, edge_budget(edges))
+    levels = _COARSE * _COARSE_BYTES * min(edges, multilevel.edge_budget(edges))
     scratch = _SCRATCH_BYTES * graph.num_vertices
     library = _CHILD_BYTES["mtkahypar"]
-    cycles = num_cycles(2 * edges) * edges * 2 / min(num_threads, 2)
-    if edges <= SMALL_EDGES:
+    cycles = multilevel.num_cycles(2 * edges) * edges * 2 / min(num_threads, 2)
+    if edges <= multilevel.SMALL_EDGES:
         library += int(_MTKAHYPAR_BYTES * math.sqrt(edges))
         more = max(library, levels, scratch)
-        seconds = NUM_STARTS * (_MTKAHYPAR_S * math.sqrt(edges) + 2 * _CYCLE_S * cycles)
+        seconds = multilevel.NUM_STARTS * (_MTKAHYPAR_S * math.sqrt(edges) + 2 * _CYCLE_S * cycles)
     else:
         more = max(library + levels, scratch)
         seconds = _LARGE_CYCLE_S * cycles
@@ -132,12 +91,7 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
 
 
 def forecast_metis(graph: Graph, tool: str) -> Forecast:
-    """Return what ``Metis.assign`` takes: this process and METIS's at the same time.
-
-    Args:
-        graph: the graph; of its edges a sample is read.
-        tool: ``dgl`` or ``metis``.
-    """
+    """Return what ``Metis.assign`` takes: this process and METIS's at the same time."""
     edges, copied = _undirected(graph)
     per_vertex, per_edge = _METIS_BYTES[tool]
     ours = graph.topology_bytes + copied + 56 * graph.num_vertices
@@ -149,9 +103,8 @@ def forecast_metis(graph: Graph, tool: str) -> Forecast:
 class Metis(PartitionerConfig):
     """METIS (Karypis and Kumar, SISC 1998) with several constraints, as DistDGL (HitGNN, Table I).
 
-    DGL's METIS balances training vertices, others, and the in-degrees of both. pymetis, where DGL
-    is not installed, balances one weight that combines them; single vertices are then moved until
-    each is balanced.
+    DGL's METIS balances training vertices, others, and the in-degrees of both. Without DGL, pymetis
+    balances one weight that combines them; single vertices are then moved until each is balanced.
     """
 
     algorithm: ClassVar[str] = "metis"
@@ -174,7 +127,7 @@ def metis_tool() -> str:
     """Return which METIS is installed: ``dgl``, or else ``metis`` of pymetis.
 
     Raises:
-        ConfigError: neither is; with what to do.
+        ConfigError: neither is; with what to install.
     """
     for tool in ("dgl", "metis"):
         if is_installed(tool):
@@ -189,42 +142,51 @@ def cut_by_metis(
     shares: NDArray[np.float64],
     *,
     tool: str,
-    limits: tuple[float, ...] = LIMITS,
+    limits: tuple[float, ...] = cut_graph.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts of the sizes that ``shares`` ``[num_parts]`` tell.
+    """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
+
+    METIS makes equal parts; vertices are moved afterwards. METIS itself has one thread.
 
     Args:
         graph: the graph.
-        shares: of each part, of the whole; of any sum. METIS makes equal parts, vertices are moved
-            afterwards.
+        shares: of each part, of the whole.
         tool: ``dgl`` or ``metis``.
-        limits: what parts may have of vertices, edges and training vertices over their share.
-        num_threads: threads to use; METIS itself has one.
+        limits: max of vertices, edges and training vertices over a part's share.
+        num_threads: threads to use.
     """
-    undirected = make_undirected(graph, "METIS", num_threads=num_threads)
+    undirected = cut_graph.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
-    answer = partition_apart(
+    answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,
         num_parts=len(shares),
         num_threads=num_threads,
     )
     del weights
-    most = max_weights(undirected.weights, shares, limits)
-    found = improve(undirected, answer.owner, most, num_rounds=0, num_threads=num_threads)
+    allowed = cut_graph.max_weights(undirected.weights, shares, limits)
+    found = cut_graph.improve(
+        undirected, answer.owner, allowed, num_rounds=0, num_threads=num_threads
+    )
     constraints = "several constraints, by DGL" if tool == "dgl" else "one constraint, by pymetis"
     held = f"{answer.peak_bytes / 2**20:,.0f} MiB"
     notes = [*undirected.notes, f"METIS with {constraints}; its process held {held}"]
     if moved := int((found.owner != answer.owner).sum()):
         notes.append(f"moved for balance: {moved:,} vertices")
+    return _as_parts(undirected, found, len(shares), notes)
+
+
+def _as_parts(
+    graph: cut_graph.Undirected, found: cut_graph.Improved, num_parts: int, notes: list[str]
+) -> Parts:
     if not found.within:
-        largest = max(balances(undirected.weights, found.owner, len(shares)))
+        largest = max(cut_graph.balances(graph.weights, found.owner, num_parts))
         notes.append(f"no closer balance was found than {largest:.3f}")
-    return Parts(num_parts=len(shares), owner=found.owner.astype(np.int16), notes=tuple(notes))
+    return Parts(num_parts=num_parts, owner=found.owner.astype(np.int16), notes=tuple(notes))
 
 
-def _as_distdgl(graph: Undirected) -> NDArray[np.int64]:
+def _as_distdgl(graph: cut_graph.Undirected) -> NDArray[np.int64]:
     """Return the constraints that ``dgl.metis_partition_assignment`` makes of a training mask.
 
     With ``balance_ntypes=mask, balance_edges=True``: other vertices, training vertices, and the
@@ -240,9 +202,8 @@ class MtKaHyPar(PartitionerConfig):
     """Minimum edge cut (Gottesbüren et al., ALENEX 2021), balanced in three weights.
 
     Mt-KaHyPar balances one weight: the mean of a vertex's shares of all vertices, edges and
-    training vertices, and for small graphs once more its degree. Each of the three is then balanced
-    by a refinement of our own. The library is given small graphs as they are, and of large ones
-    what coarsening leaves.
+    training vertices, and for small graphs once more its degree. Our refinement then balances each
+    of the three. The library gets small graphs as they are, and large ones coarsened.
     """
 
     algorithm: ClassVar[str] = "mtkahypar"
@@ -265,23 +226,19 @@ def cut_by_mtkahypar(
     graph: Graph,
     shares: NDArray[np.float64],
     *,
-    limits: tuple[float, ...] = LIMITS,
+    limits: tuple[float, ...] = cut_graph.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts of the sizes that ``shares`` ``[num_parts]`` tell.
+    """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
 
-    Args:
-        graph: the graph.
-        shares: of each part, of the whole; of any sum.
-        limits: what parts may have of vertices, edges and training vertices over their share.
-        num_threads: threads to use; the result does not depend on it.
+    ``limits`` are as for ``cut_by_metis``. The result does not depend on ``num_threads``.
     """
-    undirected = make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
-    most = max_weights(undirected.weights, shares, limits)
+    undirected = cut_graph.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
+    allowed = cut_graph.max_weights(undirected.weights, shares, limits)
     peaks = [0]
 
-    def cut(level: Level, weights: NDArray[np.int64]) -> NDArray[np.int32]:
-        owner, peak = partition_apart(
+    def cut(level: multilevel.Level, weights: NDArray[np.int64]) -> NDArray[np.int32]:
+        owner, peak = run_tool(
             *("mtkahypar", level.indptr, level.indices),
             vertex_weights=weights,
             edge_weights=level.edge_weights,
@@ -291,12 +248,9 @@ def cut_by_mtkahypar(
         peaks.append(peak)
         return owner
 
-    found = cut_multilevel(undirected, most, cut, num_threads=num_threads)
+    found = multilevel.cut_multilevel(undirected, allowed, cut, num_threads=num_threads)
     notes = [*undirected.notes, f"Mt-KaHyPar's process held {max(peaks) / 2**20:,.0f} MiB"]
-    if not found.within:
-        largest = max(balances(undirected.weights, found.owner, len(shares)))
-        notes.append(f"no closer balance was found than {largest:.3f}")
-    return Parts(num_parts=len(shares), owner=found.owner.astype(np.int16), notes=tuple(notes))
+    return _as_parts(undirected, found, len(shares), notes)
 
 
 #: What ``edge_cut`` options may say.
@@ -305,7 +259,7 @@ CUTTERS = ("auto", "mtkahypar", "metis")
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCut(PartitionerConfig):
-    """Minimum edge cut by Mt-KaHyPar where it is installed, else by METIS; the notes say which."""
+    """Minimum edge cut by Mt-KaHyPar if it is installed, else by METIS; the notes say which."""
 
     algorithm: ClassVar[str] = "edge_cut"
     depends_on_hops: ClassVar[bool] = False
@@ -325,14 +279,10 @@ class EdgeCut(PartitionerConfig):
 
 
 def chosen_cutter(wanted: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis``.
-
-    Args:
-        wanted: one of ``CUTTERS``; ``auto`` is the first of them that is installed.
-        option: what asks for it, for the message.
+    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first of them that is installed.
 
     Raises:
-        ConfigError: what is wanted is not installed; with what to do.
+        ConfigError: ``wanted``, one of ``CUTTERS``, is not installed; with what to install.
     """
     if wanted == "mtkahypar":
         require("mtkahypar", option)
@@ -354,10 +304,10 @@ def cut(
     graph: Graph,
     shares: NDArray[np.float64],
     *,
-    limits: tuple[float, ...] = LIMITS,
+    limits: tuple[float, ...] = cut_graph.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` by ``mtkahypar`` or ``metis``, as these do; the notes begin with which."""
+    """Cut ``graph`` by ``mtkahypar`` or ``metis``; the first note names it."""
     if cutter == "mtkahypar":
         parts = cut_by_mtkahypar(graph, shares, limits=limits, num_threads=num_threads)
         return replace(parts, notes=("edge cut by Mt-KaHyPar", *parts.notes))

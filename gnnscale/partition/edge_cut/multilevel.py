@@ -1,9 +1,9 @@
-"""Multilevel partitioning: a graph coarsened, cut where it is small, and refined on the way back.
+"""Multilevel partitioning: a graph is coarsened, cut once it is small, and refined on the way back.
 
-Coarsening by size-constrained label propagation, as Mt-KaHyPar's relatives do it (Meyerhenke,
-Sanders and Schulz, SEA 2014), with three weights for each vertex. Coarse graphs of those that do
-not get sparser, such as social networks, are sampled: their heavy edges stay, and of the others a
-share that weighs as much. So a coarse graph takes a fraction of the memory of the topology.
+Coarsening is size-constrained label propagation, as in Mt-KaHyPar's relatives (Meyerhenke,
+Sanders and Schulz, SEA 2014), with three weights for each vertex. Graphs that do not get sparser,
+such as social networks, are sampled: their heavy edges stay, and of the others a share that weighs
+as much. So a coarse graph takes a fraction of the memory of the topology.
 """
 
 from __future__ import annotations
@@ -16,16 +16,6 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.partition.edge_cut.cut_graph import Improved, Undirected, improve
-
-__all__ = [
-    "NUM_STARTS",
-    "SMALL_EDGES",
-    "Cut",
-    "Level",
-    "cut_multilevel",
-    "edge_budget",
-    "num_cycles",
-]
 
 #: Undirected edges of a graph that is cut as it is.
 SMALL_EDGES = 3_000_000
@@ -50,19 +40,17 @@ _TELLING = 128
 #: Entries that are read by all cycles together, about, and cycles at most.
 _ENTRIES = 50_000_000
 _MAX_CYCLES = 8
-
 #: Weights that the first cut balances, their shares taken together; small graphs try each, since
 #: what is best to begin with differs: parts of equal degrees are often near to balance in all.
 _STARTS = ([0, 1, 2], [1])
 NUM_STARTS = len(_STARTS)
-
 #: Cuts a small graph into parts that are balanced in one weight, a column of whole numbers:
 #: ``[num_vertices]`` int32.
 Cut = Callable[["Level", NDArray[np.int64]], NDArray[np.int32]]
 
 
 class Level(NamedTuple):
-    """A graph of some size, and where the vertices of the larger one before it are in it."""
+    """A graph of some size, and the vertex of it for each vertex of the larger one before it."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.integer[Any]]
@@ -88,26 +76,21 @@ def edge_budget(num_edges: int) -> int:
 
 
 def num_cycles(num_entries: int) -> int:
-    """Return how often a graph with so many entries in its lists is refined as a whole."""
+    """Return how often a graph with ``num_entries`` in its lists is refined as a whole."""
     return max(1, min(_MAX_CYCLES, _ENTRIES // max(1, num_entries)))
 
 
 def cut_multilevel(
-    graph: Undirected, most: NDArray[np.int64], cut: Cut, *, num_threads: int
+    graph: Undirected, max_weights: NDArray[np.int64], cut: Cut, *, num_threads: int
 ) -> Improved:
-    """Cut a graph so that the parts weigh no more than they may.
+    """Cut a graph so that part p weighs at most ``max_weights[p]``, of ``[num_parts, 3]``.
 
-    A small graph is cut as it is, a large one once it is coarse enough. Then cycles: clusters
+    A small graph is cut as it is, a large one once it is coarse enough. Then come cycles: clusters
     inside of the parts, and parts refined from the coarsest graph back to the graph. Parts of
     coarse graphs may be too heavy by the heaviest vertex. Large graphs get one cycle. Small ones
-    get two cuts to start from, each as it is and balanced at once, and up to eight cycles from each
-    of these four. The best counts.
-
-    Args:
-        graph: the graph.
-        most: ``[num_parts, 3]``, what parts may weigh.
-        cut: cuts a graph of about ``SMALL_EDGES`` edges at most.
-        num_threads: threads to use; the result does not depend on it.
+    get two starting cuts, each as it is and balanced at once, and up to eight cycles from each of
+    these four. The best counts. ``cut`` takes graphs of about ``SMALL_EDGES`` edges at most. The
+    result does not depend on ``num_threads``.
     """
     whole = Level(graph.indptr, graph.indices, None, graph.weights, None)
     found: list[Improved] = []
@@ -115,30 +98,34 @@ def cut_multilevel(
     if whole.num_edges <= SMALL_EDGES:
         cuts = [cut(whole, whole.vertex_weights[:, columns]) for columns in _STARTS]
         found = [
-            improve(graph, owner, most, num_rounds=_ROUNDS, num_threads=num_threads)
+            improve(graph, owner, max_weights, num_rounds=_ROUNDS, num_threads=num_threads)
             for owner in cuts
         ]
         starts = [*cuts, *(each.owner for each in found)]
     for owner in starts:
         for _ in range(num_cycles(len(graph.indices))):
-            levels = _coarsen(whole, owner, most, num_threads=num_threads)
+            levels = _coarsen(whole, owner, max_weights, num_threads=num_threads)
             if owner is None:
                 owner = cut(levels[-1], levels[-1].vertex_weights)
             else:
                 owner = _projected(owner, levels)
-            found.append(_refine_back(levels, owner, most, num_threads=num_threads))
+            found.append(_refine_back(levels, owner, max_weights, num_threads=num_threads))
             owner = found[-1].owner
     return min(found, key=lambda each: (not each.within, each.cut))
 
 
 def _coarsen(
-    whole: Level, owner: NDArray[np.int32] | None, most: NDArray[np.int64], *, num_threads: int
+    whole: Level,
+    owner: NDArray[np.int32] | None,
+    max_weights: NDArray[np.int64],
+    *,
+    num_threads: int,
 ) -> list[Level]:
     """Return the graph and ever smaller ones, whose clusters stay within parts."""
     levels = [whole]
-    part = most.min(axis=0)
+    part = max_weights.min(axis=0)
     budget = edge_budget(whole.num_edges)
-    enough = max(_LEAST_VERTICES, _LEAST_VERTICES_OF_PARTS * len(most))
+    enough = max(_LEAST_VERTICES, _LEAST_VERTICES_OF_PARTS * len(max_weights))
     while levels[-1].num_vertices > enough:
         fine = levels[-1]
         mean = fine.vertex_weights.sum(axis=0) / fine.num_vertices
@@ -187,7 +174,6 @@ def _of_clusters(
 
 
 def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int32]:
-    """Return the owners of the smallest graph's vertices."""
     for level in levels[1:]:
         assert level.labels is not None
         owner = _of_clusters(owner, level.labels, level.num_vertices)
@@ -195,21 +181,25 @@ def _projected(owner: NDArray[np.int32], levels: list[Level]) -> NDArray[np.int3
 
 
 def _refine_back(
-    levels: list[Level], owner: NDArray[np.int32], most: NDArray[np.int64], *, num_threads: int
+    levels: list[Level],
+    owner: NDArray[np.int32],
+    max_weights: NDArray[np.int64],
+    *,
+    num_threads: int,
 ) -> Improved:
     """Refine the parts of every graph, the smallest first; ``levels`` is used up.
 
-    Where a sampled graph tells too little, its vertices move as clusters of the whole graph.
+    If a sampled graph is too sparse, its vertices move as clusters of the whole graph.
     """
     whole = levels[0]
     # The share of each part that its limits stand for.
-    fair = most / np.maximum(most.sum(axis=0), 1) * whole.vertex_weights.sum(axis=0)
+    fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * whole.vertex_weights.sum(axis=0)
     while True:
         level = levels[-1]
-        allowed = most
+        allowed = max_weights
         if level is not whole:
             slack = fair + level.vertex_weights.max(axis=0)
-            allowed = np.maximum(most, np.ceil(slack).astype(np.int64))
+            allowed = np.maximum(max_weights, np.ceil(slack).astype(np.int64))
         if _tells_little(level):
             labels = _composed(levels)
             moved = np.ascontiguousarray(owner[labels])
@@ -230,7 +220,7 @@ def _tells_little(level: Level) -> bool:
 
 
 def _composed(levels: list[Level]) -> NDArray[np.int32]:
-    """Return where the vertices of the first graph are in the last one."""
+    """Return the vertex of the last graph for each vertex of the first one."""
     labels = levels[1].labels
     assert labels is not None
     for level in levels[2:]:
@@ -242,7 +232,7 @@ def _composed(levels: list[Level]) -> NDArray[np.int32]:
 def _refine(
     level: Level,
     owner: NDArray[np.int32],
-    most: NDArray[np.int64],
+    max_weights: NDArray[np.int64],
     *,
     labels: NDArray[np.int32] | None = None,
     num_threads: int,
@@ -253,7 +243,7 @@ def _refine(
         level.indices,
         vertex_weights=level.vertex_weights,
         edge_weights=level.edge_weights,
-        max_weights=most,
+        max_weights=max_weights,
         owner=owner,
         labels=labels,
         num_clusters=0 if labels is None else int(labels.max()) + 1,

@@ -1,7 +1,7 @@
-"""Foreign partitioners in a process of their own: they crash, print and keep memory.
+"""Third-party partitioners run in a subprocess, since they crash, print and keep memory.
 
-Arrays go over as ``.npy`` files and METIS's text in a temporary folder, owners come back so.
-``begin`` is the other side.
+A temporary folder passes arrays as ``.npy`` files and METIS's text, and the owners in return.
+``begin`` is the subprocess's side.
 """
 
 from __future__ import annotations
@@ -30,20 +30,8 @@ from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.core.python_process import python_command
 from gnnscale.partition.peak import note_child
 
-__all__ = [
-    "PREFIX",
-    "PROGRAM",
-    "TOOLS",
-    "Apart",
-    "is_installed",
-    "partition_apart",
-    "require",
-    "scratch_folder",
-]
-
 #: Names of the folders begin so.
 PREFIX = "gnnscale-apart-"
-
 #: For an instant a folder is not locked yet, so new ones are left alone.
 _NEW_S = 60
 
@@ -52,8 +40,8 @@ _NEW_S = 60
 def scratch_folder() -> Iterator[Path]:
     """Yield an empty folder in TMPDIR that only this user may enter, and remove it afterwards.
 
-    The process holds a lock on it as long as it lives. Folders whose process was killed are removed
-    by the next call.
+    The process holds a lock on it as long as it lives. The next call removes the folders of
+    processes that were killed.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # somebody else's, or gone by now
@@ -88,50 +76,37 @@ TOOLS = {
 
 #: Weights are turned into whole numbers of about this size on average.
 _RESOLUTION = 100
-
 #: The other side's first words.
 PROGRAM = "from gnnscale.partition.edge_cut.subprocess import begin; begin(sys.argv[1:])"
-
 #: How far Mt-KaHyPar may leave its one combined weight out of balance.
 _EPSILON = 0.01
-
 #: Of Linux's prctl.
 _PR_SET_PDEATHSIG = 1
 
 
-class Apart(NamedTuple):
-    """What came back.
+class Answer(NamedTuple):
+    """The answer of a subprocess."""
 
-    Attributes:
-        owner: ``[num_vertices]`` int32.
-        peak_bytes: what the process held at most.
-    """
-
-    owner: NDArray[np.int32]
-    peak_bytes: int
+    owner: NDArray[np.int32]  #: ``[num_vertices]`` int32
+    peak_bytes: int  #: what the process held at most
 
 
 def is_installed(tool: str) -> bool:
-    """Return whether a tool of ``TOOLS`` can be imported; nothing is."""
+    """Return whether a tool of ``TOOLS`` could be imported."""
     return importlib.util.find_spec(TOOLS[tool][0]) is not None
 
 
 def require(tool: str, option: str) -> None:
-    """Refuse an option whose tool is missing.
-
-    Raises:
-        ConfigError: it is not installed; with what to do.
-    """
+    """Raise ConfigError, with what to install, if the tool of an option is missing."""
     if not is_installed(tool):
         module, remedy = TOOLS[tool]
         raise ConfigError(f"{option}: needs {module}, which is not installed; {remedy}")
 
 
 def combined(weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one weight for each row: the sum of its shares, positive whole numbers.
+    """Return one weight for each row of ``[num_vertices, num_weights]``: the sum of its shares.
 
-    Args:
-        weights: ``[num_vertices, num_weights]``.
+    The weights are positive whole numbers.
     """
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
@@ -139,7 +114,7 @@ def combined(weights: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(np.rint(shares), 1).astype(np.int64)
 
 
-def partition_apart(
+def run_tool(
     tool: str,
     indptr: NDArray[np.int64],
     indices: NDArray[np.integer[Any]],
@@ -148,8 +123,8 @@ def partition_apart(
     edge_weights: NDArray[np.int32] | None = None,
     num_parts: int,
     num_threads: int,
-) -> Apart:
-    """Partition an undirected simple graph by a foreign tool.
+) -> Answer:
+    """Partition an undirected simple graph by a tool in a subprocess.
 
     Args:
         tool: one of ``TOOLS``.
@@ -165,7 +140,7 @@ def partition_apart(
         ConfigError: the tool ended without an answer; with why.
     """
     if num_parts == 1 or len(indptr) == 1:
-        return Apart(np.zeros(len(indptr) - 1, np.int32), 0)
+        return Answer(np.zeros(len(indptr) - 1, np.int32), 0)
     with scratch_folder() as folder:
         with _naming_place(folder):
             if tool == "mtkahypar":
@@ -189,12 +164,12 @@ def partition_apart(
     note_child(peak)
     if owner.shape != (len(indptr) - 1,) or owner.min() < 0 or owner.max() >= num_parts:
         raise ConfigError(f"{TOOLS[tool][0]}: answered with owners that are no parts")
-    return Apart(owner.astype(np.int32, copy=False), peak)
+    return Answer(owner.astype(np.int32, copy=False), peak)
 
 
 @contextmanager
 def _naming_place(folder: Path) -> Iterator[None]:
-    """Say of a full disk which it is: the partition itself goes elsewhere."""
+    """Name the full disk, since the partition itself is written elsewhere."""
     try:
         yield
     except OSError as error:
@@ -225,17 +200,17 @@ def _run(tool: str, folder: Path, num_parts: int, num_threads: int) -> None:
             process.wait()
         if status:
             errors.seek(0)
-            said = errors.read()[-4096:].decode(errors="replace").strip().splitlines()
-            raise ConfigError(f"{TOOLS[tool][0]}: {_cause(status, said)}")
+            lines = errors.read()[-4096:].decode(errors="replace").strip().splitlines()
+            raise ConfigError(f"{TOOLS[tool][0]}: {_cause(status, lines)}")
 
 
-def _cause(status: int, said: list[str]) -> str:
-    last = f": {one_line(said[-1])}" if said else ""
+def _cause(status: int, lines: list[str]) -> str:
+    last = f": {one_line(lines[-1])}" if lines else ""
     if status == -signal.SIGKILL:
         return "killed, most likely for want of memory"
     if status < 0:
         return f"crashed by signal {signal.Signals(-status).name}{last}"
-    if said and "MemoryError" in said[-1]:
+    if lines and "MemoryError" in lines[-1]:
         return f"out of memory{last}"
     return f"failed with status {status}{last}"
 
@@ -288,7 +263,6 @@ def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 _ARRAYS = ("indptr", "indices", "weights")
-
 _CALLS = {"dgl": _dgl, "metis": _metis, "mtkahypar": _mtkahypar}
 
 
@@ -301,7 +275,7 @@ def _in_one_line() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> None:
-    """Partition what lies in a folder; leave owners there, and what that took."""
+    """Partition the graph in a folder; write owners and peak memory there."""
     tool, place, num_parts, num_threads = arguments
     folder = Path(place)
     with _in_one_line():
@@ -314,14 +288,14 @@ def main(arguments: list[str]) -> None:
 
 
 def begin(arguments: list[str]) -> None:
-    """Do what a process that another one has started for this does: ``main``, and nothing else."""
+    """Run ``main`` in a process that another one has started for this."""
     _end_with_parent()
     main(arguments)
 
 
 def _end_with_parent() -> None:
-    """Be killed when the process that waits for the answer ends, even if nothing in it could act.
+    """Be killed when the waiting process ends, even if nothing in it could act.
 
-    Tools compute for hours without a look at Python, so no thread could do that here.
+    Tools compute for hours without returning to Python, so no thread could do that here.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnnscale.cache import CacheTask, Legion, StaticCache
 from gnnscale.cache.hotness import Presampled, presample
-from gnnscale.cache.hotness.expected import Foretold, later_steps
+from gnnscale.cache.hotness.expected import CountedReads, later_steps
 from gnnscale.cache.hotness.presampled import DeviceReads
 from gnnscale.cache.placement import predict_traffic
 from gnnscale.cache.policies import EXACT, METRICS
@@ -125,7 +125,7 @@ def test_other_epochs_are_like_those_drawn_later() -> None:
     first = drawn(([6, 2, 0], [4, 4, 0]), ([5, 5, 0], [0, 0, 0]))
     # Half as many reads: each stands for two. Device 1 has no seeds in these steps.
     later = drawn(([1, 1, 2], [0, 0, 2]), ([0, 0, 0], [0, 0, 0]))
-    found = Foretold(first=first, later=later, num_epochs=4)
+    found = CountedReads(first=first, later=later, num_epochs=4)
     assert found.rows_at(0, np.array([0, 1])) == (8 + 3 * 2 * 2) / 4
     assert found.rows_at(0, np.array([0, 1]), counted=8) == (8 + 3 * 2 * 2) / 4
     assert found.lists_at(0, np.array([2])) == (0 + 3 * 4 * 2) / 4
@@ -140,10 +140,10 @@ def test_a_run_of_one_epoch_is_known_foretold(
     random_graph: Callable[..., Graph], make_task: Make
 ) -> None:
     task = make_task(random_graph(), [0, 0], batch_size=40, num_epochs=1)
-    assert task.foretold.later is None
-    assert task.foretold.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
+    assert task.counted.later is None
+    assert task.counted.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
     vertices = np.arange(9)
-    assert task.foretold.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
+    assert task.counted.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_run_that_is_drawn_as_a_whole_is_known(
     if not all(each.num_rows(device) for each in epochs):
         return
     rates = [each.rows_at(device, kept) / each.num_rows(device) for each in epochs]
-    found = task.foretold.rows_at(device, kept) / task.foretold.num_rows(device)
+    found = task.counted.rows_at(device, kept) / task.counted.num_rows(device)
     assert found == pytest.approx(np.mean(rates))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gnnscale.cache import CacheTask
 from gnnscale.cache.legion.cslp import candidates
+from gnnscale.cache.task import list_bytes
 from gnnscale.graph import Graph
 
 Make = Callable[..., CacheTask]
@@ -50,7 +51,7 @@ def test_equally_hot_ones_come_by_out_degree(
 def with_budgets(task: CacheTask, *budgets: int) -> CacheTask:
     devices = zip(task.devices, budgets, strict=True)
     changed = replace(task, devices=tuple(replace(d, budget_bytes=b) for d, b in devices))
-    changed.__dict__.update(presampled=task.presampled, foretold=task.foretold)
+    changed.__dict__.update(presampled=task.presampled, counted=task.counted)
     return changed
 
 
@@ -81,7 +82,7 @@ def test_rows_count_as_they_are_foretold_to_be_read(
     def check(task: CacheTask, counted: bool) -> None:
         clique = task.cliques[0]
         reads = task.presampled if counted else task.expected
-        found, appearances = candidates(task, clique, reads), task.foretold.sum_rows(clique)
+        found, appearances = candidates(task, clique, reads), task.counted.sum_rows(clique)
         wide = np.int64 if appearances.dtype == np.int32 else np.float64
         sums = np.concatenate([[0], np.cumsum(appearances[found.rows], dtype=wide)])
         assert np.allclose(found.row_hotness.between(0, len(found.rows)), sums, rtol=1e-12)
@@ -119,7 +120,7 @@ def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     """Lists are rated by the reads of devices that sample; the others still may keep some."""
     host = replace(two.devices[0], samples=False)
     task = replace(two, devices=(host, two.devices[1]))
-    task.__dict__.update(presampled=two.presampled, foretold=two.foretold)
+    task.__dict__.update(presampled=two.presampled, counted=two.counted)
     found = candidates(task, [0, 1], task.presampled)
     assert found.lists.tolist() == [0, 3]  # 6, 2; it reads no other
     assert found.total_list_hotness == 8
@@ -142,7 +143,7 @@ def test_capacities_hold_and_nothing_is_kept_twice(
     lists = found.share_lists(task, clique, len(found.lists), rooms)
     for kept, size in (
         (rows, lambda vertices: len(vertices) * task.row_bytes),
-        (lists, task.list_bytes),
+        (lists, lambda vertices: list_bytes(task.graph, vertices)),
     ):
         together = np.concatenate(kept.vertices)
         assert len(np.unique(together)) == len(together)
@@ -154,7 +155,7 @@ def test_capacities_hold_and_nothing_is_kept_twice(
     # A list is left out only where no device has room for it.
     left = rooms - lists.bytes
     for vertex in set(found.lists) - set(np.concatenate(lists.vertices)):
-        assert task.list_bytes(np.array([vertex])) > left.max()
+        assert list_bytes(task.graph, np.array([vertex])) > left.max()
 
 
 @given(data=st.data())

@@ -15,6 +15,7 @@ from gnnscale.cache.legion.cost_model import curve
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
 from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.task import list_bytes
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 
@@ -134,19 +135,17 @@ def test_what_is_predicted_is_what_is_kept(
     @given(tasks(), st.none() | st.floats(0, 1))
     def check(task: CacheTask, alpha: float | None) -> None:
         plan = Legion(alpha=alpha).plan(task)
-        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.foretold)
+        assert plan.predicted == predict_traffic(task, plan.devices, plan.cliques, task.counted)
 
     check()
 
 
-def test_links_that_differ_count_by_what_is_read_over_them(
-    two: Callable[..., CacheTask],
-) -> None:
+def test_links_that_differ_count_by_what_is_read_over_them(two: Callable[..., CacheTask]) -> None:
     """Of 27 rows device 0 reads 13 and device 1 reads 14; of 24 reads of lists 16."""
     task = two(40, 40, request_bytes=4)
     slow = replace(task.devices[1], request_bytes=8, overhead_bytes=3)
     changed = replace(task, devices=(task.devices[0], slow))
-    changed.__dict__.update(presampled=task.presampled, foretold=task.foretold)
+    changed.__dict__.update(presampled=task.presampled, counted=task.counted)
     cost = clique_cost(changed, [0, 1], candidates(changed, [0, 1], changed.presampled))
     assert cost.row_transactions == pytest.approx((2 * 13 + 1 * 14) / 27)
     assert cost.row_price == pytest.approx((8 * 13 + 11 * 14) / 27)
@@ -159,7 +158,7 @@ def test_links_that_differ_and_are_not_used(
     task = reading(two(40, 40), *((([0] * 4), [0] * 4) for _ in range(2)))
     other = replace(task.devices[1], request_bytes=8)
     idle = replace(task, devices=(task.devices[0], other))
-    idle.__dict__.update(presampled=task.presampled, expected=task.expected, foretold=task.foretold)
+    idle.__dict__.update(presampled=task.presampled, expected=task.expected, counted=task.counted)
     cost = clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled))
     assert cost.list_price == 64
     assert Legion().plan(idle).alpha == 0
@@ -237,7 +236,7 @@ def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(
             assert len(np.unique(together)) == len(together)
     for cache in plan.devices:
         assert cache.feature_bytes == len(cache.features) * task.row_bytes
-        assert cache.topology_bytes == task.list_bytes(cache.topology)
+        assert cache.topology_bytes == list_bytes(task.graph, cache.topology)
         assert cache.num_bytes <= cache.budget_bytes
         # What lists leave is filled with rows.
         left = cache.budget_bytes - cache.num_bytes

@@ -266,8 +266,7 @@ EMPTY_OBJECTS = (
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(OBJECT_FIELDS, "a dtype of 'V8'"), (EMPTY_OBJECTS, "a dtype of 'O8'")],
+    ("content", "message"), [(OBJECT_FIELDS, "a dtype of 'V8'"), (EMPTY_OBJECTS, "a dtype of 'O8'")]
 )
 def test_arrays_that_crash_numpy(prepared_in, fails, tmp_path, content, message):
     raw, dataset = prepared_in("planetoid")

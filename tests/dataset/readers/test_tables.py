@@ -476,11 +476,7 @@ BAD = {
         EDGES,
         "vertices.parquet: column 'split' holds int64, a split is told by words",
     ),
-    "empty part": (
-        VERTICES.replace("TEST", ""),
-        EDGES,
-        "vertices.csv: the test split is empty",
-    ),
+    "empty part": (VERTICES.replace("TEST", ""), EDGES, "vertices.csv: the test split is empty"),
     "negative weight": (
         VERTICES,
         "source,target,weight\n70,5,1\n70,9,-0.5\n",

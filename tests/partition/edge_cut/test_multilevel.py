@@ -33,10 +33,7 @@ def most(undirected: Undirected) -> Any:
 
 
 def test_a_small_graph_is_cut_as_it_is_and_then_made_better(
-    undirected: Undirected,
-    most: Any,
-    communities: Graph,
-    cut_edges: Callable[..., int],
+    undirected: Undirected, most: Any, communities: Graph, cut_edges: Callable[..., int]
 ) -> None:
     seen: list[tuple[int, int]] = []
 

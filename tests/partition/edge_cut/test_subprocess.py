@@ -24,8 +24,8 @@ from gnnscale.partition.edge_cut.subprocess import (
     TOOLS,
     combined,
     is_installed,
-    partition_apart,
     require,
+    run_tool,
     scratch_folder,
 )
 
@@ -39,8 +39,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def partition(tool: str, graph: Graph, weights: Any = ONES, num_parts: int = 2) -> apart.Apart:
-    return partition_apart(
+def partition(tool: str, graph: Graph, weights: Any = ONES, num_parts: int = 2) -> apart.Answer:
+    return run_tool(
         tool,
         graph.indptr,
         graph.indices,

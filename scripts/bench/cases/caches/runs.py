@@ -150,7 +150,7 @@ def with_caches(
 
 def draw(run: CacheTask) -> CacheTask:
     """Draw the epochs of ``run``, and the one that planning looks at, once for all its caches."""
-    _ = run.out_degrees, run.counted_run, run.presampled, run.foretold
+    _ = run.out_degrees, run.counted_run, run.presampled, run.counted
     return run
 
 
