@@ -1,4 +1,4 @@
-"""The processor-accelerator protocol (HyScale-GNN, section III-C) and the devices behind it."""
+"""The processor-accelerator protocol (HyScale-GNN, section III-C) and its devices."""
 
 from gnnscale.backend.base import (
     Backend,

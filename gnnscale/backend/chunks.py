@@ -29,13 +29,13 @@ __all__ = [
 CHUNK_EDGES = 1 << 20
 CHUNK_VERTICES = 1 << 14
 
-#: Vertices that are looked at together to be cut into chunks.
+#: Vertices that are cut into chunks together.
 _PIECE = 1 << 20
 #: Distinct ids; those of a whole graph need no array.
 Vertices: TypeAlias = "NDArray[Any] | range"
 #: All neighbours of some vertices, and what a layer needs of them.
 Chunk = tuple[Block, torch.Tensor]
-#: Sources, block, and the sources' in-degrees where they are used.
+#: Sources, block, and the sources' in-degrees if they are used.
 Neighbours = tuple[NDArray[Any], Block, Degrees]
 
 
@@ -46,7 +46,6 @@ class ChunkLoader:
         """Prepare to read.
 
         Args:
-            graph: whose neighbours are read.
             num_threads: threads of the native kernels; the result does not depend on it.
             uses_degrees: whether a layer needs degrees.
         """
@@ -67,8 +66,6 @@ class ChunkLoader:
         """Yield a block of all neighbours, and the layer's ``load`` result, for each chunk.
 
         Args:
-            layer: that is loaded for.
-            store: where rows are read.
             vertices: distinct ids, of the graph's type, cut into chunks in their order.
             chunk_edges: about so many edges a chunk has; one more vertex may bring more.
             chunk_vertices: about so many vertices, at most.
@@ -94,10 +91,10 @@ class ChunkLoader:
         Args:
             vertices: distinct ids, of the graph's type.
             distinct: whether each source must be there once; else consecutive vertices take their
-                lists as they are, where every edge has a source of its own, and none is looked up.
+                lists as they are, if every edge has its own source, and no source is looked up.
 
         Returns:
-            The block's sources, destinations first, the block, and the sources' degrees where a
+            The block's sources, destinations first, the block, and the sources' degrees if a
             layer uses them.
         """
         if distinct or not _consecutive(vertices):

@@ -55,7 +55,7 @@ class CpuBackend:
                 target.copy_(parameter.grad)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Tell what came of the batch that was propagated last."""
+        """Return the outcome of the batch that was propagated last."""
         return BatchOutcome(
             loss=self._loss,
             num_edges=batch.batch.num_edges,

@@ -39,6 +39,6 @@ class HostFeaturesConfig(FeatureStoreConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PreaggregatedFeaturesConfig(HostFeaturesConfig):
-    """The first layer's aggregation is computed before training, where it takes all neighbours."""
+    """The first layer's aggregation is computed before training, if it takes all neighbours."""
 
     preaggregates: ClassVar[bool] = True

@@ -22,7 +22,7 @@ __all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear", "say_unw
 
 _LOG = logging.getLogger(__name__)
 
-#: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, where asked for.
+#: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, if asked for.
 Degrees = NDArray[np.float32] | None
 
 
@@ -62,7 +62,6 @@ class GraphLayer(nn.Module):
 
         Args:
             width_in: f^{l-1}.
-            width_out: f^l.
         """
         linears = [module for module in self.modules() if isinstance(module, nn.Linear)]
         products = tuple((each.in_features, each.out_features) for each in linears)
@@ -79,8 +78,7 @@ class GraphLayer(nn.Module):
 
         Args:
             x: what ``load`` or ``prepare`` returned.
-            block: the layer's block.
-            degrees: None where the block has all neighbours, or the layer asks for none.
+            degrees: None if the block has all neighbours, or the layer asks for none.
         """
         raise NotImplementedError
 
@@ -117,7 +115,7 @@ class LinearAggregationLayer(GraphLayer):
 
 @cache
 def say_unweighted(what: str) -> None:
-    """Say once in a process that ``what`` counts all edges alike, whatever they weigh."""
+    """Warn once in a process that ``what`` ignores the weights of edges."""
     _LOG.warning(f"{what} does not use the weights of edges: all count alike")
 
 

@@ -33,11 +33,6 @@ def tiny_batch(
 
     Every form, and inference layer by layer, so have one answer. One vertex of each hop has no
     neighbour.
-
-    Args:
-        num_layers: hops.
-        vertices: more vertices at each depth, the seeds first.
-        edges: more edges to the vertices of each depth.
     """
     more_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
     more_edges = [*edges, *[0] * (num_layers - len(edges))]
@@ -87,7 +82,7 @@ def count_cost(
     nothing = np.zeros_like(base)
 
     def each(kind: str, depths: int) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-        # What is added at a depth is in the blocks of all hops behind it as well.
+        # What is added at a depth is in the blocks of all hops after it as well.
         found = [
             (count(**{kind: [_MORE if at == depth else 0 for at in range(depths)]}) - base) / _MORE
             for depth in range(depths)

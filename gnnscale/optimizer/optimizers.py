@@ -68,7 +68,7 @@ class Sgd(OptimizerConfig):
 
     @property
     def state_names(self) -> frozenset[str]:
-        """The velocity, where there is momentum."""
+        """The velocity, if there is momentum."""
         return frozenset({"momentum_buffer"} if self.momentum else ())
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

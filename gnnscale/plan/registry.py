@@ -1,6 +1,6 @@
 """The registry of devices: from a kind to its metadata, and to what opens its backend.
 
-Nothing else asks which kind a device is. A kind of one's own takes two classes and a registration::
+Nothing else asks which kind a device is. A custom kind takes two classes and a registration::
 
     register_device(MyAccelerator, "my_package.backend:MyBackend")
 """
@@ -34,15 +34,11 @@ _OPENER = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceKind:
-    """A kind of device.
+    """A kind of device."""
 
-    Attributes:
-        metadata: the class of its options.
-        opener: ``module:name`` of what makes a backend of a device and the host's parts (see
-            ``gnnscale.backend.base``). It is imported when the first such device is opened.
-    """
-
-    metadata: type[Device]
+    metadata: type[Device]  #: the class of its options
+    #: ``module:name`` of what makes a backend of a device and the host's parts (see
+    #: ``gnnscale.backend.base``). It is imported when the first such device is opened.
     opener: str
 
 
@@ -122,7 +118,6 @@ def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
 
     Args:
         entries: each a kind (``cpu``), or a mapping with ``kind`` and that kind's own options.
-        option: where the list stands, for errors.
 
     Returns:
         The devices; those without a name are called by kind and position.

@@ -127,7 +127,7 @@ def _rate(value: float | None) -> str:
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
-    """Return where rows are found, and the transactions over α where there are such, as SVG."""
+    """Return where rows are found, and the transactions over α if there are such, as SVG."""
     plan = stored.plan
     title = f"{shown(graph)}: caches by {plan.planner}"
     parts, top = [text(16, 26, title, css="head")], 48.0

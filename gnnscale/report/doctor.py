@@ -32,7 +32,7 @@ __all__ = [
     "store_problem",
 ]
 
-#: Cards that are looked for where XRT does not say how many there are.
+#: Cards that are looked for if XRT does not report how many there are.
 _MAX_BOARDS = 16
 #: Distribution and module of each package that a feature may need.
 _PACKAGES = {
@@ -63,7 +63,7 @@ def examine() -> dict[str, Any]:
     Returns:
         ``machine``, ``simd_level``, ``cuda``, ``fpga`` (``xrt``: version of what ``pyxrt``
         drives; ``boards``: their names; ``csim_library`` of the default design and
-        ``csim_compiler`` of others; None where there is none), ``packages`` (version or None) and
+        ``csim_compiler`` of others; None if there is none), ``packages`` (version or None) and
         ``features`` (``name``, ``ready``, ``needs``: what is missing, or None).
     """
     import torch
@@ -86,7 +86,7 @@ def examine() -> dict[str, Any]:
 
 
 def _boards() -> dict[str, Any]:
-    """Return XRT's version, None where ``pyxrt`` cannot be imported, and the cards it finds."""
+    """Return XRT's version, None if ``pyxrt`` cannot be imported, and the cards it finds."""
     boards: list[str] = []
     try:
         xrt = load_pyxrt()
@@ -103,7 +103,7 @@ def _boards() -> dict[str, Any]:
 
 
 def _xrt_version() -> str:
-    """Return what XRT's own file says; ``pyxrt`` does not tell."""
+    """Return XRT's version from its own file; ``pyxrt`` does not report it."""
     folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
     try:
         return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])
@@ -131,7 +131,7 @@ def _features(
     num_cuda: int,
     fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Each feature with what it still needs; None where it is ready."""
+    """Each feature with what it still needs; None if it is ready."""
 
     def package(name: str, install: str) -> str | None:
         return None if packages[name] else install
@@ -229,7 +229,7 @@ def examine_store(path: Path) -> dict[str, Any]:
 
 
 def store_problem(findings: dict[str, Any]) -> str | None:
-    """Return the first problem that ``examine_store`` found, None where all is well."""
+    """Return the first problem that ``examine_store`` found, None if all is well."""
     problems = [check["problem"] for check in findings["checks"] if check["problem"] is not None]
     more = f" (and {len(problems) - 1} more, see doctor.json)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}" if problems else None

@@ -1,4 +1,4 @@
-"""Those who follow a run: its report, loggers, and observers of a user's own."""
+"""What follows a run: its report, loggers, and custom observers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOGGERS: dict[str, type[Any]] = {
     "tensorboard": TensorBoardLogger,
     "mlflow": MlflowLogger,
 }
-#: What an observer may fail with; one that calls ``sys.exit`` does not end the command unheard.
+#: What an observer may raise; calling ``sys.exit`` is reported as a failure as well.
 _FAILURES = (Exception, SystemExit)
 _EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 
@@ -34,15 +34,13 @@ def open_observers(
     options: Mapping[str, Any],
     given: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Return what follows a run beside its report, by what errors call it.
+    """Return loggers and custom observers of a run, keyed by their names in errors.
 
     Nothing is written before the run has started.
 
     Args:
         config: the run's options, ``logger`` and ``observers`` among them.
-        directory: the run directory.
         options: ``config`` as plain values.
-        given: observers that a program passes.
 
     Raises:
         ConfigError: a logger is not installed, or there is no such observer.
@@ -70,42 +68,42 @@ def open_observers(
 
 
 class Observers(Observer):
-    """Tells each event to all, in their order; what fails ends the run in one line."""
+    """Passes each event to all observers in order; a failing one ends the run in one line."""
 
     def __init__(self, report: Observer, others: Mapping[str, Observer]) -> None:
-        """Tell the report first, and then ``others``, by what errors call them."""
+        """Notify ``report`` first, then ``others``, which are keyed by their names in errors."""
         self._report = report
         self._others = others
 
     def started(self, run: TrainResult) -> None:
-        """As the observers say."""
+        """Notify all observers."""
         self._tell("started", run)
 
     def stepped(self, record: StepRecord) -> None:
-        """As the observers say."""
+        """Notify all observers."""
         self._tell("stepped", record)
 
     def traced(self, spans: NDArray[np.void]) -> None:
-        """As the observers say."""
+        """Notify all observers."""
         self._tell("traced", spans)
 
     def trained(self) -> None:
-        """As the observers say."""
+        """Notify all observers."""
         self._tell("trained")
 
     def finished_epoch(self, record: EpochRecord) -> None:
-        """As the observers say."""
+        """Notify all observers."""
         self._tell("finished_epoch", record)
 
     def finished(self, run: TrainResult) -> None:
-        """As the observers say."""
+        """Notify all observers."""
         self._tell("finished", run)
 
     def close(self) -> None:
-        """Close all of them, whatever one of them says.
+        """Close all observers, even if one of them fails.
 
         Raises:
-            ConfigError: an observer failed; the first is told.
+            ConfigError: an observer failed; the message is of the first.
         """
         self._report.close()
         failures = []

@@ -41,7 +41,7 @@ def this_machine() -> Platform:
 def _estimate() -> Platform:
     """Return rough figures, kept in ``estimate_file()`` unless others disturbed the measurement.
 
-    A busy machine looks slower than it is, with more threads above all; every later run would be
+    A busy machine appears slower than it is, with more threads above all; every later run would be
     planned by that.
     """
     file = estimate_file()

@@ -1,7 +1,7 @@
 """What a rehearsal teaches the performance model: rates that hold for this run, here and now.
 
 Rates of a platform are those of other models, measured at another time. A few mini-batches of the
-run itself, on all devices at once, tell how far they are off.
+run itself, on all devices at once, measure their error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ def correct(
     """Return the correction under which ``plan`` takes as long as it was measured to take.
 
     Args:
-        plan: what was rehearsed.
-        workloads: what each device trains.
-        platform: the host's rates.
         measured: each device's seconds of each stage.
-        step_s: seconds of a step.
     """
     found = Correction(host=({},) * len(plan.shares), step=1.0)
     predicted = predict(plan, workloads, platform)
@@ -56,7 +52,7 @@ def _scaled(
 ) -> dict[str, float]:
     """One device's corrections, a round further.
 
-    Where an emulated device makes a stage last, the host took that long at most.
+    If an emulated device makes a stage last, the host took that long at most.
     """
     after = {}
     for stage, seconds in on_host.items():

@@ -1,7 +1,7 @@
 """Bytes that a step moves: data-parallel, and with a first layer that is split by columns (P3).
 
 P3 (Gandhi and Iyer, OSDI 2021, section 3.2) moves rows of the first hidden layer between devices,
-where data parallelism moves input features to them. It is the cheaper one where |V^0|·f^0 is large
+when data parallelism moves input features to them. It is the cheaper one if |V^0|·f^0 is large
 against |V^1|·f^1.
 """
 
@@ -23,28 +23,21 @@ _INDEX_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class StepBytes:
-    """Bytes of a step over all devices, either way; each where it is received.
+    """Bytes of a step over all devices, either way; each where it is received."""
 
-    Attributes:
-        features: of input rows to the devices, data-parallel.
-        first_gradients: of the gradients of W¹, data-parallel: a ring of the devices.
-        blocks: of input blocks between devices, P3.
-        partials: of partial products and of their gradients between devices, P3.
-    """
-
-    features: float
-    first_gradients: float
-    blocks: float
-    partials: float
+    features: float  #: of input rows to the devices, data-parallel
+    first_gradients: float  #: of the gradients of W¹, data-parallel: a ring of the devices
+    blocks: float  #: of input blocks between devices, P3
+    partials: float  #: of partial products and of their gradients between devices, P3
 
     @property
     def data_parallel(self) -> float:
-        """Bytes where every device has the whole first layer."""
+        """Bytes if every device has the whole first layer."""
         return self.features + self.first_gradients
 
     @property
     def p3(self) -> float:
-        """Bytes where each device has some columns of it, and of the features in its memory."""
+        """Bytes if each device has some columns of it, and of the features in its memory."""
         return self.blocks + self.partials
 
     @property
@@ -64,11 +57,7 @@ def step_bytes(
     """Return what a step moves whose devices have mini-batches of ``sizes``.
 
     Args:
-        sizes: of each device's mini-batch.
         widths: f^0 to f^L.
-        feature_bytes: bytes of a stored feature.
-        num_first_weights: elements of W¹.
-        id_bytes: bytes of a vertex id.
     """
     others = len(sizes) - 1
     return StepBytes(

@@ -29,7 +29,6 @@ def find_vertices(
     Args:
         given: None or ``all``; ``train``, ``valid`` or ``test``; a ``.npy`` file of ids, by its
             path; or ids.
-        graph: whose vertices they are.
         own: ``[num_vertices]`` the user's ids, which are then meant; None for numbers from 0 on.
 
     Returns:

@@ -49,13 +49,10 @@ def summarise(
 
     ``train_loss`` is that of the last epoch, ``valid_metric`` and ``test_metric`` those of
     ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is the kind of the
-    run's figures, ``measured`` where those of all its devices are.
+    run's figures, ``measured`` if those of all its devices are.
 
     Args:
-        run: what is known of the run.
         status: ``completed``, ``interrupted`` or ``failed``.
-        predicted: the performance model's figures next to the measured ones.
-        error: why it failed.
         first_step_s: seconds from the start of the command until its first step was done.
     """
     epochs = run.history

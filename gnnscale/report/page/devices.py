@@ -1,4 +1,4 @@
-"""The sections of ``report.html`` that tell devices apart: their figures, and what they moved."""
+"""Sections of ``report.html`` about single devices: their figures and their traffic."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
         note = f'<p class="soft">{_TURNS[share.prefetch]}</p>'
         cards.append(card(f"Threads of {device_title(plan, rank)}", legend(tasks) + chart + note))
     decisions = _decisions(steps)
-    # Beside the last plot where there is room.
+    # Beside the last plot if there is room.
     plots = grid([*cards, decisions]) if len(cards) % 2 else grid(cards) + decisions
     if len(shown) == len(steps):
         return plots
@@ -84,7 +84,7 @@ def _shares(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _until_settled(steps: Steps) -> Steps:
-    """The first steps alone, where a long run has decided nothing after them."""
+    """The first steps alone, if a long run has decided nothing after them."""
     if not steps.decisions:
         return steps
     settled = int(np.searchsorted(steps.number, steps.decisions[-1][0])) + 1
@@ -296,7 +296,7 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """The kind, and the mark of its figures; one word where both are called the same."""
+    """The kind, and the mark of its figures; one word if both are called the same."""
     kind, figures = device["kind"], device["figures"]
     return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
 
@@ -310,6 +310,6 @@ def _seconds(value: float | None) -> str:
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:
-    """Bytes or requests over the link in an epoch; None where nothing crossed it."""
+    """Bytes or requests over the link in an epoch; None if nothing crossed it."""
     parts = device["traffic"]
     return None if parts is None else sum(counts[name] for counts in parts.values()) or None

@@ -1,4 +1,4 @@
-"""Caches planned anew between epochs, where they hit far from how often was predicted.
+"""Caches planned anew between epochs, if they hit far from how often was predicted.
 
 A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
 pure function of the step, so that the next epochs can be drawn beforehand: what is kept then is
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache import CachePlan, Draws
-from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.hotness.presampled import presample
+from gnnscale.cache.hotness import degree, presampled
 from gnnscale.cache.placement import split_by_owner
 from gnnscale.core.stages import Traffic
 from gnnscale.graph import Graph
@@ -35,21 +34,17 @@ __all__ = ["CacheReplanner", "hit_rates_apart"]
 
 #: How far a hit rate may be from what was predicted.
 _APART = 0.05
-#: Epochs that are drawn to plan for: one of few batches says little of those that follow.
+#: Epochs that are drawn to plan for: one of few batches does not predict those that follow.
 _EPOCHS = 4
 
 log = logging.getLogger(__name__)
 
 
 def hit_rates_apart(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
-    """Return the hit rate that was measured and predicted, of the device where they differ most.
-
-    Args:
-        plan: what was predicted.
-        traffic: what each device of the run moved in an epoch.
+    """Return the measured and the predicted hit rate of the device that differs most.
 
     Returns:
-        None where they are not further apart than 5 points on any device whose rows stay, and where
+        None if they do not differ by more than 5 points on any device whose rows stay, and if
         the prediction is of the run's own batches: epochs differ, and their sum does not.
     """
     if plan.exact:
@@ -78,11 +73,6 @@ class CacheReplanner:
         """Begin with the caches as they are opened.
 
         Args:
-            config: the run's options.
-            graph: whose rows are cached.
-            order: the seeds of every step.
-            group: the workers.
-            plan: what each device keeps.
             cache: what this worker's device keeps; None for nothing.
         """
         self._config = config
@@ -99,8 +89,6 @@ class CacheReplanner:
 
         Args:
             epoch: the epoch that is done, from 0.
-            traffic: what each device moved in it.
-            devices: shares the next epoch's seeds out.
         """
         apart = hit_rates_apart(self.plan, traffic)
         if apart is None or epoch + 1 >= self._config.epochs:
@@ -163,7 +151,7 @@ class CacheReplanner:
             seed=self._config.seed,
             num_threads=max(1, self._config.num_threads // self._group.local_size),
         )
-        return presample(draws, epochs, devices=[rank]).rows_of(rank)
+        return presampled.presample(draws, epochs, devices=[rank]).rows_of(rank)
 
     def _place(
         self, clique: Sequence[int], hotness: dict[int, NDArray[np.int32]]
@@ -176,7 +164,7 @@ class CacheReplanner:
         num_rows = int(rooms.sum())
         order = ops.hottest(
             total,
-            out_degree(self._graph),
+            degree.out_degree(self._graph),
             capacity=num_rows,
             bytes_per_vertex=1,
             num_threads=1,

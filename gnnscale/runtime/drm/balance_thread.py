@@ -6,36 +6,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
-from gnnscale.runtime.drm.move import Move
-from gnnscale.runtime.drm.task_times import T_SC, T_TC
+from gnnscale.runtime.drm import move, task_times
 
 __all__ = ["HostTask", "Trade", "balance_thread", "take_back"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """A CPU task as one worker runs it, beside its other tasks.
+    """A CPU task as one worker runs it, beside its other tasks."""
 
-    Attributes:
-        device: the worker's position in the plan.
-        task: one of ``CPU_TASKS``.
-    """
-
-    device: int
-    task: str
+    device: int  #: the worker's position in the plan
+    task: str  #: one of ``CPU_TASKS``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trade:
-    """A host thread that goes from one task to another.
+    """A host thread that goes from one task to another."""
 
-    Attributes:
-        giver: has at least two before.
-        receiver: the task that gets it.
-    """
-
-    giver: HostTask
-    receiver: HostTask
+    giver: HostTask  #: has at least two before
+    receiver: HostTask  #: the task that gets it
 
     @property
     def reverse(self) -> Trade:
@@ -59,23 +48,20 @@ def balance_thread(
     givers: Sequence[str],
     bottleneck: str,
     tabu_trades: Collection[Trade] = (),
-) -> Move | None:
+) -> move.Move | None:
     """Find a thread of the fastest CPU task that the bottleneck makes better use of.
 
     It is given to the slowest device of the bottleneck task, and taken from the device that has
     most in the giving task; of several from the one whose task takes the least time. A task keeps
-    at least one thread, and time is taken to be inverse to threads: where the giver would become
+    at least one thread, and time is taken to be inverse to threads: if the giver would become
     as slow as the bottleneck was, the next task is asked.
 
     Args:
-        plan: who has how many threads.
         tasks: seconds of each device's tasks, by the paper's names.
         givers: CPU tasks, the fastest first.
-        bottleneck: the CPU task that is to become faster.
-        tabu_trades: trades that are not to be made.
 
     Returns:
-        The trade, which promises a part of the bottleneck's time; None where there is none: without
+        The trade, which promises a part of the bottleneck's time; None if there is none: without
         prefetching no two tasks run at once, a task of which each device has one thread has none to
         give, and a device that computes itself takes none.
     """
@@ -105,20 +91,20 @@ def balance_thread(
             continue
         after = max(slowest * has / (has + 1), fast * spares / (spares - 1))
         if after < slowest:
-            return Move(plan=trade.apply(plan), promise=1 - after / slowest, trade=trade)
+            return move.Move(plan=trade.apply(plan), promise=1 - after / slowest, trade=trade)
     return None
 
 
-def take_back(plan: DevicePlan, trade: Trade) -> Move:
+def take_back(plan: DevicePlan, trade: Trade) -> move.Move:
     """Return the move that undoes ``trade``, which was of no use."""
     back = trade.reverse
-    return Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)
+    return move.Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)
 
 
 def _host_tasks(
     plan: DevicePlan, tasks: Sequence[Mapping[str, float]], task: str
 ) -> dict[HostTask, float]:
-    """Seconds of ``task`` on the devices that run it with host threads of their own."""
+    """Seconds of ``task`` on the devices that run it with their own host threads."""
     return {
         HostTask(device=i, task=task): seconds[task]
         for i, (share, seconds) in enumerate(zip(plan.shares, tasks, strict=True))
@@ -127,21 +113,21 @@ def _host_tasks(
 
 
 def _num_threads(share: DeviceShare, task: str) -> int:
-    """Host threads of a device's task; 0 where it has none to trade."""
+    """Host threads of a device's task; 0 if it has none to trade."""
     threads = share.threads
     if share.prefetch == "none":
         return 0
-    if task == T_TC:
+    if task == task_times.T_TC:
         return threads.propagate
     if share.prefetch == "one_stage":
         return max(threads.sample, threads.load)
-    return threads.sample if task == T_SC else threads.load
+    return threads.sample if task == task_times.T_SC else threads.load
 
 
 def _with_threads(share: DeviceShare, task: str, count: int) -> Threads:
-    if task == T_TC:
+    if task == task_times.T_TC:
         return replace(share.threads, propagate=count)
     if share.prefetch == "one_stage":
         # Sampling and loading take turns, with the same threads.
         return replace(share.threads, sample=count, load=count)
-    return replace(share.threads, **{"sample" if task == T_SC else "load": count})
+    return replace(share.threads, **{"sample" if task == task_times.T_SC else "load": count})

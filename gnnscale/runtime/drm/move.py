@@ -15,20 +15,12 @@ __all__ = ["Move"]
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A change of the plan.
+    """A change of the plan."""
 
-    Attributes:
-        plan: the plan after it.
-        promise: the part of a step that it is expected to save.
-        trade: the thread that goes from one task to another; None where seeds move.
-        shift: seeds that each device gets; negative where it gives some.
-        gain: the part of the way to equal times that they go.
-        takes_back: whether it undoes a trade that was of no use.
-    """
-
-    plan: DevicePlan
-    promise: float
+    plan: DevicePlan  #: the plan after it
+    promise: float  #: the part of a step that it is expected to save
+    #: the thread that goes from one task to another; None if seeds move
     trade: Trade | None = None
-    shift: tuple[int, ...] = ()
-    gain: float = 1.0
-    takes_back: bool = False
+    shift: tuple[int, ...] = ()  #: seeds that each device gets; negative if it gives some
+    gain: float = 1.0  #: the part of the way to equal times that they go
+    takes_back: bool = False  #: whether it undoes a trade that was of no use

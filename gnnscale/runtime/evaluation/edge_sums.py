@@ -22,17 +22,11 @@ EDGE_BYTES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Destinations whose neighbours' rows are to be aggregated.
+    """Destinations whose neighbours' rows are to be aggregated."""
 
-    Attributes:
-        block: all their neighbours.
-        vertices: ``[num_src]`` rows of the block's sources, destinations first.
-        aggregation: the layer's coefficients.
-    """
-
-    block: Block
-    vertices: NDArray[Any]
-    aggregation: Aggregation
+    block: Block  #: all their neighbours
+    vertices: NDArray[Any]  #: ``[num_src]`` rows of the block's sources, destinations first
+    aggregation: Aggregation  #: the layer's coefficients
 
     @property
     def edge_rows(self) -> NDArray[Any]:
@@ -57,9 +51,6 @@ class EdgeSums:
         """Order the edges by the stretch that they read.
 
         Args:
-            wanted: destinations and their edges.
-            num_rows: rows of all stretches.
-            stretch: rows of one.
             columns: of a row, a multiple of 16.
         """
         self.block = wanted.block

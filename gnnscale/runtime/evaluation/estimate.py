@@ -32,12 +32,6 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
 
     Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
     be but in the same kind of place.
-
-    Args:
-        passes: computes the layers.
-        work: what is to be computed.
-        graph: the whole graph.
-        store: its features.
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0

@@ -14,16 +14,15 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from gnnscale.backend.chunks import Vertices
-from gnnscale.backend.loading import FeatureLoader
+from gnnscale.backend import chunks, loading
 from gnnscale.core.errors import ConfigError, shown
 from gnnscale.core.progress import track
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
+from gnnscale.options import found, run_directory
 from gnnscale.options.config import typed
-from gnnscale.options.found import check_found
-from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
+from gnnscale.runtime.checkpoint import run_checkpoint, saved_run
 from gnnscale.runtime.checkpoint.file import (
     BEST,
     check_same_graph,
@@ -32,8 +31,6 @@ from gnnscale.runtime.checkpoint.file import (
     max_bytes,
     read_checkpoint,
 )
-from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
-from gnnscale.runtime.checkpoint.saved_run import check_weights
 from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
@@ -54,7 +51,7 @@ EVALUATION_STEP = 1 << 40
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Metrics of a trained model on each split; None where a metric is not defined.
+    """Metrics of a trained model on each split; None if a metric is not defined.
 
     ``metric`` is the first of the run's metrics, of which ``train_metric``, ``valid_metric`` and
     ``test_metric`` are the values; ``metrics`` has all of them, by split and name.
@@ -75,7 +72,7 @@ class Evaluation:
 class Predictor:
     """Predicts vertices of one graph with one model, whose weights may change between calls.
 
-    ``runtime.inference`` says whether over all neighbours or over sampled ones; the same weights
+    ``runtime.inference`` selects all neighbours or sampled ones; the same weights
     give the same answer every time.
     """
 
@@ -91,9 +88,6 @@ class Predictor:
         """Predict with ``model``.
 
         Args:
-            model: predicts.
-            graph: the whole graph.
-            config: options of the run.
             store: where features are read; None for the graph's own.
             num_layers: rows are what comes of the first so many layers, over all neighbours; None
                 for logits.
@@ -122,7 +116,7 @@ class Predictor:
         return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: NDArray[np.integer[Any]] | None) -> None:
-        """Say what predicting ``vertices``, all where None, takes; refuse it without room.
+        """Say what predicting ``vertices``, all if None, takes; refuse it without room.
 
         Raises:
             ConfigError: exact inference needs more of the disk than is free.
@@ -137,7 +131,7 @@ class Predictor:
         return np.concatenate(list(self._sampled(vertices)))
 
     def rows(self, vertices: NDArray[np.integer[Any]] | None) -> Iterator[NDArray[np.float32]]:
-        """Yield rows of ``vertices``, all where None, some after the other in their order."""
+        """Yield rows of ``vertices``, all if None, some after the other in their order."""
         if self._exact is not None:
             yield from (rows.numpy() for rows in self._exact.rows(vertices))
         else:
@@ -156,13 +150,13 @@ class Predictor:
         return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
-    def _sampled(self, vertices: Vertices) -> Iterator[NDArray[np.float32]]:
+    def _sampled(self, vertices: chunks.Vertices) -> Iterator[NDArray[np.float32]]:
         config = self._config
         self._model.eval()
         sampler = config.sampler.sampler(
             self._graph, seed=config.seed, num_threads=config.num_threads
         )
-        loader = FeatureLoader(
+        loader = loading.FeatureLoader(
             self._graph,
             self._model,
             num_threads=config.num_threads,
@@ -184,19 +178,17 @@ def load_run(
     """Read the options that the run in directory ``run`` was started with.
 
     Args:
-        run: its directory.
-        given: options that the user named again, by their dotted names.
         command: of ``gnnscale``, by which the user gave ``run``, for errors.
 
     Raises:
         ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
             or names code or a place that it may not, and that ``given`` does not name again.
     """
-    file = run / CONFIG_FILE
+    file = run / run_directory.CONFIG_FILE
     known = {field.name for field in fields(TrainConfig)}
     given = given or {}
-    values = read_run(run, known, option="run")
-    check_found(
+    values = run_directory.read_run(run, known, option="run")
+    found.check_found(
         values,
         TrainConfig,
         directory=run,
@@ -211,12 +203,12 @@ def load_run(
         config = typed(options, TrainConfig)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    check_store_of_run(file, config.dataset.store)
+    run_directory.check_store_of_run(file, config.dataset.store)
     return config
 
 
 def open_run_task(run: TrainConfig) -> Task:
-    """Open what a run predicts; what it needs of its graph is made where it is gone.
+    """Open what a run predicts; what it needs of its graph is made if it is gone.
 
     Raises:
         GraphError: the run's graph store is not usable.
@@ -231,8 +223,6 @@ def load_best(
     """Return the graph that a run samples, its model with the best weights, and their epoch.
 
     Args:
-        directory: of the run.
-        run: its options.
         task: what it predicts; None opens that.
 
     Raises:
@@ -251,8 +241,8 @@ def load_best(
     trained_on = best.get("graph")
     if not isinstance(trained_on, dict):
         raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
-    check_same_graph(file, trained_on, graph=graph_identity(graph), option="run")
-    model.load_state_dict(check_weights(file, best.get("model"), model))
+    check_same_graph(file, trained_on, graph=run_checkpoint.graph_identity(graph), option="run")
+    model.load_state_dict(saved_run.check_weights(file, best.get("model"), model))
     return graph, model, epoch
 
 
@@ -260,7 +250,6 @@ def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluati
     """Measure the best checkpoint of a run on what it trains, validates and tests.
 
     Args:
-        config: the directory, and how to measure.
         run: the run's options; None reads them there.
 
     Raises:

@@ -27,7 +27,7 @@ class Examiner(Protocol):
     """Measures a model, whose weights may change between calls, on parts of the split."""
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Say what measuring ``splits`` at once takes, and refuse it where there is no room."""
+        """Say what measuring ``splits`` at once takes, and refuse it if there is no room."""
         ...
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
@@ -39,7 +39,7 @@ class VertexExaminer:
     """Measures predicted labels of vertices."""
 
     def __init__(self, task: Task, predictor: Predictor) -> None:
-        """Measure what ``predictor`` says of the graph of ``task``."""
+        """Measure what ``predictor`` predicts on the graph of ``task``."""
         self._predictor = predictor
         self._graph = task.graph
         self._measures = task.measures

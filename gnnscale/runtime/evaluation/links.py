@@ -1,4 +1,4 @@
-"""How well edges are told apart from others: their ranks among candidates."""
+"""How well edges are distinguished from others: their ranks among candidates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LinkExaminer"]
 
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20
-#: Candidates of a part of the split are drawn at a step of their own, which training never reaches.
+#: Candidates of a part of the split are drawn at a separate step, which training never reaches.
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 

@@ -10,8 +10,7 @@ import torch
 
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation.evaluate import Predictor
-from gnnscale.runtime.evaluation.examine import open_examiner
+from gnnscale.runtime.evaluation import evaluate, examine
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
@@ -28,16 +27,13 @@ class Validator:
         """Measure ``model`` at ``task``.
 
         Args:
-            config: the run's options.
-            task: what is predicted.
-            model: the host's weights.
-            store: where features are read; the graph's own are, where devices trade rows or have
+            store: where features are read; the graph's own are, if devices trade rows or have
                 columns, and so but a part of them.
         """
         self._config = config
         own = store if config.exchange is None and store.columns is None else None
-        predictor = Predictor(model, task.graph, config, store=own)
-        self._examiner = open_examiner(task, model, predictor)
+        predictor = evaluate.Predictor(model, task.graph, config, store=own)
+        self._examiner = examine.open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:
         """Return whether ``epoch``, from 1, is validated."""

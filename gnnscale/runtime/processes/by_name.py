@@ -1,8 +1,8 @@
 """How a run's options reach its workers: pickled, with classes and functions by their names.
 
-What the launching program itself defines is in ``__main__``, which a worker has not. Where options
+What the launching program itself defines is in ``__main__``, which a worker has not. If options
 name something of it, the worker imports the program, as ``multiprocessing`` does: under another
-name, so that what is behind ``if __name__ == "__main__":`` is not run again.
+name, so that what is below ``if __name__ == "__main__":`` is not run again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dump(options: Any) -> bytes:
     content = io.BytesIO()
     try:
         _Pickler(content).dump(options)
-    # What has no name, or another one than it says.
+    # What has no name, or a wrong one.
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(f"workers cannot be given what a run uses: {error}") from None
     return content.getvalue()
@@ -51,7 +51,7 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
     """Undo ``dump``, in a worker of the process with ``program``.
 
     Raises:
-        ImportError: a class is defined where only the process that pickled it finds it.
+        ImportError: only the process that pickled a class can import it.
         AttributeError: likewise.
     """
     unpickler = _Unpickler(io.BytesIO(content))
@@ -74,7 +74,7 @@ def refuse_while_imported() -> None:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, found: Any) -> Any:
-        """Look at classes and functions; everything is pickled as ever."""
+        """Check classes and functions; everything is pickled as usual."""
         if isinstance(found, (type, FunctionType)):
             _check_importable(found)
         return NotImplemented

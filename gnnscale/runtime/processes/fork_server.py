@@ -35,19 +35,12 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a worker takes over from the process that wants it, which may have changed since.
+    """What a worker takes over from the process that wants it, which may have changed since."""
 
-    Attributes:
-        directory: the working directory.
-        search_path: where Python finds modules.
-        variables: the environment.
-        program: what leads to the program, from which options may name something.
-    """
-
-    directory: Path
-    search_path: list[str]
-    variables: dict[str, str]
-    program: dict[str, Any]
+    directory: Path  #: the working directory
+    search_path: list[str]  #: where Python finds modules
+    variables: dict[str, str]  #: the environment
+    program: dict[str, Any]  #: what leads to the program, from which options may name something
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
@@ -92,7 +85,7 @@ def begin(descriptor: int) -> None:
 
     try:
         wanted = load(task, found.program)
-    # A class that is defined where only the process that sent it finds it, or a module or program
+    # A class that only the process that sent it can import, or a module or program
     # that does not come to its end when it is imported.
     except BaseException as error:
         os._exit(tell(error, Messages(connection)))
@@ -132,10 +125,6 @@ def serve(control: int, folder: str) -> None:
     A request is one byte with four descriptors: the worker's connection, the pipe into which its
     process number and, once it has ended, its exit code are written, its standard output, and its
     standard error.
-
-    Args:
-        control: descriptor of a stream socket.
-        folder: what runs keep there is removed at the end.
     """
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -168,7 +157,7 @@ def _import_all() -> None:
     os.environ.setdefault(name, "1")
     # Hardly anything of an import is garbage; looking for it takes a tenth of the time.
     gc.disable()
-    # What is missing or does not fit into memory is for the worker to tell.
+    # What is missing or does not fit into memory is for the worker to report.
     with suppress(Exception):
         import numpy  # noqa: F401
 

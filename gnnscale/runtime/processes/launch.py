@@ -30,12 +30,12 @@ __all__ = ["WorkerError", "launch"]
 
 log = logging.getLogger(__name__)
 
-#: Numbers of the files at which the workers of a run meet, and in which they tell of themselves.
+#: Numbers of the files at which the workers of a run meet, and in which they report.
 _MEETINGS = itertools.count()
-#: Seconds in which other workers may still tell what they know, once the first has failed: one
+#: Seconds in which other workers may still report what they know, once the first has failed: one
 #: that dies takes its peers' connections with it, and their complaints may arrive first.
 _LAST_WORDS_S = 0.5
-#: Seconds between two looks at whether a worker has stalled.
+#: Seconds between two checks whether a worker has stalled.
 _LOOK_S = 1.0
 #: Exit status with which the system's loader ends a process that has no memory for the variables
 #: of a new thread; it has said so on standard error.
@@ -64,15 +64,13 @@ def launch(
     Whatever happens, no process is left when this returns or raises.
 
     Args:
-        config: the run's options.
-        directory: run directory.
         observer: receives the events of rank 0.
         options: ``config`` as plain values.
 
     Raises:
         ConfigError: what ``train`` raises.
         GraphError: the graph store cannot be made.
-        WorkerError: a worker failed, died or stalled; the message says which and why.
+        WorkerError: a worker failed, died or stalled; the message names it and the reason.
     """
     refuse_while_imported()
     # What workers cannot import is found before anything is made.
@@ -91,7 +89,7 @@ def launch(
             for task in _tasks(config, directory, options, meeting, pulses, artefacts):
                 process = server.start_worker()
                 workers.append(_Worker(name=names[task.rank], process=process))
-                # Where it is gone already, it is found so below.
+                # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
                     process.connection.send_bytes(surroundings)
                     process.connection.send_bytes(dump(task))
@@ -130,7 +128,7 @@ def _tasks(
 def _listen(
     workers: Sequence[_Worker], observer: Observer, directory: Path, watch: WorkerWatch
 ) -> TrainResult:
-    """Pass on what the workers say until all are done, or one has failed or stalled."""
+    """Pass on the workers' messages until all are done, or one has failed or stalled."""
     result: TrainResult | None = None
     deadline: float | None = None
     while not all(worker.done for worker in workers):
@@ -198,7 +196,7 @@ def _certain(failed: Sequence[_Worker]) -> bool:
 
 
 def _error(failed: Sequence[_Worker], directory: Path) -> Exception:
-    """The exception that tells the cause in one line; tracebacks go to files."""
+    """The exception with the cause in one line; tracebacks go to files."""
     cause = min(failed, key=lambda worker: _CAUSES.index(_of(worker).kind))
     failure = _of(cause)
     if failure.kind == "user":
@@ -221,7 +219,7 @@ def _of(worker: _Worker) -> Failure:
 
 
 def _end(workers: Sequence[_Worker], server: WorkerServer) -> None:
-    """Leave no process behind. Those that are done get a moment to go by themselves."""
+    """End all processes. Those that are done get a moment to go by themselves."""
     for worker in workers:
         if worker.done:
             worker.process.exit_code(timeout=1)

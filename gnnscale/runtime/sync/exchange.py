@@ -18,7 +18,7 @@ __all__ = ["Exchange", "ExchangeConfig"]
 class Exchange(Protocol):
     """Trades rows between the devices of a run, in a thread ahead of propagation.
 
-    It has a process group of its own, so that it may run while gradients are summed.
+    It has a separate process group, so that it may run while gradients are summed.
     """
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
@@ -26,10 +26,6 @@ class Exchange(Protocol):
 
         Every device calls this once a step, in the order of steps; one that has no seeds in the
         step takes part with an empty mini-batch.
-
-        Args:
-            batch: the device's mini-batch.
-            inputs: what it has loaded.
 
         Returns:
             The input of the first layer; its ``traffic`` includes that of the exchange.
@@ -47,5 +43,4 @@ class ExchangeConfig(ABC):
 
         Args:
             group: all workers, over connections that only the exchange uses.
-            graph: the graph that is trained on.
         """

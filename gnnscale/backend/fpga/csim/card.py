@@ -14,7 +14,7 @@ from gnnscale.backend.fpga.csim.memory import Bank
 
 __all__ = ["NUM_CARDS", "Card", "Command", "CommandState", "ComputeUnit", "Image", "card"]
 
-#: Cards of the simulated machine; nothing is taken for those that nobody opens.
+#: Cards of the simulated machine; one that is never opened takes nothing.
 NUM_CARDS = 16
 
 
@@ -38,7 +38,7 @@ class Command:
 
     Attributes:
         values: what the kernel is called with.
-        held: kept alive until the kernel is done, such as the buffers behind ``values``.
+        held: kept alive until the kernel is done, such as the buffers that ``values`` points to.
         outcome: what came of it; None until it is done.
     """
 
@@ -112,7 +112,7 @@ class ComputeUnit:
 
 
 class Image:
-    """A bitstream on a card: its compute units, each with a bank of its own.
+    """A bitstream on a card: its compute units, each with its own bank.
 
     Attributes:
         library: the kernels.
@@ -135,7 +135,7 @@ class Image:
         """Return the compute units that ``kernel`` or ``kernel:{unit,unit}`` names.
 
         Raises:
-            RuntimeError: there is none; the message tells the names that there are.
+            RuntimeError: there is none; the message lists the valid names.
         """
         kernel, braced, units = name.partition(":")
         if kernel != self.library.kernel:
@@ -204,7 +204,7 @@ _LOCK = threading.Lock()
 
 
 def card(which: int | str) -> Card:
-    """Return a card by its number, or by the address that ``Card.bdf`` tells.
+    """Return a card by its number, or by its address ``Card.bdf``.
 
     Raises:
         RuntimeError: there is no such card.

@@ -32,15 +32,10 @@ _OPTIONAL = ("importance", "edge_weights", "weight_sums")
 
 @dataclass(frozen=True, kw_only=True)
 class InputBlock:
-    """What a device needs to aggregate its columns for another one's mini-batch.
+    """What a device needs to aggregate its columns for another one's mini-batch."""
 
-    Attributes:
-        vertices: ``[num_src]`` vertex of each source.
-        block: the first layer's block.
-    """
-
-    vertices: NDArray[np.integer[Any]]
-    block: Block
+    vertices: NDArray[np.integer[Any]]  #: ``[num_src]`` vertex of each source
+    block: Block  #: the first layer's block
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
@@ -68,7 +63,6 @@ def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
 
     Args:
         numbers: ``[n]`` int32.
-        dtype: of vertex ids.
     """
     values: NDArray[np.int32] = numbers.numpy()
     num_dst, num_src, num_edges, *has = (int(each) for each in values[:_HEADER])
@@ -100,24 +94,13 @@ class ColumnExchange:
     """
 
     def __init__(self, group: Group, model: SplitGNN, loader: FeatureLoader) -> None:
-        """Trade over ``group``.
-
-        Args:
-            group: all workers, over connections of its own.
-            model: whose first layer is split.
-            loader: reads this device's columns.
-        """
+        """Trade over ``group``."""
         self._group = group
         self._model = model
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Return the rows of all devices' mini-batches over this device's columns.
-
-        Args:
-            batch: the device's mini-batch.
-            inputs: what it has loaded: its own rows over its columns.
-        """
+        """Return the rows of all devices' mini-batches over this device's columns."""
         size, rank = self._group.size, self._group.rank
         mine = pack(batch)
         packed = self._group.trade([mine] * size)

@@ -24,7 +24,7 @@ from gnnscale.sampler import Block
 
 __all__ = ["PARTIAL_BYTES", "PartialTrade", "SplitGNN", "SplitLayer", "column_slice"]
 
-#: Partial products and their gradients are float32, whatever type they are computed in.
+#: Partial products and their gradients are float32, in whatever type they are computed.
 PARTIAL_BYTES = 4
 
 
@@ -36,7 +36,7 @@ class PartialTrade:
     """
 
     def __init__(self, group: Group) -> None:
-        """Trade over ``group``, whose connections nobody else uses."""
+        """Trade over ``group``, whose connections nothing else uses."""
         self.group = group
         self._waited_s = 0.0
 
@@ -75,7 +75,6 @@ class PartialTrade:
 
         Args:
             mine: ``[num_dst, f^1]`` float32, that of this device's sum.
-            rows: destinations of each device's mini-batch.
         """
         group, rank = self.group, self.group.rank
         found = [
@@ -170,7 +169,6 @@ class SplitGNN(GNN):
         Args:
             whole: the model, whose first layer has ``splits_columns``.
             columns: ``(first, last + 1)`` of the features that this device has.
-            trade: by which devices trade partial products.
         """
         first = whole.layer(0)
         assert isinstance(first, LinearAggregationLayer)

@@ -26,7 +26,7 @@ __all__ = [
 class SplitWeights:
     """Joins the columns of all devices to the whole W¹, and takes them from it.
 
-    A checkpoint so is that of the whole model, whatever number of devices has written it.
+    A checkpoint so is that of the whole model, for any number of devices that write it.
 
     Attributes:
         state: what an optimizer of the whole model would keep of each parameter, as of the last
@@ -44,10 +44,8 @@ class SplitWeights:
         """Join what ``split`` trains.
 
         Args:
-            whole: the model that is evaluated and saved.
             split: the model that is trained; all but W¹ are parameters of ``whole``.
             optimizer: updates the parameters of ``split``.
-            columns: of the features, for each device.
             group: the workers; every method that joins is called by all of them.
         """
         self._whole = whole
@@ -117,7 +115,6 @@ class SplitRun:
         Args:
             whole: the model, with the same weights in every process.
             columns: ``(first, last + 1)`` of the features that each device has.
-            group: the workers.
         """
         self._whole = whole
         self._columns = columns
@@ -130,7 +127,7 @@ class SplitRun:
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
     def exchange(self, loader: FeatureLoader) -> ColumnExchange:
-        """Return the exchange of input blocks, over connections of its own."""
+        """Return the exchange of input blocks, over separate connections."""
         return ColumnExchange(self._group.with_own_connections(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:
