@@ -19,16 +19,6 @@ from gnnscale.model.trainable import Objective
 from gnnscale.plan import Accelerator, Device, Threads
 from gnnscale.sampler import MiniBatch, Sampler
 
-__all__ = [
-    "Backend",
-    "BatchOutcome",
-    "DeviceBatch",
-    "DeviceError",
-    "DeviceMemory",
-    "DeviceMemoryError",
-    "HostParts",
-]
-
 
 class DeviceError(errors.ConfigError):
     """A device does not do what it should. The message is one line."""

@@ -15,16 +15,6 @@ from gnnscale.graph import Graph
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.sampler import Block, NeighborSampler
 
-__all__ = [
-    "CHUNK_EDGES",
-    "CHUNK_VERTICES",
-    "Chunk",
-    "ChunkLoader",
-    "Neighbours",
-    "Vertices",
-    "cut",
-]
-
 #: Edges and vertices of a chunk, which bound what it needs.
 CHUNK_EDGES = 1 << 20
 CHUNK_VERTICES = 1 << 14

@@ -12,8 +12,6 @@ from gnnscale.model import Inputs
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["CpuBackend"]
-
 
 class CpuBackend:
     """Trains the host's own copy of the model, where features and weights lie."""

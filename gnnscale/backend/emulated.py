@@ -28,13 +28,6 @@ from gnnscale.plan import Accelerator
 from gnnscale.plan.perf import equations, work, workload
 from gnnscale.sampler import MiniBatch
 
-__all__ = [
-    "EmulatedBackend",
-    "link_bytes",
-    "passes",
-    "size_of_part",
-]
-
 
 def passes(
     batch: MiniBatch, seeds: range, fits: Callable[[equations.BatchSize], bool]

@@ -14,8 +14,6 @@ from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["FeatureLoader", "in_degrees"]
-
 
 def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
     """Return the in-degrees of ``vertices`` ``[n]``, ``[n]`` float32.
@@ -34,14 +32,7 @@ def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.f
 
 
 class FeatureLoader:
-    """Reads what a model's first layer needs of a feature store.
-
-    Attributes:
-        compute_dtype: what was asked for.
-        dtype: the type of the rows it makes, in which the model then multiplies. It is float32
-            if the processor has no instructions for products of bfloat16: to keep such rows,
-            and to convert them before each product, takes longer than float32.
-    """
+    """Reads what a model's first layer needs of a feature store."""
 
     def __init__(
         self,
@@ -67,7 +58,10 @@ class FeatureLoader:
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
         self.num_threads = num_threads
-        self.compute_dtype = compute_dtype
+        self.compute_dtype = compute_dtype  #: what was asked for
+        #: the type of the rows it makes, in which the model then multiplies. It is float32 if the
+        #: processor has no instructions for products of bfloat16: to keep such rows, and to convert
+        #: them before each product, takes longer than float32.
         self.dtype = torch.float32
         if compute_dtype == torch.bfloat16 and multiplies_bfloat16():
             self.dtype = torch.bfloat16

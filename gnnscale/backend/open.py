@@ -10,8 +10,6 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Device
 from gnnscale.plan.registry import device_kind
 
-__all__ = ["open_backend"]
-
 
 def open_backend(device: Device, host: HostParts) -> Backend:
     """Open a device for training.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.sampler import Block
 
-__all__ = ["Aggregation", "write_aggregated"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:

@@ -17,12 +17,6 @@ from gnnscale.feature.store import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
 
-__all__ = [
-    "HostFeatures",
-    "PreaggregatedFeatures",
-    "read_from_disk",
-]
-
 
 class HostFeatures(FeatureStore):
     """The matrix of all features, which stays where it is.

@@ -11,8 +11,6 @@ from gnnscale.graph import Graph
 if TYPE_CHECKING:
     from gnnscale.feature.store import FeatureStore
 
-__all__ = ["FeatureStoreConfig", "HostFeaturesConfig", "PreaggregatedFeaturesConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStoreConfig(ABC):

@@ -14,8 +14,6 @@ from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
 
-__all__ = ["FeatureStore", "check_store"]
-
 
 class FeatureStore(ABC):
     """A row of features for every vertex. A cache is a store that wraps a store.

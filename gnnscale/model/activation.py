@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["Activation", "activation", "relu_dropout"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:

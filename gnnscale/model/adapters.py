@@ -15,19 +15,6 @@ from gnnscale.sampler import Block, MiniBatch
 if TYPE_CHECKING:
     import dgl
 
-__all__ = [
-    "Adjacency",
-    "DGLModel",
-    "PyGModel",
-    "block_to_dgl",
-    "block_to_edge_index",
-    "import_dgl",
-    "to_adjacencies",
-    "to_dgl_blocks",
-    "to_edge_indices",
-    "to_sampled_subgraph",
-]
-
 
 class Adjacency(NamedTuple):
     """One layer as ``torch_geometric.loader.NeighborSampler`` hands it to a module."""

@@ -13,8 +13,6 @@ from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.model.activation import Activation
 from gnnscale.sampler import Block
 
-__all__ = ["aggregate", "drawn_from", "sum_scale"]
-
 
 def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32] | None:
     """Return what a sampled sum is multiplied with so that its expectation is the full sum.

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-__all__ = ["BYTES_PER_FEATURE", "CountedCost", "LayerCost", "LayerWork"]
-
 #: S_feat: hidden features, activations and gradients are float32.
 BYTES_PER_FEATURE = 4
 #: An attention layer runs about so many times the operations of another one.

@@ -21,8 +21,6 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.model.segments import REDUCTIONS, Segments, take
 from gnnscale.sampler import Block
 
-__all__ = ["Custom", "CustomLayer", "ScatterGatherUpdate"]
-
 #: Edges whose messages are held at once if no gradient needs them.
 _SLICE_EDGES = 1 << 16
 

@@ -20,8 +20,6 @@ from gnnscale.model.options import CustomModel
 from gnnscale.options.user_code import load_named
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["ForeignLayer", "ForeignModel", "build_foreign"]
-
 _LOG = logging.getLogger(__name__)
 
 #: Names of a constructor's arguments that are filled, by what they mean.
@@ -64,10 +62,6 @@ class ForeignModel(trainable.TrainableModel):
 
     torch's random numbers of a step depend on the run's seed, the step, and the slice's first seed:
     a run that is resumed draws those of one never stopped, if its slices are the same.
-
-    Attributes:
-        module: the user's.
-        form: how it is called.
     """
 
     def __init__(self, module: nn.Module, form: str, widths: tuple[int, int], said: str) -> None:
@@ -78,8 +72,8 @@ class ForeignModel(trainable.TrainableModel):
             form: one of ``CALLS``.
         """
         super().__init__()
-        self.module = module
-        self.form = form
+        self.module = module  #: the user's
+        self.form = form  #: how it is called
         self._num_classes = widths[1]
         self._said = said
         #: In a tuple, so that weights are there once.

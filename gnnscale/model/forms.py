@@ -13,8 +13,6 @@ from torch import nn
 from gnnscale.model import adapters
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["CALLS", "Form", "likely_forms"]
-
 _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 
 

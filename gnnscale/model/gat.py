@@ -16,12 +16,6 @@ from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
 from gnnscale.sampler import Block
 
-__all__ = [
-    "GATLayer",
-    "attend",
-    "with_self_edges",
-]
-
 
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod

@@ -152,10 +152,6 @@ class ProjectedLayer(LinearAggregationLayer):
     ``W sum_u c_u h_u = sum_u c_u (W h_u)``. If a vertex's own row is concatenated, the product
     with ``W = W_own ‖ W_neighbours`` splits into ``W_own h_v + sum_u c_u (W_neighbours h_u)``.
     Weights are read at each call.
-
-    Attributes:
-        width: columns of a row that is aggregated, the layer's outputs filled up with zeros.
-        num_parts: 2 if a vertex has a row of its own besides the aggregated one.
     """
 
     def __init__(self, layer: LinearAggregationLayer, width_in: int) -> None:
@@ -170,7 +166,9 @@ class ProjectedLayer(LinearAggregationLayer):
         # In a tuple: a module that is an attribute would be a part of this one.
         self._whole = (layer, linear)
         self.uses_degrees = layer.uses_degrees
+        #: 2 if a vertex has a row of its own besides the aggregated one
         self.num_parts = linear.in_features // width_in
+        #: columns of a row that is aggregated, the layer's outputs filled up with zeros
         self.width = -(-linear.out_features // _COLUMNS) * _COLUMNS
 
     @classmethod

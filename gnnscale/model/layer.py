@@ -18,8 +18,6 @@ from gnnscale.model.aggregation import aggregate
 from gnnscale.model.cost import LayerCost
 from gnnscale.sampler import Block
 
-__all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear", "say_unweighted"]
-
 _LOG = logging.getLogger(__name__)
 
 #: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, if asked for.

@@ -14,12 +14,6 @@ from gnnscale.model.aggregation import drawn_from, sum_scale
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
-__all__ = [
-    "GCNLayer",
-    "GINLayer",
-    "SAGELayer",
-]
-
 
 class GCNLayer(LinearAggregationLayer):
     """``h'_v = W sum_u h_u / sqrt(D(v) D(u)) + b`` over u in N(v) and v itself.

@@ -11,15 +11,6 @@ from gnnscale.model.gnn import GNN
 from gnnscale.model.layers import SAGELayer
 from gnnscale.sampler import MiniBatch
 
-__all__ = [
-    "DotProduct",
-    "LinkGNN",
-    "PairNetwork",
-    "initialise_rows",
-    "link_objective",
-    "make_decoder",
-]
-
 
 class DotProduct(nn.Module):
     """The score of an edge is the dot product of its ends' rows."""

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
     from gnnscale.graph import Graph
 
-__all__ = [
-    "AutoLoss",
-    "BinaryCrossEntropy",
-    "CrossEntropy",
-    "CustomLoss",
-    "Loss",
-    "LossConfig",
-    "MeanSquaredError",
-    "check_labels",
-    "label_kind",
-]
-
 #: From outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a scalar.
 #: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 if a vertex may
 #: have several labels, or ``[n, width]`` float32 numbers, NaN if one is not known.

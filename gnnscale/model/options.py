@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from gnnscale.model.layer import GraphLayer
     from gnnscale.model.trainable import TrainableModel
 
-__all__ = [
-    "FORMS",
-    "GAT",
-    "GCN",
-    "GIN",
-    "NORMS",
-    "CustomModel",
-    "GraphSAGE",
-    "LayeredModel",
-    "ModelConfig",
-]
-
 #: How your module is called; ``auto`` tries all of them.
 FORMS = ("auto", "pyg", "pyg_bipartite", "pyg_trimmed", "dgl", "blocks")
 

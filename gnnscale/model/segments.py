@@ -12,8 +12,6 @@ from gnnscale import ops
 from gnnscale.model import aggregation, layer
 from gnnscale.sampler import Block
 
-__all__ = ["REDUCTIONS", "Segments", "take"]
-
 #: What ``Segments`` reduces by.
 REDUCTIONS = ("sum", "mean", "max")
 
@@ -22,10 +20,6 @@ class Segments:
     """The edges of a block, in segments: those of one destination lie beside each other.
 
     Sums run in the order of the edges, forward and backward, for any number of threads.
-
-    Attributes:
-        num_dst: number of destinations.
-        dst: ``[num_edges]`` int64 destination of each edge, ascending.
     """
 
     def __init__(self, block: Block, degrees: layer.Degrees) -> None:
@@ -35,8 +29,9 @@ class Segments:
             degrees: ``[at least num_dst]`` in-degrees in the whole graph; None if the block has
                 all neighbours.
         """
-        self.num_dst = block.num_dst
+        self.num_dst = block.num_dst  #: number of destinations
         counts = np.diff(block.indptr)
+        #: ``[num_edges]`` int64 destination of each edge, ascending
         self.dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), counts))
         self._block = block
         self._degrees = degrees

@@ -20,14 +20,6 @@ from gnnscale.sampler import Block, MiniBatch
 if TYPE_CHECKING:
     from gnnscale.model.layer import Degrees, GraphLayer
 
-__all__ = [
-    "Inputs",
-    "Objective",
-    "TrainableModel",
-    "seed_loss",
-    "vertex_objective",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:

@@ -15,8 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from gnnscale.model.cost import CountedCost
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["count_cost", "tiny_batch", "tiny_rows"]
-
 #: Vertices, and edges to them, that each hop of the smallest mini-batch adds.
 _VERTICES, _EDGES = 4, 6
 #: How many more there are of one kind, to see what these take.

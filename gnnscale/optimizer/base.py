@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["SCHEDULES", "OptimizerConfig"]
-
 SCHEDULES = ("constant", "cosine", "step", "plateau")
 
 

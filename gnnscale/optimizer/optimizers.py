@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = [
-    "Adam",
-    "AdamW",
-    "Sgd",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(OptimizerConfig):

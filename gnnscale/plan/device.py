@@ -14,18 +14,6 @@ from typing import ClassVar
 from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
 from gnnscale.options.found import names
 
-__all__ = [
-    "MAX_DEVICES",
-    "Accelerator",
-    "Cpu",
-    "Device",
-    "Efficiency",
-    "Emulated",
-    "Fpga",
-    "process_group_backend",
-    "shared_collective",
-]
-
 #: Devices of a plan or a platform.
 MAX_DEVICES = 1024
 

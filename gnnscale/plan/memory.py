@@ -16,8 +16,6 @@ from gnnscale.plan.device_plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.workload import Workload
 
-__all__ = ["check_parts", "in_flight_at", "max_seeds", "room", "seed_limits", "with_depths"]
-
 #: The part of the room that is kept free if there is a choice, since mini-batches differ.
 _SPARE = 0.1
 

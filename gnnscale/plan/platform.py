@@ -24,19 +24,6 @@ from gnnscale.options.found import names
 from gnnscale.plan import device_plan, registry
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Efficiency
 
-__all__ = [
-    "MAX_MEETING_BYTES",
-    "Identity",
-    "Platform",
-    "PlatformConfig",
-    "Processor",
-    "ThisMachine",
-    "estimate_file",
-    "platform_file",
-    "read_platform",
-    "shared_rate",
-]
-
 log = logging.getLogger(__name__)
 
 _MEASURE = "run gnnscale doctor calibrate=true"

@@ -10,8 +10,6 @@ from gnnscale.model import ModelConfig
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload
 
-__all__ = ["PUBLISHED", "PublishedGraph", "expected_size", "published_workload"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedGraph:

@@ -18,16 +18,6 @@ from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
 from gnnscale.options.config import typed
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
 
-__all__ = [
-    "DeviceKind",
-    "device_kind",
-    "device_options",
-    "foreign_kinds",
-    "parse_devices",
-    "register_device",
-    "register_kinds",
-]
-
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _OPENER = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 

@@ -18,8 +18,6 @@ from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.platform import Platform, PlatformConfig
 from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
 
-__all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
-
 #: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
 #: together are still a count.
 _MAX_ACCELERATORS = 256

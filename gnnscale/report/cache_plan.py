@@ -15,8 +15,6 @@ from gnnscale.dataset.storage.space import size
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
-__all__ = ["draw", "print_plan"]
-
 _FILE_WIDTH = 140
 #: Rows of the table that a terminal shows; the others are in cache_plan.json.
 _MAX_ROWS = 64

@@ -22,16 +22,6 @@ from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.plan.platform import Processor
 from gnnscale.report.figures import gib
 
-__all__ = [
-    "DoctorConfig",
-    "examine",
-    "examine_store",
-    "print_findings",
-    "print_rates",
-    "print_store",
-    "store_problem",
-]
-
 #: Cards that are looked for if XRT does not report how many there are.
 _MAX_BOARDS = 16
 #: Distribution and module of each package that a feature may need.

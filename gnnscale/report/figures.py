@@ -7,25 +7,6 @@ from typing import Any
 
 from gnnscale.core.stages import STAGES
 
-__all__ = [
-    "ABSENT",
-    "MEASURED",
-    "PREDICTIONS",
-    "count",
-    "device_label",
-    "duration",
-    "fine_percent",
-    "gib",
-    "kind_label",
-    "late_sentences",
-    "least_real",
-    "milliseconds",
-    "percent",
-    "present_stages",
-    "short",
-    "signed_percent",
-]
-
 ABSENT = "–"
 
 #: Predictions of the performance model, as ``summary.json`` calls them, and as people read them.

@@ -12,8 +12,6 @@ from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import count, device_label, duration, percent
 from gnnscale.report.terminal.panel import fits
 
-__all__ = ["SIMULATED", "csim_figures", "is_simulated", "print_csim", "simulating"]
-
 #: What names of such counters begin with (``gnnscale.backend.fpga.outcome``).
 SIMULATED = "csim_"
 #: An engine that is busy for at most this part of the cycles delays no other engine.

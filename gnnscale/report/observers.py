@@ -16,8 +16,6 @@ from gnnscale.report.loggers import CsvLogger, MlflowLogger, TensorBoardLogger
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 
-__all__ = ["Observers", "open_observers"]
-
 _LOGGERS: dict[str, type[Any]] = {
     "csv": CsvLogger,
     "tensorboard": TensorBoardLogger,

@@ -24,13 +24,6 @@ from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milli
 from gnnscale.report.files.steps import Steps
 from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = [
-    "compare",
-    "noise_floor",
-    "sentences",
-    "step_kind",
-]
-
 
 def noise_floor(step_s: NDArray[np.float64], window_steps: int) -> dict[str, Any] | None:
     """Return how far the median of one window of steps is from that of the next window.

@@ -18,8 +18,6 @@ from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["RunTraining", "early_stop", "train_and_report"]
-
 log = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.report.figures import milliseconds, percent
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
-__all__ = ["describe", "draw", "print_scaling", "rates", "trainers"]
-
 _STYLE = (
     f"{PLOT_STYLE}.line{{stroke:#2a78d6}}.dot{{fill:#2a78d6}}"
     ".ideal{fill:none;stroke:#7a8290;stroke-dasharray:5 4}"

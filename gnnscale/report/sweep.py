@@ -25,8 +25,6 @@ from gnnscale.report.figures import MEASURED
 from gnnscale.report.files.summary import SUMMARY_FILE, write_json
 from gnnscale.report.page.charts import Bar, bar_chart
 
-__all__ = ["SweepReport", "collect", "over_seeds"]
-
 #: Figures of a job, and the headings that the table has for them.
 _COLUMNS = {
     **{"status": "status", "epochs": "epochs", "best_epoch": "best epoch"},

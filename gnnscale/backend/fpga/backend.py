@@ -35,8 +35,6 @@ from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["FpgaBackend"]
-
 #: Mini-batches that are on their way or on the card.
 _SLOTS = 4096
 _WORD = 64

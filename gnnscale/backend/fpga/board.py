@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Board", "BoardError", "BoardMemoryError"]
-
 #: The kernel's arguments; numbers follow.
 _BUFFERS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 _PER_SLOT = ("batch", "edges", "features", "result")

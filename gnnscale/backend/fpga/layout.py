@@ -24,8 +24,6 @@ from gnnscale.model import GNN, Inputs
 from gnnscale.ops import ArrangedBlock, EdgeTiles
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["ChipLimits", "PackedBatch", "pack_batch"]
-
 _WORD = 64
 #: Of ``Stage.flags``.
 _ACTIVATES, _DROPS, _CONCATENATES = 1, 2, 4

@@ -17,8 +17,6 @@ from gnnscale.model.custom import CustomLayer
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
 from gnnscale.sampler import Block
 
-__all__ = ["Coefficients", "Product", "coefficients", "kernel_header", "lower"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Coefficients:

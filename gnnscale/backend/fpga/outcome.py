@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from gnnscale.backend.base import DeviceError
 from gnnscale.plan import Fpga
 
-__all__ = ["check_outcome", "engine_cycles", "step_counters"]
-
 #: ``Outcome`` of fpga/include/gnnscale_fpga/batch.hpp.
 _MAGIC = 0x474E4E53
 _STATUS = {

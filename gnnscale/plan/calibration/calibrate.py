@@ -38,8 +38,6 @@ from gnnscale.plan.calibration.probes import (
 from gnnscale.plan.perf.work import load_work, propagation_work
 from gnnscale.plan.platform import Identity, Platform, Processor
 
-__all__ = ["calibrate", "estimate", "fit_rates", "sync_rates", "thread_counts"]
-
 log = logging.getLogger(__name__)
 
 #: Bytes of rows read in one go.

@@ -26,8 +26,6 @@ from gnnscale.plan.calibration.probes import (
     time_steps,
 )
 
-__all__ = ["PairTask", "PairTimes", "begin", "time_pair"]
-
 _PROGRAM = "from gnnscale.plan.calibration.contention import begin; begin(int(sys.argv[1]))"
 _LOOPBACK = "127.0.0.1"
 #: Seconds in which a process that has answered ends; gloo may wait for Python, and Python for gloo.

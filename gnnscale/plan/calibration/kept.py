@@ -9,8 +9,6 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import busy_seconds, usable_cores
 from gnnscale.plan.platform import Platform, estimate_file, platform_file, read_platform
 
-__all__ = ["this_machine"]
-
 log = logging.getLogger(__name__)
 
 #: What others may use while an estimate is measured that is kept: part of the cores, and seconds

@@ -26,23 +26,6 @@ from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
 from gnnscale.sampler import NeighborSampler
 
-__all__ = [
-    "ESTIMATE_PROBES",
-    "STEP_PROBES",
-    "StepProbe",
-    "StepTimes",
-    "mapped",
-    "median_seconds",
-    "probe_graph",
-    "probe_graphs",
-    "probe_table",
-    "rows_seconds",
-    "time_products",
-    "time_sampling",
-    "time_steps",
-    "torch_threads",
-]
-
 _SEED = 0
 #: Which of the stages that are timed synchronises.
 _SYNC = 2

@@ -14,8 +14,6 @@ from gnnscale.plan.perf.predict import Correction, host_seconds, predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
 
-__all__ = ["correct"]
-
 #: Rounds in which corrections settle: a stage that takes longer is longer in the others' way.
 _ROUNDS = 12
 #: How much longer than its device asks for a stage takes that is left to the host.

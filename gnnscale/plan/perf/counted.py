@@ -10,11 +10,6 @@ from gnnscale.plan.perf import equations, predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.sampler import MiniBatch
 
-__all__ = [
-    "CountedWork",
-    "nominal_platform",
-]
-
 #: Rates of one core, rounded from those that ``calibrate`` found for an AMD EPYC (Zen 4). That they
 #: are far off elsewhere makes a run slower, and changes nothing of its being repeatable. They are
 #: part of what a repeatable run computes: other figures give other plans.

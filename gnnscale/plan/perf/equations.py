@@ -13,19 +13,6 @@ from gnnscale.core.stages import StageTimes
 from gnnscale.model.cost import LayerWork
 from gnnscale.sampler import MiniBatch
 
-__all__ = [
-    "ACTIVATION_BYTES",
-    "BYTES_PER_PARAMETER",
-    "BatchSize",
-    "PlanPredictions",
-    "Prediction",
-    "load_seconds",
-    "pipeline_seconds",
-    "sync_seconds",
-    "trainer_seconds",
-    "transfer_seconds",
-]
-
 #: Weight, gradient, and the two moments of Adam.
 BYTES_PER_PARAMETER = 16
 

@@ -10,15 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "PE_SIMD",
-    "ComputeUnit",
-    "LayerSize",
-    "backward_seconds",
-    "forward_seconds",
-    "gnn_seconds",
-]
-
 #: Floats of a 512-bit word, which a PE takes in a cycle (eq. 8).
 PE_SIMD = 16
 #: S_feat, bytes of a feature (eq. 7).

@@ -24,16 +24,6 @@ from gnnscale.plan.perf.work import list_reads, load_work, propagation_work, tra
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
 
-__all__ = [
-    "Correction",
-    "DeviceTimes",
-    "Host",
-    "accelerator_seconds",
-    "device_times",
-    "host_seconds",
-    "predict",
-]
-
 #: Rounds in which stage times and the load that stages put on the host settle.
 _ROUNDS = 40
 _TOLERANCE = 1e-3

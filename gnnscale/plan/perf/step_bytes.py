@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from gnnscale.model.cost import BYTES_PER_FEATURE
 from gnnscale.plan.perf.equations import BatchSize
 
-__all__ = ["StepBytes", "block_bytes", "partial_bytes", "step_bytes"]
-
 #: Destinations, sources, edges, and which optional arrays there are: int32 each.
 _HEADER_BYTES = 24
 #: A destination's number of edges, and an edge's source.

@@ -8,17 +8,6 @@ from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.perf.equations import ACTIVATION_BYTES, BatchSize
 from gnnscale.plan.perf.workload import Workload
 
-__all__ = [
-    "LoadWork",
-    "activation_bytes",
-    "batch_bytes",
-    "input_bytes",
-    "list_reads",
-    "load_work",
-    "propagation_work",
-    "transfer_bytes",
-]
-
 #: Activations and samples take the rest of the last-level cache.
 _FEATURES_IN_CACHE = 0.125
 #: Bytes of a cache line.

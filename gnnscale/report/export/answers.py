@@ -17,18 +17,6 @@ from gnnscale.model import TrainableModel
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "ANSWERS",
-    "EMBEDDINGS",
-    "VALUES",
-    "RowIds",
-    "answer",
-    "check_labels",
-    "check_layer",
-    "num_layers_of",
-    "width_of",
-]
-
 #: What ``answer`` makes of logits.
 ANSWERS = ("classes", "probabilities", "logits")
 

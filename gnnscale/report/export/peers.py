@@ -15,17 +15,6 @@ from gnnscale.core.errors import ConfigError, shown
 from gnnscale.model import GNN
 from gnnscale.model.options import LayeredModel
 
-__all__ = [
-    "DGL",
-    "PYG",
-    "Peer",
-    "Weight",
-    "per_head",
-    "renamed",
-    "transposed",
-    "zero",
-]
-
 #: Makes a peer's weight of a layer's own ones, by their names, and of its number of heads.
 Weight = Callable[[Mapping[str, Tensor], int], Tensor]
 

@@ -29,8 +29,6 @@ from gnnscale.report.export.vertices import find_vertices
 from gnnscale.runtime.evaluation.evaluate import Predictor, load_best, load_run
 from gnnscale.runtime.settings import INFERENCE, FoundRun
 
-__all__ = ["PredictConfig", "predict"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig(FoundRun):

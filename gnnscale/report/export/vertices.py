@@ -16,8 +16,6 @@ from gnnscale.graph import Graph
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["find_vertices"]
-
 _SPLITS = ("train", "valid", "test")
 
 

@@ -18,8 +18,6 @@ from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
 from gnnscale.runtime.settings import FoundRun
 
-__all__ = ["FORMATS", "ExportConfig", "Exported", "export", "export_model"]
-
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.
 FORMATS = ("safetensors", *_PEERS)

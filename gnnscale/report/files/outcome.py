@@ -15,8 +15,6 @@ from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.terminal import live, panel
 from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = ["write_outcome"]
-
 
 def write_outcome(
     report: live.RunReport,

@@ -19,8 +19,6 @@ from gnnscale.core.stages import SPAN, STAGES
 from gnnscale.plan import DevicePlan
 from gnnscale.report import figures, fpga
 
-__all__ = ["TRACE_FILE", "Spans", "write_trace"]
-
 TRACE_FILE = "trace.json"
 
 #: A timeline is read by eye; more steps only make it slow to open.

@@ -15,20 +15,6 @@ from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import PREDICTIONS, device_label, milliseconds, signed_percent
 from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
 
-__all__ = [
-    "Bar",
-    "Curve",
-    "Mark",
-    "bar_chart",
-    "excerpt",
-    "legend",
-    "line_chart",
-    "prediction_chart",
-    "stacked_chart",
-    "timeline",
-    "upper",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:

@@ -18,14 +18,6 @@ from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, stacked
 from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing, table
 from gnnscale.report.page.svg import Axis
 
-__all__ = [
-    "decision_marks",
-    "devices",
-    "shares_and_threads",
-    "steps_axis",
-    "traffic",
-]
-
 #: Decisions listed; a run that settles has far fewer.
 _MAX_DECISIONS = 300
 

@@ -18,8 +18,6 @@ from gnnscale.report.page.devices import devices, shares_and_threads, traffic
 from gnnscale.report.page.parts import badge
 from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = ["REPORT_FILE", "render"]
-
 REPORT_FILE = "report.html"
 
 #: Nothing is fetched, whatever names the data has.

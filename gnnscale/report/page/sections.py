@@ -29,14 +29,6 @@ from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
 
-__all__ = [
-    "learning",
-    "memory",
-    "pipeline",
-    "prediction",
-    "stage_times",
-]
-
 
 def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any]) -> str:
     """Loss over steps, and the validation metric over epochs."""

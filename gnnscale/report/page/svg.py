@@ -10,8 +10,6 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PLOT_STYLE", "Axis", "Plot", "bins", "number", "path", "text", "ticks"]
-
 #: How axes look in a separate file, in light and in dark.
 PLOT_STYLE = (
     "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"

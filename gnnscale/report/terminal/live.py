@@ -25,8 +25,6 @@ from gnnscale.report.files import steps, summary, trace
 from gnnscale.report.terminal.panel import LivePanel, epoch_bar
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 
-__all__ = ["RunReport", "epoch_line"]
-
 log = logging.getLogger(__name__)
 
 #: Runs and epochs shorter than this need no bar, and lines come no more often off a terminal.
@@ -39,13 +37,6 @@ class RunReport(Observer):
     """The observer of a run.
 
     It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.
-
-    Attributes:
-        run: the run so far, None until it has started.
-        directory: the run directory.
-        options: the run's options as plain values, written to ``config.yaml``.
-        spans: when the stages of the first steps ran.
-        first_step_s: seconds from the start of the command until its first step was reported.
 
     Args:
         console: where to show; a terminal gets a bar, everything else lines through ``logging``.
@@ -61,10 +52,11 @@ class RunReport(Observer):
         console: Console,
         began: float | None = None,
     ) -> None:
-        self.run: TrainResult | None = None
-        self.directory = directory
-        self.options = options
-        self.spans = trace.Spans()
+        self.run: TrainResult | None = None  #: the run so far, None until it has started
+        self.directory = directory  #: the run directory
+        self.options = options  #: the run's options as plain values, written to ``config.yaml``
+        self.spans = trace.Spans()  #: when the stages of the first steps ran
+        #: seconds from the start of the command until its first step was reported
         self.first_step_s: float | None = None
         self._began = time.monotonic() if began is None else began
         self._epochs = epochs

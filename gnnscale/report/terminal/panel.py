@@ -17,13 +17,6 @@ from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.report import figures, prediction
 from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
 
-__all__ = [
-    "LivePanel",
-    "epoch_bar",
-    "fits",
-    "print_prediction",
-]
-
 #: More columns than any terminal has.
 _NO_LIMIT = 100_000
 

@@ -31,16 +31,6 @@ from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.perf.workload import CacheEffect
 from gnnscale.runtime.sync.group import Group
 
-__all__ = [
-    "OpenedCache",
-    "cache_effects",
-    "devices_with_caches",
-    "open_caches",
-    "refill",
-    "trade_values",
-    "traded_rows",
-]
-
 #: Maps the rows of the worker of a rank.
 MapRows = Callable[[int], NDArray[Any]]
 

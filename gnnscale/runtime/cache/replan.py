@@ -30,8 +30,6 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SeedOrder
 
-__all__ = ["CacheReplanner", "hit_rates_apart"]
-
 #: How far a hit rate may be from what was predicted.
 _APART = 0.05
 #: Epochs that are drawn to plan for: one of few batches does not predict those that follow.

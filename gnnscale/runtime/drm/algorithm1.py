@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from gnnscale.runtime.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T_SC
 
-__all__ = ["Choice", "algorithm_1"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:

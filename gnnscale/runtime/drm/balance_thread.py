@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.drm import move, task_times
 
-__all__ = ["HostTask", "Trade", "balance_thread", "take_back"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:

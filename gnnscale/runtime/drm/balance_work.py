@@ -10,8 +10,6 @@ from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move
 
-__all__ = ["balance_work", "expected_seconds", "propose_work"]
-
 #: A device that had no seeds gets this part of an equal share, to find out how fast it is.
 _PROBE = 1 / 8
 #: Times that differ this much are brought closer in any case: the time of a device with

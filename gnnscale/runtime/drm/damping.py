@@ -10,8 +10,6 @@ from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.balance_thread import Trade
 from gnnscale.runtime.drm.move import Move
 
-__all__ = ["DEAD_BAND", "Damping", "Trial"]
-
 #: Moves that are not expected to save this part of a step are not made.
 DEAD_BAND = 0.02
 #: What a move must promise beyond that while the times were seen only once; it falls with the root

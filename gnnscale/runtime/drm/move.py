@@ -10,8 +10,6 @@ from gnnscale.plan import DevicePlan
 if TYPE_CHECKING:
     from gnnscale.runtime.drm.balance_thread import Trade
 
-__all__ = ["Move"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Move:

@@ -15,8 +15,6 @@ from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move
 
-__all__ = ["Decision", "rebalance"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:

@@ -10,8 +10,6 @@ from gnnscale.runtime.drm.rebalance import rebalance
 from gnnscale.runtime.drm.rebalancer_state import WINDOW, RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
 
-__all__ = ["Rebalancer", "medians"]
-
 #: First steps whose times are not used: memory is touched for the first time.
 _WARM_UP = 2
 _BEGINNING = RebalancerState()

@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan, DeviceShare
 
-__all__ = ["CPU_TASKS", "T_ACCEL", "T_LOAD", "T_SA", "T_SC", "T_TC", "TaskTimes"]
-
 #: What Algorithm 1 sorts, by the paper's names.
 T_SC, T_SA, T_LOAD, T_TC, T_ACCEL = "T_SC", "T_SA", "T_Load", "T_TC", "T_Accel"
 #: Those that host threads do.

@@ -19,8 +19,6 @@ from gnnscale.runtime.evaluation.needed import NeededRows
 from gnnscale.runtime.evaluation.plan import Work, disk_rate
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, file_bytes
 
-__all__ = ["estimated_s"]
-
 #: Vertices that a layer is tried on, in stretches from all over them.
 _TRIED_VERTICES, _STRETCHES = 1 << 17, 8
 #: Bytes of the rows that they read: more than caches hold, and soon made.

@@ -37,8 +37,6 @@ from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
 from gnnscale.task.base import Task
 from gnnscale.task.measures import ceiling
 
-__all__ = ["Evaluation", "Predictor", "evaluate", "load_best", "load_run", "open_run_task"]
-
 _LOG = logging.getLogger(__name__)
 
 #: Groups of a run's options that are used after it. Losses and observers stay what they are, names.

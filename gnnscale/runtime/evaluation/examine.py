@@ -20,8 +20,6 @@ from gnnscale.task.links.task import LinkTask
 if TYPE_CHECKING:
     from gnnscale.runtime.evaluation.evaluate import Predictor
 
-__all__ = ["Examiner", "VertexExaminer", "open_examiner"]
-
 
 class Examiner(Protocol):
     """Measures a model, whose weights may change between calls, on parts of the split."""

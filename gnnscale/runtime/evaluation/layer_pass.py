@@ -21,8 +21,6 @@ from gnnscale.runtime.evaluation.needed import NeededRows
 from gnnscale.runtime.evaluation.plan import Limits, Work
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Workers
 
-__all__ = ["LayerPass", "Piece", "as_pieces", "close"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:

@@ -18,8 +18,6 @@ from gnnscale.task.links.task import LinkTask
 if TYPE_CHECKING:
     from gnnscale.runtime.evaluation.evaluate import Predictor
 
-__all__ = ["LinkExaminer"]
-
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20
 #: Candidates of a part of the split are drawn at a separate step, which training never reaches.

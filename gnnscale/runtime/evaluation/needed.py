@@ -17,8 +17,6 @@ from gnnscale.graph import Graph
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows
 from gnnscale.sampler import Block, NeighborSampler
 
-__all__ = ["NeededRows", "needed_vertices"]
-
 #: Of a set of more vertices than this part, all are computed: each then is its own row.
 _MOST = 0.5
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)

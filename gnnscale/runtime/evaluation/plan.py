@@ -24,16 +24,6 @@ from gnnscale.model.layer import GraphLayer
 from gnnscale.runtime.evaluation.needed import needed_vertices
 from gnnscale.runtime.evaluation.rows import file_bytes
 
-__all__ = [
-    "InferencePlan",
-    "LayerSize",
-    "Limits",
-    "Work",
-    "disk_rate",
-    "find_work",
-    "plan_layers",
-]
-
 #: The part of the available memory that hidden layers may take, and bytes at most: a file beyond
 #: that is read as fast from the page cache, which the system takes back if memory is short.
 _HIDDEN_PART, _MAX_HIDDEN_BYTES = 0.6, 512 << 20

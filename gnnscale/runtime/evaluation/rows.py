@@ -24,21 +24,9 @@ from gnnscale.feature.aggregation import write_aggregated
 from gnnscale.runtime.evaluation.edge_sums import EdgeSums, Wanted
 from gnnscale.sampler import Block
 
-__all__ = [
-    "FileRows",
-    "MemoryRows",
-    "Workers",
-    "file_bytes",
-]
-
 
 class MemoryRows(HostFeatures):
-    """A layer's output in memory.
-
-    Attributes:
-        rows: ``[num_rows, width]`` those that are aggregated.
-        own: ``[num_rows, width]`` what a destination adds in place of its row; None for its row.
-    """
+    """A layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
         """Make room for rows of ``width`` features, and own rows if there are two parts."""
@@ -46,7 +34,8 @@ class MemoryRows(HostFeatures):
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
         ]
-        self.rows = self._parts[0]
+        self.rows = self._parts[0]  #: ``[num_rows, width]`` those that are aggregated
+        #: ``[num_rows, width]`` what a destination adds in place of its row; None for its row
         self.own = self._parts[1] if num_parts == 2 else None
         super().__init__(self.rows, "float32")
 
@@ -92,14 +81,12 @@ class Workers:
     """Computes chunks at once, so that one is multiplied while another one's rows are read.
 
     No thread then waits for the slowest part of each step, as all do if they share one chunk.
-
-    Attributes:
-        each: threads that one chunk may use, of native kernels and of torch.
     """
 
     def __init__(self, num_threads: int) -> None:
         """Divide ``num_threads`` among chunks."""
         self._count = min(num_threads, _MAX_WORKERS)
+        #: threads that one chunk may use, of native kernels and of torch
         self.each = num_threads // self._count
         self._pool: ThreadPoolExecutor | None = None
 

@@ -15,8 +15,6 @@ from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
 
-__all__ = ["Validator"]
-
 
 class Validator:
     """Measures a model on what is held out for validation and test."""

@@ -17,8 +17,6 @@ from typing import Any
 
 from gnnscale.core.errors import ConfigError, shown
 
-__all__ = ["dump", "load", "program_of_this_process", "refuse_while_imported"]
-
 _importing = False
 
 

@@ -24,14 +24,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = [
-    "NUMBER",
-    "NUM_DESCRIPTORS",
-    "Surroundings",
-    "begin",
-    "serve",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:

@@ -26,8 +26,6 @@ from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTa
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["WorkerError", "launch"]
-
 log = logging.getLogger(__name__)
 
 #: Numbers of the files at which the workers of a run meet, and in which they report.

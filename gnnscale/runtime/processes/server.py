@@ -23,8 +23,6 @@ from gnnscale.runtime.processes.fork_server import NUMBER
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["WorkerProcess", "WorkerServer", "server_folder", "start_server", "stop_server"]
-
 _PROGRAM = (
     "from gnnscale.runtime.processes.fork_server import serve; serve(int(sys.argv[1]), sys.argv[2])"
 )
@@ -35,17 +33,13 @@ _server: WorkerServer | None = None
 
 
 class WorkerServer:
-    """A process that has imported torch, or is about to, and forks workers.
-
-    Attributes:
-        folder: for files of runs, removed with the server, however it and this process end.
-        num_started: workers that it was asked for; the first has to wait for torch.
-    """
+    """A process that has imported torch, or is about to, and forks workers."""
 
     def __init__(self, folder: Path) -> None:
         """Start the process, which takes ``folder`` over; returns at once."""
+        #: for files of runs, removed with the server, however it and this process end
         self.folder = folder
-        self.num_started = 0
+        self.num_started = 0  #: workers that it was asked for; the first has to wait for torch
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair()
         with theirs, _without_ctrl_c():
@@ -91,11 +85,7 @@ class WorkerServer:
 
 
 class WorkerProcess:
-    """A worker process.
-
-    Attributes:
-        connection: to the worker; it closes when the process ends.
-    """
+    """A worker process."""
 
     def __init__(self, connection: Connection, status: int) -> None:
         """Take over what a server has made.
@@ -103,7 +93,7 @@ class WorkerProcess:
         Args:
             status: descriptor of a pipe with its process number and its exit code.
         """
-        self.connection = connection
+        self.connection = connection  #: to the worker; it closes when the process ends
         self._status = status
         self._numbers: list[int] = []
 

@@ -29,8 +29,6 @@ from gnnscale.runtime.sync.pulse import (
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["train_other_rank", "train_rank0", "watching_peers"]
-
 log = logging.getLogger(__name__)
 
 #: Seconds between two pulses of a process, and between two checks of them; a network carries them.
@@ -139,16 +137,11 @@ def _end_process(verdict: str) -> None:
 
 
 class _Board:
-    """torchrun's store, to which each process writes its pulse, and from which it reads all.
-
-    Attributes:
-        answers: how often it has been read.
-        pulses: what was read last.
-    """
+    """torchrun's store, to which each process writes its pulse, and from which it reads all."""
 
     def __init__(self, group: Group, *, job: int) -> None:
-        self.answers = 0
-        self.pulses: list[Pulse | None] = []
+        self.answers = 0  #: how often it has been read
+        self.pulses: list[Pulse | None] = []  #: what was read last
         self._group = group
         self._keys = [f"job-{job}/pulse-{rank}" for rank in range(group.size)]
         # A question that is not answered delays all that comes after it.

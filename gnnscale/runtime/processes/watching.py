@@ -28,14 +28,6 @@ from gnnscale.runtime.sync.pulse import (
     waiting_line,
 )
 
-__all__ = [
-    "OUT_OF_MEMORY",
-    "Failure",
-    "WorkerTask",
-    "WorkerWatch",
-    "beating_into",
-]
-
 log = logging.getLogger(__name__)
 
 #: Seconds between two pulses of a worker, and between two checks of them.
@@ -58,12 +50,7 @@ def beating_into(file: Path, rank: int) -> Iterator[None]:
 
 
 class WorkerWatch:
-    """A thread that logs which worker the others wait for, and kills one that stalls.
-
-    Attributes:
-        file: where workers write.
-        verdict: why the run ends; None as long as no worker has stalled.
-    """
+    """A thread that logs which worker the others wait for, and kills one that stalls."""
 
     def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
         """Make the file into which workers write.
@@ -72,8 +59,8 @@ class WorkerWatch:
             names: of the devices, in the order of ranks.
             limit_s: ``runtime.stall_limit_s``.
         """
-        self.verdict: str | None = None
-        self.file = file
+        self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
+        self.file = file  #: where workers write
         self._names = names
         self._limit_s = limit_s
         self._watch = Watch(len(names), limit_s=limit_s)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from gnnscale.runtime.sync.group import Group
     from gnnscale.sampler import MiniBatch
 
-__all__ = ["Exchange", "ExchangeConfig"]
-
 
 class Exchange(Protocol):
     """Trades rows between the devices of a run, in a thread ahead of propagation.

@@ -29,16 +29,6 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
 from gnnscale.runtime.sync.pulse import OWN
 
-__all__ = [
-    "ALONE",
-    "Group",
-    "PeerLostError",
-    "hang_up",
-    "join",
-    "join_torchrun",
-    "torchrun_client",
-]
-
 #: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
 #: learn of it at once; a validation over a large graph may take hours. Of a machine that vanishes
 #: the system reports (``_watch_connections``), and of a process that stalls its pulse.

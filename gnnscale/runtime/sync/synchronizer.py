@@ -16,12 +16,6 @@ from gnnscale.core.stages import STAGES, StageTimes, Traffic
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
 
-__all__ = [
-    "StepTotals",
-    "Synchronizer",
-    "combine_statistics",
-]
-
 
 def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) -> bool:
     """Replace the floating-point buffers of ``model`` by those of all devices together.

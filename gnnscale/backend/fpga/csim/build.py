@@ -18,8 +18,6 @@ from gnnscale.core.files import check_private, write_atomically
 from gnnscale.core.hardware import home
 from gnnscale.core.progress import track
 
-__all__ = ["Design", "compiler", "library", "prebuilt", "sources"]
-
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000
 _PREBUILT = Path("csim") / "gnnscale_step_n2_m512.so"

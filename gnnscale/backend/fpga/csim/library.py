@@ -15,16 +15,6 @@ from typing import Any
 from gnnscale.core.errors import ConfigError
 from gnnscale.options.file import read_regular
 
-__all__ = [
-    "FORMAT",
-    "Argument",
-    "Buffer",
-    "Library",
-    "Outcome",
-    "is_sealed",
-    "seal",
-]
-
 #: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not read it.
 _MARK = b"\ngnnscale csim sha256 "
 

@@ -23,20 +23,6 @@ from gnnscale.backend.fpga.csim.card import card as _card
 from gnnscale.backend.fpga.csim.library import Argument, Library
 from gnnscale.backend.fpga.csim.memory import BufferFlags, BufferObject, SyncDirection, on_device
 
-__all__ = [
-    "bo",
-    "device",
-    "enumerate_devices",
-    "ert_cmd_state",
-    "hw_context",
-    "kernel",
-    "run",
-    "uuid",
-    "xclBOSyncDirection",
-    "xclbin",
-    "xrt_info_device",
-]
-
 ert_cmd_state = CommandState
 xclBOSyncDirection = SyncDirection  # noqa: N816
 

@@ -16,13 +16,6 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_model import PARTIAL_BYTES, SplitGNN
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = [
-    "ColumnExchange",
-    "InputBlock",
-    "pack",
-    "unpack",
-]
-
 #: Destinations, sources, edges, and whether there is each of ``_OPTIONAL``.
 _HEADER = 6
 

@@ -22,8 +22,6 @@ from gnnscale.model.layer import Degrees, LinearAggregationLayer
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import Block
 
-__all__ = ["PARTIAL_BYTES", "PartialTrade", "SplitGNN", "SplitLayer", "column_slice"]
-
 #: Partial products and their gradients are float32, in whatever type they are computed.
 PARTIAL_BYTES = 4
 
@@ -120,12 +118,7 @@ class _SplitProduct(torch.autograd.Function):
 
 
 class SplitLayer(LinearAggregationLayer):
-    """The first layer of a model, with the weights of this device's columns alone.
-
-    Attributes:
-        linear: its weight is ``[f^1, columns]``; its bias is the whole layer's, which all devices
-            have.
-    """
+    """The first layer of a model, with the weights of this device's columns alone."""
 
     def __init__(self, layer: LinearAggregationLayer, columns: tuple[int, int], width: int) -> None:
         """Take some columns of ``layer``.
@@ -139,6 +132,7 @@ class SplitLayer(LinearAggregationLayer):
         whole = layer.linear
         assert isinstance(whole, nn.Linear)
         weight = column_slice(whole.weight.detach(), columns, width)
+        #: its weight is ``[f^1, columns]``; its bias is the whole layer's, which all devices have
         self.linear: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
             nn.Linear, weight.shape[1], weight.shape[0]
         )

@@ -17,20 +17,11 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.exchange import ColumnExchange
 from gnnscale.runtime.sync.p3.split_model import PartialTrade, SplitGNN, column_slice
 
-__all__ = [
-    "SplitRun",
-    "SplitWeights",
-]
-
 
 class SplitWeights:
     """Joins the columns of all devices to the whole W¹, and takes them from it.
 
     A checkpoint so is that of the whole model, for any number of devices that write it.
-
-    Attributes:
-        state: what an optimizer of the whole model would keep of each parameter, as of the last
-            ``join``.
     """
 
     def __init__(
@@ -53,6 +44,8 @@ class SplitWeights:
         self._optimizer = optimizer
         self._columns = columns
         self._group = group
+        #: what an optimizer of the whole model would keep of each parameter, as of the last
+        #: ``join``
         self.state: dict[int, dict[str, torch.Tensor]] = {}
         (self._number,) = (
             number for number, each in enumerate(_parameters(optimizer)) if each is split.own_weight
@@ -103,11 +96,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 class SplitRun:
-    """What stands in the place of the whole model, of all features, and of no exchange.
-
-    Attributes:
-        model: the part of the model that this device trains.
-    """
+    """What stands in the place of the whole model, of all features, and of no exchange."""
 
     def __init__(self, whole: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
         """Split ``whole`` among the workers of ``group``, who all do so at the same time.
@@ -120,6 +109,7 @@ class SplitRun:
         self._columns = columns
         self._group = group
         mine = columns[group.rank]
+        #: the part of the model that this device trains
         self.model = SplitGNN(whole, mine, PartialTrade(group.with_own_connections()))
 
     def store(self, graph: Graph) -> HostFeatures:
