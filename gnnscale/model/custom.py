@@ -131,11 +131,11 @@ class CustomLayer(GraphLayer):
             own = np.repeat(
                 np.arange(first, first + block.num_dst, dtype=np.int32), np.diff(block.indptr)
             )
-            along = self.functions.scatter(take(rows, block.indices), take(rows, own))
+            on_edges = self.functions.scatter(take(rows, block.indices), take(rows, own))
         else:
-            along = take(messages, block.indices)
+            on_edges = take(messages, block.indices)
         segments = Segments(block, None if degrees is None else degrees[first:])
-        return self._reduce(along, segments)
+        return self._reduce(on_edges, segments)
 
     def _reduce(self, messages: torch.Tensor, segments: Segments) -> torch.Tensor:
         gather = self.functions.gather

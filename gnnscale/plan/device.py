@@ -258,7 +258,7 @@ class Fpga(Accelerator):
         object.__setattr__(self, "memory_bandwidth", self.compute_units * _CHANNEL_BANDWIDTH)
         super().__post_init__()
         if self.link_bandwidth is None:
-            raise ConfigError("link_bandwidth=null: required, an fpga is behind a link")
+            raise ConfigError("link_bandwidth=null: required, an fpga needs a link")
 
     @property
     def figures(self) -> str:  # type: ignore[override]

@@ -86,7 +86,7 @@ def plan_devices(
         if modes not in best or found[1].step_s < best[modes][1].step_s:
             best[modes] = found
     found_plans = sorted(best.values(), key=lambda each: each[1].step_s)
-    return [(with_depths(plan, workloads, in_flight), told) for plan, told in found_plans]
+    return [(with_depths(plan, workloads, in_flight), each) for plan, each in found_plans]
 
 
 def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: int) -> None:

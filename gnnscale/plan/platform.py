@@ -420,8 +420,8 @@ class ThisMachine(PlatformConfig):
         except FileNotFoundError:
             raise ConfigError(f"{file}: no figures of this machine; {_MEASURE}") from None
         if platform.change is not None:
-            told = f"{file}: figures of another machine ({platform.change})"
+            message = f"{file}: figures of another machine ({platform.change})"
             if self.file is None:
-                raise ConfigError(f"{told}; {_MEASURE} again")
-            log.warning(told)
+                raise ConfigError(f"{message}; {_MEASURE} again")
+            log.warning(message)
         return platform

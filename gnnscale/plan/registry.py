@@ -74,13 +74,13 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
 
 
 def register_kinds(kinds: Sequence[DeviceKind]) -> None:
-    """Register what ``foreign_kinds`` of another process returned."""
+    """Register what ``custom_kinds`` of another process returned."""
     for each in kinds:
         assert issubclass(each.metadata, Accelerator)
         register_device(each.metadata, each.opener)
 
 
-def foreign_kinds() -> tuple[DeviceKind, ...]:
+def custom_kinds() -> tuple[DeviceKind, ...]:
     """Return the kinds that were registered in this process, without the built-in ones."""
     return tuple(found for kind, found in _KINDS.items() if kind not in _BUILT_IN)
 

@@ -156,7 +156,7 @@ def _csim_needs(fpga: dict[str, Any]) -> str | None:
 
 
 def _board_needs(fpga: dict[str, Any], pyxrt: str | None) -> str:
-    bitstream = "a bitstream, as fpga/README.md says; none was ever built"
+    bitstream = "a bitstream, see fpga/README.md; none was ever built"
     if fpga["boards"]:
         return bitstream
     if fpga["xrt"]:

@@ -48,19 +48,19 @@ def open_observers(
         if wanted:
             found[f"logger={name}"] = _LOGGERS[name](directory, options)
     for name in config.observers:
-        said = f"observers={name}"
+        label = f"observers={name}"
         cls = load_named(name, option="observers")
         try:
-            found[said] = cls(directory, options)
+            found[label] = cls(directory, options)
         except _FAILURES as error:
-            raise _failed(said, "making it", error) from error
+            raise _failed(label, "making it", error) from error
     for number, observer in enumerate(given):
         found[f"observers[{number}] ({name_of_code(observer)})"] = observer
-    for said, observer in found.items():
+    for label, observer in found.items():
         lacking = [each for each in _EVENTS if not callable(getattr(observer, each, None))]
         if lacking:
             raise ConfigError(
-                f"{said}: has no method {lacking[0]}; gnnscale.Observer as its base has all"
+                f"{label}: has no method {lacking[0]}; gnnscale.Observer as its base has all"
             )
     return found
 
@@ -75,27 +75,27 @@ class Observers(Observer):
 
     def started(self, run: TrainResult) -> None:
         """Notify all observers."""
-        self._tell("started", run)
+        self._notify("started", run)
 
     def stepped(self, record: StepRecord) -> None:
         """Notify all observers."""
-        self._tell("stepped", record)
+        self._notify("stepped", record)
 
     def traced(self, spans: NDArray[np.void]) -> None:
         """Notify all observers."""
-        self._tell("traced", spans)
+        self._notify("traced", spans)
 
     def trained(self) -> None:
         """Notify all observers."""
-        self._tell("trained")
+        self._notify("trained")
 
     def finished_epoch(self, record: EpochRecord) -> None:
         """Notify all observers."""
-        self._tell("finished_epoch", record)
+        self._notify("finished_epoch", record)
 
     def finished(self, run: TrainResult) -> None:
         """Notify all observers."""
-        self._tell("finished", run)
+        self._notify("finished", run)
 
     def close(self) -> None:
         """Close all observers, even if one of them fails.
@@ -105,24 +105,24 @@ class Observers(Observer):
         """
         self._report.close()
         failures = []
-        for said, observer in self._others.items():
+        for label, observer in self._others.items():
             try:
                 observer.close()
             except _FAILURES as error:
-                failures.append(_failed(said, "close", error))
+                failures.append(_failed(label, "close", error))
         if failures:
             raise failures[0]
 
-    def _tell(self, event: str, *content: Any) -> None:
+    def _notify(self, event: str, *content: Any) -> None:
         getattr(self._report, event)(*content)
-        for said, observer in self._others.items():
+        for label, observer in self._others.items():
             try:
                 getattr(observer, event)(*content)
             except _FAILURES as error:
-                raise _failed(said, event, error) from error
+                raise _failed(label, event, error) from error
 
 
-def _failed(said: str, what: str, error: Exception | SystemExit) -> ConfigError:
+def _failed(label: str, what: str, error: Exception | SystemExit) -> ConfigError:
     """Return the error of an observer, in one line."""
     if isinstance(error, UserError):
         return ConfigError(str(error))
@@ -130,4 +130,4 @@ def _failed(said: str, what: str, error: Exception | SystemExit) -> ConfigError:
     if reason is None:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-    return ConfigError(f"{said}: {what} failed: {reason}")
+    return ConfigError(f"{label}: {what} failed: {reason}")

@@ -219,13 +219,13 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     if absent or predicted["noise_floor"] is not None:
         said.append(f"noise floor: {_floor(predicted['noise_floor'])}")
     for kind, errors in (predicted["kinds"] or {}).items():
-        told = ", ".join(
+        line = ", ".join(
             f"{words} {fine_percent(errors[name])}"
             for name, words in PREDICTIONS.items()
             if errors[name] is not None
         )
-        if told:
-            said.append(f"error of {kind} devices alone, without waiting: {told}")
+        if line:
+            said.append(f"error of {kind} devices alone, without waiting: {line}")
     return said
 
 

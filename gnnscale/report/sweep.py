@@ -261,8 +261,8 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
         table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
     console.print(table)
     if alike:
-        told = zip(alike.values(), _cells(jobs[0][name] for name in alike), strict=True)
-        line = ", ".join(f"{escape(heading)} {value}" for heading, value in told)
+        shared = zip(alike.values(), _cells(jobs[0][name] for name in alike), strict=True)
+        line = ", ".join(f"{escape(heading)} {value}" for heading, value in shared)
         console.print(f"the same in all jobs: {line}", highlight=False)
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):

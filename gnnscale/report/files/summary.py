@@ -134,18 +134,18 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
     plan = run.cache
     if plan is None:
         return None
-    told = plan.predicted
+    predicted = plan.predicted
     return {
         "planner": plan.planner,
         "alpha": plan.alpha,
         "cliques": [list(clique) for clique in plan.cliques],
         "cache_bytes": plan.cache_bytes,
         "host_aggregates": plan.host_aggregates,
-        "predicted": told
+        "predicted": predicted
         and {
-            "feature_hit_rate": told.feature_hit_rate,
-            "topology_hit_rate": told.topology_hit_rate,
-            "transactions": round(told.transactions / plan.num_epochs),
+            "feature_hit_rate": predicted.feature_hit_rate,
+            "topology_hit_rate": predicted.topology_hit_rate,
+            "transactions": round(predicted.transactions / plan.num_epochs),
             "num_epochs": plan.num_epochs,
             "exact": plan.exact,
         },

@@ -230,8 +230,8 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
             end = left + (value or 0.0) * scale + 5
             parts.append(text(end, top + 13 * row + 9, milliseconds(value), css="small"))
             if error is not None:
-                told = signed_percent(error)
-                parts.append(text(width - 6, top + 13 * row + 9, told, anchor="end", css="strong"))
+                label = signed_percent(error)
+                parts.append(text(width - 6, top + 13 * row + 9, label, anchor="end", css="strong"))
     parts.append(text((left + width - right) / 2, floor + 33, "ms per step", anchor="middle"))
     return (
         f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img">{"".join(parts)}</svg>'

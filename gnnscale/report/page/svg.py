@@ -78,7 +78,7 @@ class Plot:
         self,
         drawn: Sequence[str],
         *,
-        behind: Sequence[str] = (),
+        background: Sequence[str] = (),
         stacked: bool,
         sized: bool = False,
     ) -> str:
@@ -107,7 +107,7 @@ class Plot:
             f'<svg class="chart"{size} viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
             f"{scales} "
             f'data-title="{escape(self.x.title)}"{" data-stacked" if stacked else ""}>'
-            f"{''.join(self._axes())}{''.join(behind)}"
+            f"{''.join(self._axes())}{''.join(background)}"
             f'<svg {area} viewBox="{box}">{"".join(drawn)}</svg>'
             f'<rect class="sensor" {area}/></svg>'
         )

@@ -37,8 +37,8 @@ MapRows = Callable[[int], NDArray[Any]]
 
 def trade_values(mine: Any, group: Group) -> list[Any]:
     """Return the plain values of each worker, in the order of ranks."""
-    told = group.gather(json.dumps(mine).encode())
-    every = [json.loads(each) for each in told] if group.is_rank0 else None
+    gathered = group.gather(json.dumps(mine).encode())
+    every = [json.loads(each) for each in gathered] if group.is_rank0 else None
     found: list[Any] = group.broadcast_json(every)
     return found
 
@@ -62,8 +62,8 @@ def traded_rows(
     address, mine = None, np.empty((0, width), dtype)
     if num_rows is not None:
         mine, address = share_rows(num_rows, width, dtype)
-    told = None if address is None else [address.process, address.file, address.num_rows]
-    every = trade_values(told, group)
+    mine = None if address is None else [address.process, address.file, address.num_rows]
+    every = trade_values(mine, group)
 
     def mapped(rank: int) -> NDArray[Any]:
         if rank == group.rank:
@@ -120,15 +120,15 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
             continue
         found = CacheEffect(num_bytes=max(cache.num_bytes, 1))
         if plan.predicted is not None:
-            told = plan.predicted[number]
-            rows, lists = sum(told.rows), sum(told.lists)
-            own = told.rows[cache.device]
-            misses = told.rows[-1] / rows if rows else 1.0
+            traffic = plan.predicted[number]
+            rows, lists = sum(traffic.rows), sum(traffic.lists)
+            own = traffic.rows[cache.device]
+            misses = traffic.rows[-1] / rows if rows else 1.0
             found = replace(
                 found,
                 row_misses=misses,
                 peer_rows=1 - misses - own / rows if rows else 0.0,
-                list_misses=told.lists[-1] / lists if lists else 1.0,
+                list_misses=traffic.lists[-1] / lists if lists else 1.0,
             )
         effects[cache.device] = found
     return effects

@@ -38,7 +38,7 @@ _EPOCHS = 4
 log = logging.getLogger(__name__)
 
 
-def hit_rates_apart(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
+def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
     """Return the measured and the predicted hit rate of the device that differs most.
 
     Returns:
@@ -48,8 +48,8 @@ def hit_rates_apart(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float,
     if plan.exact:
         return None
     pairs = []
-    for cache, told in zip(plan.devices, plan.predicted or (), strict=False):
-        measured, predicted = traffic[cache.device].rows.hit_rate, told.feature_hit_rate
+    for cache, forecast in zip(plan.devices, plan.predicted or (), strict=False):
+        measured, predicted = traffic[cache.device].rows.hit_rate, forecast.feature_hit_rate
         if cache.look_ahead is None and measured is not None and predicted is not None:
             pairs.append((measured, predicted))
     worst = max(pairs, key=lambda pair: abs(pair[0] - pair[1]), default=None)
@@ -88,16 +88,16 @@ class CacheReplanner:
         Args:
             epoch: the epoch that is done, from 0.
         """
-        apart = hit_rates_apart(self.plan, traffic)
-        if apart is None or epoch + 1 >= self._config.epochs:
+        gap = hit_rate_gap(self.plan, traffic)
+        if gap is None or epoch + 1 >= self._config.epochs:
             return
         start = time.perf_counter()
         epochs = range(epoch + 1, min(epoch + 1 + _EPOCHS, self._config.epochs))
         self._replan(epochs, devices)
         if self._group.is_rank0:
             log.info(
-                f"epoch {epoch + 1}: caches had {100 * apart[0]:.1f} % of the rows where "
-                f"{100 * apart[1]:.1f} % were predicted; planned anew from the batches of "
+                f"epoch {epoch + 1}: caches had {100 * gap[0]:.1f} % of the rows where "
+                f"{100 * gap[1]:.1f} % were predicted; planned anew from the batches of "
                 f"{len(epochs)} epochs to come in {time.perf_counter() - start:.2f} s"
             )
 
@@ -106,11 +106,11 @@ class CacheReplanner:
         uses = self._count(epochs, devices) if plan.has(rank) else None
         hotness = self._hotness_of_clique(uses)
         features: dict[int, NDArray[Any]] = {}
-        told = None
+        mine = None
         if uses is not None:
             features = self._place(plan.clique_of(rank), hotness)
-            told = self._found(features, uses)
-        every = trade_values(told, self._group)
+            mine = self._found(features, uses)
+        every = trade_values(mine, self._group)
         self.plan = replace(
             plan,
             devices=tuple(

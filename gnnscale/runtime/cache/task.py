@@ -122,7 +122,7 @@ def check_given_plan(
         if cache.device not in positions:
             raise ConfigError(
                 f"cache_plan={path}: caches for {cache.name} at position {cache.device}, where "
-                "device_plan has no device with memory behind a link"
+                "device_plan has no device with memory of their own"
             )
     for clique in stored.plan.cliques:
         if len(clique) > 1:
@@ -235,7 +235,7 @@ def _cliques(
     if len(positions) > len(links):
         raise ConfigError(
             f"{option}: has {len(links)} GPUs, device_plan has {len(positions)} devices with "
-            "memory behind a link"
+            "memory of their own"
         )
     among = disjoint_cliques(links[: len(positions), : len(positions)])
     cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in among)

@@ -104,8 +104,8 @@ def propose_work(plan: DevicePlan, damping: Damping) -> Move:
 
 def _gain(gain: float, before: Sequence[int], towards: Sequence[int]) -> float:
     """The next gain: lower for a move that goes back where the last one came from."""
-    along = sum(a * b for a, b in zip(before, towards, strict=False))
-    return max(gain / 2, _MIN_GAIN) if along < 0 else min(gain * _RESTORE, 1.0)
+    alignment = sum(a * b for a, b in zip(before, towards, strict=False))
+    return max(gain / 2, _MIN_GAIN) if alignment < 0 else min(gain * _RESTORE, 1.0)
 
 
 def _promise(

@@ -66,7 +66,7 @@ def refuse_while_imported() -> None:
     if _importing:
         raise ConfigError(
             "the program starts a run whenever it is imported, and workers import it; put what "
-            'starts it behind if __name__ == "__main__":'
+            'starts it below if __name__ == "__main__":'
         )
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan.device import process_group_backend
-from gnnscale.plan.registry import foreign_kinds
+from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes.by_name import dump, refuse_while_imported
-from gnnscale.runtime.processes.fork_server import Surroundings
+from gnnscale.runtime.processes.fork_server import Environment
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
 from gnnscale.runtime.settings import TrainConfig
@@ -81,7 +81,7 @@ def launch(
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
     names = [device.label for device in config.device_plan.parsed()]
-    surroundings = pickle.dumps(Surroundings.of_this_process())
+    environment = pickle.dumps(Environment.of_this_process())
     try:
         with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
             for task in _tasks(config, directory, options, meeting, pulses, artefacts):
@@ -89,7 +89,7 @@ def launch(
                 workers.append(_Worker(name=names[task.rank], process=process))
                 # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
-                    process.connection.send_bytes(surroundings)
+                    process.connection.send_bytes(environment)
                     process.connection.send_bytes(dump(task))
             return _listen(workers, observer, directory, watch)
     finally:
@@ -118,7 +118,7 @@ def _tasks(
             meeting=meeting if size > 1 else None,
             pulses=pulses,
             artefacts=artefacts,
-            kinds=foreign_kinds(),
+            kinds=custom_kinds(),
             backend=process_group_backend(config.device_plan.parsed()),
         )
 

@@ -164,8 +164,8 @@ class _Board:
     def _ask(self) -> None:
         while not self._over.is_set():
             with suppress(RuntimeError):
-                told = self._read.multi_get(self._keys)
-                self.pulses = [Pulse.unpacked(bytes.fromhex(each.decode())) for each in told]
+                answers = self._read.multi_get(self._keys)
+                self.pulses = [Pulse.unpacked(bytes.fromhex(each.decode())) for each in answers]
                 self.answers += 1
             self._over.wait(_EVERY_PEER_S)
 

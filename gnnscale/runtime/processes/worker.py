@@ -113,7 +113,7 @@ def work(task: WorkerTask, connection: Connection) -> None:
             messages.send("done", result)
         status = 0
     except BaseException as error:
-        status = tell(error, messages)
+        status = report_error(error, messages)
     # The interpreter would wait for threads that a failed stage may have left in native code.
     os._exit(status)
 
@@ -132,7 +132,7 @@ def _train(task: WorkerTask, messages: Messages) -> TrainResult | None:
     return result if group.is_rank0 else None
 
 
-def tell(error: BaseException, messages: Messages) -> int:
+def report_error(error: BaseException, messages: Messages) -> int:
     """Send why the worker ends, and return its exit status."""
     try:
         messages.send("failed", _failure(error))

@@ -165,7 +165,7 @@ def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
     """
     over = threading.Event()
 
-    def tell(beat: int, *, left: bool = False) -> None:
+    def send(beat: int, *, left: bool = False) -> None:
         with suppress(OSError, RuntimeError):
             publish(OWN.pulse(beat, left=left))
 
@@ -173,9 +173,9 @@ def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
         number = 1
         while not over.wait(every_s):
             number += 1
-            tell(number)
+            send(number)
 
-    tell(1)
+    send(1)
     thread = threading.Thread(target=beat, name="pulse", daemon=True)
     thread.start()
     try:
@@ -184,7 +184,7 @@ def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
         over.set()
         thread.join(_END_S)
         if not thread.is_alive():
-            tell(0, left=True)
+            send(0, left=True)
 
 
 @cache

@@ -153,9 +153,9 @@ class Library:
 
     def _text(self, function: str) -> str:
         """Return the text of a function without arguments, as one line."""
-        foreign = getattr(self._library, function)
-        foreign.restype = ctypes.c_char_p
-        return " ".join((foreign() or b"").decode(errors="replace").split())
+        symbol = getattr(self._library, function)
+        symbol.restype = ctypes.c_char_p
+        return " ".join((symbol() or b"").decode(errors="replace").split())
 
     def _read_design(self) -> dict[str, Any]:
         try:
