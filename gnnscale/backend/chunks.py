@@ -37,7 +37,6 @@ class ChunkLoader:
 
         Args:
             num_threads: threads of the native kernels; the result does not depend on it.
-            uses_degrees: whether a layer needs degrees.
         """
         self._graph = graph
         self._num_threads = num_threads
@@ -58,7 +57,6 @@ class ChunkLoader:
         Args:
             vertices: distinct ids, of the graph's type, cut into chunks in their order.
             chunk_edges: about so many edges a chunk has; one more vertex may bring more.
-            chunk_vertices: about so many vertices, at most.
         """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)

@@ -36,7 +36,6 @@ def passes(
 
     Args:
         seeds: positions of seeds in it, one at least.
-        fits: whether a mini-batch of a size fits into memory.
     """
     size = size_of_part(batch, seeds)
     if fits(size):

@@ -50,7 +50,6 @@ class FeatureLoader:
             store: where rows are read; None for the graph's own features.
             aggregates: aggregate while reading, if the first layer allows it. The values are
                 the same.
-            compute_dtype: float32 or bfloat16; ``dtype`` is what becomes of it here.
 
         Raises:
             GraphError: the store's rows are not those of the graph.

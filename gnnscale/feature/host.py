@@ -41,7 +41,6 @@ class HostFeatures(FeatureStore):
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
         Args:
-            dtype: one of ``FEATURE_DTYPES``.
             columns: ``(first, last + 1)`` of the columns that are read (P3); None for all.
             from_disk: whether most rows are not in memory when they are read.
         """

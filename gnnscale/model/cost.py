@@ -69,9 +69,6 @@ class LayerCost:
         """Return the work of forward propagation.
 
         Args:
-            edges: |E^l|.
-            targets: |V^l|.
-            sources: |V^{l-1}|.
             aggregated: whether the rows were aggregated while they were loaded.
         """
         passes = [1] * len(self.products)
@@ -148,12 +145,7 @@ class CountedCost:
     host_factor: float = 1.0
 
     def work(self, vertices: Sequence[float], edges: Sequence[float]) -> LayerWork:
-        """Return the work of a step, forward and backward.
-
-        Args:
-            vertices: |V^0| .. |V^L|.
-            edges: |E^1| .. |E^L|.
-        """
+        """Return the work of a step, forward and backward."""
         return LayerWork(
             macs=_product(self.macs, vertices, edges),
             stream_bytes=_product(self.stream_bytes, vertices, edges),

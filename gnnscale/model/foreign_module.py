@@ -65,12 +65,7 @@ class ForeignModel(trainable.TrainableModel):
     """
 
     def __init__(self, module: nn.Module, form: str, widths: tuple[int, int], said: str) -> None:
-        """Wrap ``module``.
-
-        Args:
-            module: the user's; its parameters are this module's.
-            form: one of ``CALLS``.
-        """
+        """Wrap ``module``."""
         super().__init__()
         self.module = module  #: the user's
         self.form = form  #: how it is called

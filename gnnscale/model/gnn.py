@@ -83,7 +83,6 @@ class GNN(TrainableModel):
             degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
             aggregates: whether to aggregate while reading, if the first layer allows it. The
                 values are the same.
-            dtype: float32 or bfloat16.
         """
         layer, vertices = self.layer(0), batch.input_vertices
         aggregated = aggregates and layer.aggregates_on_load
@@ -155,11 +154,7 @@ class ProjectedLayer(LinearAggregationLayer):
     """
 
     def __init__(self, layer: LinearAggregationLayer, width_in: int) -> None:
-        """Split the product of ``layer``.
-
-        Args:
-            layer: with ``splits_columns``.
-        """
+        """Split the product of ``layer``."""
         super().__init__()
         linear = layer.linear
         assert isinstance(linear, nn.Linear)

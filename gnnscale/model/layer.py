@@ -56,11 +56,7 @@ class GraphLayer(nn.Module):
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return what the layer asks of a device: by default the products of its matrices.
-
-        Args:
-            width_in: f^{l-1}.
-        """
+        """Return what the layer asks of a device: by default the products of its matrices."""
         linears = [module for module in self.modules() if isinstance(module, nn.Linear)]
         products = tuple((each.in_features, each.out_features) for each in linears)
         return LayerCost(width_in=width_in, width_out=width_out, products=products)

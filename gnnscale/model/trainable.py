@@ -83,7 +83,6 @@ class TrainableModel(nn.Module):
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
         Args:
-            x: what its ``load`` returned.
             layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
         """
         return (layer or self.layer(index)).update(x, block)

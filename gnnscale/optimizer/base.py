@@ -78,12 +78,7 @@ class OptimizerConfig(ABC):
     def learning_rate(
         self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
     ) -> float:
-        """Return the learning rate of ``epoch``, but for ``warm_up``.
-
-        Args:
-            epoch: from 0.
-            metric: which, one of ``gnnscale.core.metrics.QUALITY``.
-        """
+        """Return the learning rate of ``epoch``, but for ``warm_up``."""
         # The schedule begins after the warm-up.
         epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
         if self.schedule == "cosine":

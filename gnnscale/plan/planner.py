@@ -57,10 +57,7 @@ def plan_devices(
     Args:
         prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each.
         split: seeds of each device; None to make the devices finish together, eq. 6 and 9.
-        emulates: whether emulated devices compute on this host; see ``predict``.
         in_flight: mini-batches that a device may hold at once; fewer if its memory is short.
-        per_machine: workers of each machine; None if all are on one.
-        correction: what a rehearsal taught, None before one.
 
     Returns:
         Plans, each with the model's prediction; the devices of no two prefetch alike.

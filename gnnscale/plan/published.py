@@ -58,7 +58,6 @@ def expected_size(graph: PublishedGraph, fanouts: Sequence[int], num_seeds: int)
 
     Args:
         fanouts: from the seeds outwards; -1 for all neighbours.
-        num_seeds: |V^L|.
     """
     degree = graph.num_edges / graph.num_vertices
     vertices, edges = [float(num_seeds)], []

@@ -119,11 +119,7 @@ def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, 
 
 
 def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
-    """Return a sentence for each emulated device that the host was too slow for.
-
-    Args:
-        devices: those of ``summary.json``.
-    """
+    """Return a sentence for each emulated device that the host was too slow for."""
     said = []
     for device in devices:
         seconds = device["counters"].get("late_s", 0.0)

@@ -36,10 +36,6 @@ def open_observers(
 
     Nothing is written before the run has started.
 
-    Args:
-        config: the run's options, ``logger`` and ``observers`` among them.
-        options: ``config`` as plain values.
-
     Raises:
         ConfigError: a logger is not installed, or there is no such observer.
     """

@@ -198,11 +198,7 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
-    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor.
-
-    Args:
-        predicted: what ``compare`` returned.
-    """
+    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor."""
     seen = predicted["measured_step_s"]
     said = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
     if seen is not None:

@@ -47,7 +47,6 @@ def train_and_report(
     is refused, no options are left; if another run has been, that one's stay until this one starts.
 
     Args:
-        options: ``config`` as plain values.
         began: when the command began, by ``time.monotonic``; None for now.
         table: where tables of the run are printed, None for nowhere.
 

@@ -198,9 +198,6 @@ class Board:
 
         Arrays may have any shape and type, since bytes are sent as they are.
 
-        Args:
-            features: input rows; may be empty.
-
         Returns:
             Bytes that were sent.
         """

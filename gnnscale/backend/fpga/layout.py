@@ -138,9 +138,6 @@ def pack_batch(
 ) -> PackedBatch:
     """Arrange what leads to some seeds of a mini-batch for one compute unit.
 
-    Args:
-        model: what ``products`` were made of.
-
     Raises:
         DeviceMemoryError: what leads to one seed does not fit on the chip, or the input rows are
             larger than ``max_row_bytes``.

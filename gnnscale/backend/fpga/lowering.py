@@ -58,7 +58,6 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
     """Return the stages that compute ``model``, inputs first.
 
     Args:
-        model: GCN, GraphSAGE, GIN, or custom layers with a header for the kernels.
         aggregated: whether the host aggregates the first layer, if that layer lets it.
 
     Raises:
@@ -95,7 +94,6 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficie
     """Return the weights of the edges of ``block`` in ``layer``.
 
     Args:
-        layer: of a model that ``lower`` accepts.
         degrees: ``[at least num_src]`` float32 in-degrees in the whole graph, if used.
     """
     if isinstance(layer, LinearAggregationLayer):

@@ -316,11 +316,7 @@ def fit_rates(
     *,
     known: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """Find the rates, none negative, whose times have the least relative errors squared.
-
-    Args:
-        known: seconds of it that are explained already.
-    """
+    """Find the rates, none negative, whose times have the least relative errors squared."""
     from scipy.optimize import nnls  # takes a while, and no worker needs it
 
     took = np.asarray(seconds)

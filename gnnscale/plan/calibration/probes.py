@@ -276,8 +276,6 @@ def time_steps(
     Args:
         table: memory from which features are taken, at least as much as the graph's rows have; None
             to make it, which takes a while if there is much.
-        together: sum gradients with the other processes of the default group.
-        clock: tells seconds.
     """
     model = probe.model.build(num_features=probe.num_features, num_classes=probe.num_classes)
     optimizer = PlainAdam(model.parameters(), fused=True)

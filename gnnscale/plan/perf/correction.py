@@ -27,11 +27,7 @@ def correct(
     measured: Sequence[StageTimes],
     step_s: float,
 ) -> Correction:
-    """Return the correction under which ``plan`` takes as long as it was measured to take.
-
-    Args:
-        measured: each device's seconds of each stage.
-    """
+    """Return the correction under which ``plan`` takes as long as it was measured to take."""
     found = Correction(host=({},) * len(plan.shares), step=1.0)
     predicted = predict(plan, workloads, platform)
     for _ in range(_ROUNDS):

@@ -59,11 +59,7 @@ class CountedWork:
     """
 
     def __init__(self, workload: Workload, *, rank: int, cores: int) -> None:
-        """Count the work of one device.
-
-        Args:
-            workload: what it trains; sizes and seconds of sampling are not used.
-        """
+        """Count the work of one device."""
         self._workload = workload
         self._rank = rank
         self._processor = nominal_platform(cores).processor

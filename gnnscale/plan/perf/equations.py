@@ -115,7 +115,6 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     """Seconds of a step on one device: stages that overlap count as the longest, eq. 6 and 9.
 
     Args:
-        stages: seconds of each stage.
         prefetch: one of ``PREFETCH``. Without prefetching all stages take turns; with one stage of
             it, propagation overlaps with all before it; with two, every stage overlaps.
     """

@@ -230,7 +230,6 @@ def predict(
 
     Args:
         platform: the host's rates; its accelerators do not matter, the plan has its own.
-        emulates: see ``Host``.
         correction: what a rehearsal taught of these devices, None if only the rates are used.
     """
     pairs = zip(workloads, plan.shares, strict=True)

@@ -52,11 +52,7 @@ def step_bytes(
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:
-    """Return what a step moves whose devices have mini-batches of ``sizes``.
-
-    Args:
-        widths: f^0 to f^L.
-    """
+    """Return what a step moves whose devices have mini-batches of ``sizes``."""
     others = len(sizes) - 1
     return StepBytes(
         features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,

@@ -33,7 +33,6 @@ def answer(what: str, rows: NDArray[np.float32], *, multilabel: bool) -> NDArray
     Args:
         what: one of ``ANSWERS``, or ``EMBEDDINGS`` or ``VALUES`` for rows as they are.
         rows: ``[n, width]``.
-        multilabel: whether a vertex may have several classes.
 
     Returns:
         ``[n]`` int64 classes, those of the highest logit; with several labels

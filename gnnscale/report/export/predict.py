@@ -65,11 +65,7 @@ class PredictConfig(FoundRun):
             check_choice("what", self.what, ANSWERS)
 
     def answers(self, graph: Graph, *, links: bool) -> tuple[str, ...]:
-        """Return what is made of each row: of ``ANSWERS``, or rows as they are.
-
-        Args:
-            links: whether edges are predicted, so that the last layer's rows are embeddings.
-        """
+        """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
         if graph.regression:

@@ -91,9 +91,6 @@ def export(config: ExportConfig) -> Exported:
 def export_model(config: ExportConfig, options: ModelConfig, model: TrainableModel) -> Exported:
     """Write the weights of a model that is there.
 
-    Args:
-        model: with the weights.
-
     Raises:
         ConfigError: the model has no counterpart in the library, or the file exists or has another
             kind of name.

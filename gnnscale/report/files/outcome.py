@@ -33,7 +33,6 @@ def write_outcome(
     ``summary.json`` comes first: a disk that is full before the report is written has it.
 
     Args:
-        run: the run's result, or ``report.run`` if it did not get to one.
         status: ``completed``, ``interrupted`` or ``failed``.
         console: where to print the tables, None for nowhere.
         predictions: print predicted stage times of a single device, too, and what is not known.

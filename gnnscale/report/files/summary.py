@@ -52,7 +52,6 @@ def summarise(
     run's figures, ``measured`` if those of all its devices are.
 
     Args:
-        status: ``completed``, ``interrupted`` or ``failed``.
         first_step_s: seconds from the start of the command until its first step was done.
     """
     epochs = run.history

@@ -75,7 +75,6 @@ def stacked_chart(
     Args:
         x_values: ``[n]``, ascending; of a bin of many the last value is drawn.
         values: ``[n, len(labels)]``, at least 0.
-        y: the vertical axis, from 0.
     """
     plot = Plot(x=x, y=y)
     parts = bins(len(x_values))
@@ -200,7 +199,6 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
     """Return an SVG element of a device's stage times: each prediction, and below the measured.
 
     Args:
-        device: an entry of ``devices`` as ``prediction.compare`` returns it.
         longest: seconds at the end of the axis, the same for all devices that are compared.
     """
     width, left, right = 560.0, 78.0, 118.0

@@ -34,8 +34,6 @@ def render(
     """Return the page.
 
     Args:
-        summary: what ``summary.json`` holds.
-        steps: what ``steps.jsonl`` holds.
         spans: ``[num_spans]`` of ``SPAN``, of the first steps.
     """
     parts = {

@@ -62,8 +62,8 @@ def traded_rows(
     address, mine = None, np.empty((0, width), dtype)
     if num_rows is not None:
         mine, address = share_rows(num_rows, width, dtype)
-    mine = None if address is None else [address.process, address.file, address.num_rows]
-    every = trade_values(mine, group)
+    described = None if address is None else [address.process, address.file, address.num_rows]
+    every = trade_values(described, group)
 
     def mapped(rank: int) -> NDArray[Any]:
         if rank == group.rank:
@@ -166,11 +166,7 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache anew, while it may be read; every worker calls this at once.
-
-    Args:
-        cache: what the worker has opened; None for nothing.
-    """
+    """Fill this worker's cache anew, while it may be read; every worker calls this at once."""
     found = _static_rows(plan, HostFeatures.of(graph), group)
     if cache is not None and isinstance(cache.store, CachedFeatures):
         assert found is not None

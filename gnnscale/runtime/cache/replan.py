@@ -68,11 +68,7 @@ class CacheReplanner:
         plan: CachePlan,
         cache: OpenedCache | None,
     ) -> None:
-        """Begin with the caches as they are opened.
-
-        Args:
-            cache: what this worker's device keeps; None for nothing.
-        """
+        """Begin with the caches as they are opened."""
         self._config = config
         self._graph = graph
         self._order = order
@@ -84,9 +80,6 @@ class CacheReplanner:
         """Plan the caches anew if they did not hit as predicted.
 
         Every worker calls this after the same epoch, with the same traffic.
-
-        Args:
-            epoch: the epoch that is done, from 0.
         """
         gap = hit_rate_gap(self.plan, traffic)
         if gap is None or epoch + 1 >= self._config.epochs:

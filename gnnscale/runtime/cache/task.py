@@ -56,9 +56,6 @@ def cache_budget(
     the model and the mini-batches in flight take at their peak, by the first mini-batch, and
     minus a reserve. If so many do not fit, fewer are in flight.
 
-    Args:
-        first: its first mini-batch; None if it has none.
-
     Raises:
         ConfigError: nothing is left.
     """
@@ -87,10 +84,6 @@ def plan_caches(
     config: BatchesConfig, graph: Graph, partition: Partition | None, *, force: bool = False
 ) -> Path:
     """Plan the caches of a run, if that is not done yet, and return the plan's directory.
-
-    Args:
-        config: the run's options, with a cache planner.
-        partition: the devices' parts of it; None for the whole graph.
 
     Raises:
         ConfigError: the policy does not go with the run.

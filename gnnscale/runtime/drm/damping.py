@@ -116,12 +116,7 @@ class Damping:
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Take note of what was decided.
-
-        Args:
-            move: what is done, None for nothing.
-            tasks: seconds of each device's tasks before it.
-        """
+        """Take note of what was decided."""
         ended = replace(self, trial=None)
         if move is None:
             return ended

@@ -35,9 +35,8 @@ class Rebalancer:
         """Begin with the schedule's plans.
 
         Args:
-            schedule: hands out the steps from ``first_step`` on.
             counted: whether times are those of counted work: they are right from the first step on.
-            state: if resource management stood before ``first_step``.
+            state: of resource management before ``first_step``.
         """
         self._schedule = schedule
         self._lead_steps = lead_steps
@@ -60,7 +59,6 @@ class Rebalancer:
         """Take note of a step's times, and return what is decided after it, if anything.
 
         Args:
-            step: the step, from 0.
             full: whether it was a full mini-batch; the last of an epoch may not be.
         """
         if full and step >= self._applies_from:

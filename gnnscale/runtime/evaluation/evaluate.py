@@ -220,9 +220,6 @@ def load_best(
 ) -> tuple[Graph, TrainableModel, int]:
     """Return the graph that a run samples, its model with the best weights, and their epoch.
 
-    Args:
-        task: what it predicts; None opens that.
-
     Raises:
         ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
         GraphError: the run's graph store is not usable.
@@ -246,9 +243,6 @@ def load_best(
 
 def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluation:
     """Measure the best checkpoint of a run on what it trains, validates and tests.
-
-    Args:
-        run: the run's options; None reads them there.
 
     Raises:
         ConfigError: the directory holds no run; or what ``load_best`` raises.

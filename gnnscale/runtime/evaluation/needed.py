@@ -35,9 +35,6 @@ def needed_vertices(
 
     Of the last hidden layer these are ``wanted`` and their in-neighbours; of each one before, the
     same of the layer above it. All vertices are computed if these are most of them.
-
-    Args:
-        chunk_vertices: vertices that are, at most.
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)

@@ -76,7 +76,6 @@ def plan_layers(
         layers: ``(rows, width)`` of each hidden layer.
         hidden_bytes: a layer of more goes to a file; None goes by the memory that is available,
             up to 512 MiB.
-        stream_bytes: of ``InferencePlan``; likewise.
     """
     available = find_memory().available
     sizes = [4 * rows * width for rows, width in layers]

@@ -61,10 +61,6 @@ def launch(
 
     Whatever happens, no process is left when this returns or raises.
 
-    Args:
-        observer: receives the events of rank 0.
-        options: ``config`` as plain values.
-
     Raises:
         ConfigError: what ``train`` raises.
         GraphError: the graph store cannot be made.

@@ -93,10 +93,6 @@ def watching_peers(
 
     Once one of them stalls, every other one hangs up, so that what waits for it raises a
     ``PeerLostError`` with that reason. torchrun then ends them all.
-
-    Args:
-        names: of the devices, in the order of ranks.
-        limit_s: ``runtime.stall_limit_s``.
     """
     OWN.verdict = None
     if group.size == 1:

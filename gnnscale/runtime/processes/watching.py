@@ -53,12 +53,7 @@ class WorkerWatch:
     """A thread that logs which worker the others wait for, and kills one that stalls."""
 
     def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Make the file into which workers write.
-
-        Args:
-            names: of the devices, in the order of ranks.
-            limit_s: ``runtime.stall_limit_s``.
-        """
+        """Make the file into which workers write."""
         self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
         self.file = file  #: where workers write
         self._names = names

@@ -181,7 +181,6 @@ class Synchronizer:
         """Bring this device's gradients, and leave the sum in ``parameter.grad``.
 
         Args:
-            outcome: what came of the slice, None for one without seeds.
             checkpoint: whether rank 0 wants a checkpoint after the step; False elsewhere.
         """
         self._backend.gradients_out(self._gradients)

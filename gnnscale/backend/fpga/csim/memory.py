@@ -104,7 +104,6 @@ class BufferObject:
 
         Args:
             data: an object with a buffer, in one piece: pyxrt would read past its strides.
-            seek: in bytes.
         """
         view = memoryview(data)
         if not view.c_contiguous:

@@ -52,11 +52,7 @@ def pack(batch: MiniBatch) -> torch.Tensor:
 
 
 def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
-    """Return the input block that ``pack`` has made into ``numbers``.
-
-    Args:
-        numbers: ``[n]`` int32.
-    """
+    """Return the input block that ``pack`` has made into ``numbers``."""
     values: NDArray[np.int32] = numbers.numpy()
     num_dst, num_src, num_edges, *has = (int(each) for each in values[:_HEADER])
     lengths = (num_edges, num_edges, num_src)

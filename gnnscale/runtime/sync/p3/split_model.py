@@ -124,9 +124,7 @@ class SplitLayer(LinearAggregationLayer):
         """Take some columns of ``layer``.
 
         Args:
-            layer: the whole layer, with ``splits_columns``.
             columns: ``(first, last + 1)`` of the features that this device has.
-            width: features of a whole row, f^0.
         """
         super().__init__()
         whole = layer.linear
@@ -161,7 +159,6 @@ class SplitGNN(GNN):
         """Split ``whole``.
 
         Args:
-            whole: the model, whose first layer has ``splits_columns``.
             columns: ``(first, last + 1)`` of the features that this device has.
         """
         first = whole.layer(0)
@@ -205,7 +202,6 @@ def column_slice(weight: torch.Tensor, columns: tuple[int, int], width: int) -> 
         weight: ``[f^1, n · width]``; GraphSAGE reads a vertex's own row beside the aggregated one,
             and has n = 2.
         columns: ``(first, last + 1)`` of the features.
-        width: features of a whole row, f^0.
 
     Returns:
         ``[f^1, n · (last + 1 - first)]``, a copy.

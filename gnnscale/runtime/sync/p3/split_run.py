@@ -36,7 +36,6 @@ class SplitWeights:
 
         Args:
             split: the model that is trained; all but W¹ are parameters of ``whole``.
-            optimizer: updates the parameters of ``split``.
             group: the workers; every method that joins is called by all of them.
         """
         self._whole = whole
@@ -102,7 +101,6 @@ class SplitRun:
         """Split ``whole`` among the workers of ``group``, who all do so at the same time.
 
         Args:
-            whole: the model, with the same weights in every process.
             columns: ``(first, last + 1)`` of the features that each device has.
         """
         self._whole = whole
