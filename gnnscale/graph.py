@@ -10,26 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import GraphError
-from gnnscale.graph_files import (
+from gnnscale.artifact.graph_store import (
     FEATURE_DTYPES,
-    FORMAT_VERSION,
     MAX_CLASSES,
     MAX_FEATURES,
     METRICS,
     map_arrays,
     read_meta,
     vertex_dtype,
+    write_store,
 )
-from gnnscale.graph_writing import write_store
+from gnnscale.core.errors import GraphError
 
 __all__ = [
     "FEATURE_DTYPES",
-    "FORMAT_VERSION",
     "MAX_CLASSES",
     "MAX_FEATURES",
     "METRICS",
     "Graph",
+    "GraphError",
     "list_sums",
     "vertex_dtype",
 ]
@@ -222,18 +221,15 @@ class Graph:
             arrays[part] = np.sort(getattr(self, part)).astype(ids)
         if self.edge_weights is not None:
             arrays["edge_weights"] = self.edge_weights
-        entries = {
-            "name": self.name,
-            "num_vertices": self.num_vertices,
-            "num_edges": self.num_edges,
-            "num_features": self.num_features,
-            "num_classes": self.num_classes,
-            "feature_dtype": self.feature_dtype,
-            "metric": self.metric,
-            "source": "Graph.save",
-            "options": {},
-            "raw": [],
-        }
-        if self.attainable_accuracy is not None:
-            entries["attainable_accuracy"] = self.attainable_accuracy
-        write_store(Path(path), entries, arrays)
+        write_store(
+            Path(path),
+            arrays,
+            name=self.name,
+            num_classes=self.num_classes,
+            feature_dtype=self.feature_dtype,
+            metric=self.metric,
+            attainable_accuracy=self.attainable_accuracy,
+            source="Graph.save",
+            options={},
+            raw=[],
+        )

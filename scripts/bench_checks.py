@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from benchmarking import FANOUTS, open_graph, parser, save, seeds_of, show
 
-from gnnscale import ops
+from gnnscale import _native, ops
 
 ROOT = Path(__file__).parents[1]
 SYSTEMS = ("checked", "unchecked")
@@ -67,23 +67,17 @@ class Stages:
         self._rows = (graph.features, graph.feature_dtype)
         self._width = graph.num_features
         self._threads = threads
-        self._swap()
-        self._sampler = ops.NativeSampler(graph)
-
-    def _swap(self) -> None:
-        ops._native = self._native
+        self._sampler = native.NativeSampler(graph)
 
     def sample(self, seeds: Any, step: int) -> Any:
-        self._swap()
         return self._sampler.sample_neighbors(
             seeds, FANOUTS, replace=False, seed=0, step=step, num_threads=self._threads
         )
 
     def load(self, sampled: Any) -> None:
-        self._swap()
         _, hops, edge_vertices = sampled
-        indptr, indices, _, _ = hops[-1]
-        ops.aggregate(
+        indptr, indices, *_ = hops[-1]
+        self._native.aggregate(
             self._rows,
             indptr,
             indices,
@@ -94,9 +88,8 @@ class Stages:
         )
 
     def gather(self, sampled: Any) -> None:
-        self._swap()
         out = ops.empty((len(sampled[0]), self._width), torch.float32)
-        ops.gather(self._rows, sampled[0], out=out, num_threads=self._threads)
+        self._native.gather(self._rows, sampled[0], out=out, num_threads=self._threads)
 
 
 def timed(times: list[float], work: Callable[..., Any], *arguments: Any) -> Any:
@@ -128,7 +121,7 @@ def measure(
 
 def main() -> None:
     arguments = parser(__doc__ or "").parse_args()
-    checked, unchecked = ops._native, build_unchecked()
+    checked, unchecked = _native, build_unchecked()
     graph = open_graph(arguments.store)
     torch.set_num_threads(arguments.threads)
     systems = {

@@ -55,7 +55,7 @@ def limited_group(memory_bytes: int) -> Iterator[Path]:
 
 
 def write_features(path: Path, num_rows: int, width: int) -> None:
-    from gnnscale.npy import NpyWriter
+    from gnnscale.artifact.arrays import NpyWriter
 
     generator = np.random.Generator(np.random.Philox(0))
     writer = NpyWriter(path, np.dtype(np.float32), (width,))
@@ -80,8 +80,8 @@ def bytes_read() -> int:
 
 def graph_of(path: Path) -> Any:
     """Return a graph that has these features and no edge."""
+    from gnnscale.artifact.arrays import map_npy
     from gnnscale.graph import Graph
-    from gnnscale.npy import map_npy
 
     features, one = map_npy(path), np.zeros(1, np.int32)
     return Graph(

@@ -31,8 +31,8 @@ _STEPS = 20
 
 def write_store(folder: Path, num_vertices: int) -> None:
     """Write a graph store: neighbours are spread over all vertices, rows and labels are zeros."""
-    from gnnscale.dataset.formats.npy import map_npy
-    from gnnscale.graph_files import FORMAT_VERSION
+    from gnnscale.artifact.arrays import map_npy
+    from gnnscale.artifact.graph_store import GRAPH_STORE
 
     num_edges = num_vertices * _DEGREE
     shapes = {
@@ -58,7 +58,7 @@ def write_store(folder: Path, num_vertices: int) -> None:
         np.save(folder / f"{name}.npy", array)
         entries[name] = (str(array.dtype), array.shape)
     meta = {
-        "format_version": FORMAT_VERSION,
+        "format_version": GRAPH_STORE.version,
         "name": "sparse",
         "num_vertices": num_vertices,
         "num_edges": num_edges,

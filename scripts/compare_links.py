@@ -36,7 +36,7 @@ from torch.nn import functional
 from gnnscale.model.links import DotProduct
 from gnnscale.options.config import typed
 from gnnscale.runtime.evaluation.evaluate import open_run_task
-from gnnscale.runtime.evaluation.links import LinkExaminer
+from gnnscale.runtime.evaluation.examine import LinkExaminer
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 from gnnscale.task.links.task import LinkTask
@@ -112,7 +112,7 @@ def train_dgl(config: TrainConfig) -> float:
     sampler = dgl.dataloading.as_edge_prediction_sampler(
         # DGL counts fan-outs from the inputs, this project from the seeds.
         dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1]),
-        negative_sampler=dgl.dataloading.negative_sampler.Uniform(task.config.num_negatives),
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(task.num_negatives),
         **exclude,
     )
     loader = dgl.dataloading.DataLoader(

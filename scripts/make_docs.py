@@ -36,13 +36,13 @@ from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig
 from gnnscale.report.export.weights import ExportConfig
 from gnnscale.runtime.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
-from gnnscale.runtime.settings import (
+from gnnscale.runtime.command_options import (
     EvaluateConfig,
     PartitionConfig,
     PlanCacheConfig,
     PrepareConfig,
-    TrainConfig,
 )
+from gnnscale.runtime.settings import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gnnscale"
@@ -345,9 +345,9 @@ own differences from the defaults) and `resume=DIR`.
 
 
 GOING_ON = """\
-## Going on
+## Resuming
 
-A run that is resumed has the options that it was started with. These may have other values (a group
+A resumed run has the options that it was started with. These may have other values (a group
 stands for all of its options):
 
 {free}

@@ -186,3 +186,13 @@ def random_graph() -> Callable[..., Graph]:
         )
 
     return build
+
+
+@pytest.fixture
+def leftovers() -> Callable[[Path], list[str]]:
+    """Return what lies beside a store, hidden or not, apart from the store itself."""
+
+    def find(store: Path) -> list[str]:
+        return sorted(path.name for path in store.parent.iterdir() if path != store)
+
+    return find

@@ -23,14 +23,9 @@ from gnnscale.plan import DevicePlanConfig
 from gnnscale.plan.platform import PlatformConfig
 from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
+from gnnscale.runtime.command_options import EvaluateConfig, PartitionConfig, PrepareConfig
 from gnnscale.runtime.processes.launch import launch
-from gnnscale.runtime.settings import (
-    EvaluateConfig,
-    PartitionConfig,
-    PrepareConfig,
-    RuntimeConfig,
-    TrainConfig,
-)
+from gnnscale.runtime.settings import RuntimeConfig, TrainConfig
 from gnnscale.runtime.telemetry.records import StepRecord, TrainResult
 from gnnscale.runtime.train import train
 from gnnscale.sampler import SamplerConfig

@@ -1,4 +1,4 @@
-"""README.md and docs/ say what is so: links lead somewhere, names exist, quotes are true."""
+"""README.md and docs/ are correct: links lead somewhere, names exist, quotes match their files."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from gnnscale import graph_files
+from gnnscale.artifact import graph_store
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
 from gnnscale.options.config import typed
-from gnnscale.partition.storage import identity as partition_identity
+from gnnscale.partition.store import PARTITION
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import summarise
 from gnnscale.runtime.checkpoint import artefacts
 from gnnscale.runtime.checkpoint import file as checkpoint_file
-from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+INDEX = ROOT / "docs" / "index.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [
     *(README, CONTRIBUTING, ROOT / "CHANGELOG.md", ROOT / "fpga" / "README.md"),
@@ -131,7 +132,7 @@ def test_tables_are_whole(page: Path) -> None:
 
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
+    for target in re.findall(r"(?:\]\(|<img src=\")([^)\"]+)", prose(page)):
         if target.startswith("https://"):
             continue
         file, _, anchor = target.partition("#")
@@ -140,9 +141,34 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", README.read_text()))
-    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+def test_the_index_has_every_page_once() -> None:
+    linked = re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\): ", INDEX.read_text(), re.M)
+    assert sorted([*linked, INDEX.name]) == sorted(p.name for p in INDEX.parent.glob("*.md"))
+
+
+def test_the_readme_has_few_links_and_leads_to_the_index() -> None:
+    links = re.findall(r"(?<!!)\[[^]]+\]\(([^)]+)\)", README.read_text())
+    assert len(links) <= 8
+    assert "docs/index.md" in links
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    rows = re.findall(r"^\| (.+) \| ([\d.]+)x (\w+) \| `(.+)` \|$", README.read_text(), re.M)
+    sections = json.loads((ROOT / "docs" / "benchmarks.json").read_text())["sections"]
+    measured = [
+        (
+            row["what"],
+            row["ratio"],
+            (row["peer"] or {}).get("name", "").split(" ")[0],
+            row["command"],
+        )
+        for section in sections
+        for row in section["rows"]
+        if row["kind"] == "measured"
+    ]
+    assert len(rows) == 3
+    for what, ratio, peer, command in rows:
+        assert (what, float(ratio), peer, command) in measured, what
 
 
 @each_current
@@ -210,22 +236,17 @@ def test_formats_are_those_that_are_written() -> None:
         (cell,) = re.findall(rf"^\| `{name}` \| (.*) \|$", (ROOT / "docs" / page).read_text(), re.M)
         return str(cell)
 
-    graphs = (
-        graph_files.FORMAT_VERSION,
-        graph_files.PART_FORMAT_VERSION,
-        graph_files.WEIGHTED_FORMAT_VERSION,
-    )
-    assert [int(each) for each in re.findall(r"\d+", row("data.md", "format_version"))] == [*graphs]
-    assert re.findall(r"`(\w+)`", row("data.md", "metric")) == [*graph_files.METRICS]
-    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*graph_files.FEATURE_DTYPES]
-    assert row("partitions.md", "format_version") == str(partition_identity.FORMAT_VERSION)
+    assert row("data.md", "format_version") == str(graph_store.GRAPH_STORE.version)
+    assert re.findall(r"`(\w+)`", row("data.md", "metric")) == [*graph_store.METRICS]
+    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*graph_store.FEATURE_DTYPES]
+    assert row("partitions.md", "format_version") == str(PARTITION.version)
     runs = (ROOT / "docs" / "run-directory.md").read_text()
     assert f"format version {checkpoint_file.FORMAT_VERSION};" in runs
 
 
 def test_every_array_of_a_store_is_described() -> None:
     page = (ROOT / "docs" / "data.md").read_text()
-    for array in (*graph_files.ARRAYS, graph_files.DEGREES, graph_files.WEIGHTS):
+    for array in (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.WEIGHTS):
         assert f"`{array}.npy`" in page, array
 
 
@@ -377,10 +398,10 @@ def test_every_field_of_a_run_is_described() -> None:
         dataset="",
         model="",
         seed=0,
-        metric="accuracy",
+        layout=RunLayout(plan=DevicePlan(shares=(share,))),
+        measures=("accuracy",),
         ceiling=None,
         history=(),
-        plan=DevicePlan(shares=(share,)),
     )
     summary = summarise(run, status="completed")
     records = (EpochRecord, DeviceEpoch, Access)

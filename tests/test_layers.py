@@ -1,21 +1,46 @@
-"""What the import linter cannot see: who imports the compiled extension."""
+"""What the import linter cannot see: circles of modules, and who imports the compiled extension."""
 
 from __future__ import annotations
 
+import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import gnnscale
 
+PACKAGE = Path(gnnscale.__file__).parent
+
 
 def test_only_ops_imports_the_native_extension() -> None:
-    package = Path(gnnscale.__file__).parent
     importing = re.compile(
         r"^\s*(from gnnscale import .*_native|.*gnnscale\._native)", re.MULTILINE
     )
     users = {
-        path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
         if importing.search(path.read_text())
     }
     assert {user.split("/")[0] for user in users} == {"ops"}
+
+
+def test_imports_go_in_no_circle() -> None:
+    """Those in functions, and those for types alone, count as well.
+
+    The package itself names what it exports, and imports that when it is first used.
+    """
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    imported: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        found = imported.setdefault(name, set())
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in modules:
+                inner = {f"{node.module}.{each.name}" for each in node.names}
+                found |= (inner & modules.keys()) or {node.module}
+    del imported["gnnscale"]
+    # Raises CycleError, which names the modules of a circle.
+    TopologicalSorter(imported).prepare()

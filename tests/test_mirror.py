@@ -50,11 +50,12 @@ WHOLE = {
     "test_pages_run.py": "docs/from-python.md and docs/taking-home.md",
     "test_random_streams.py": "whatever is random, pinned",
     "test_skips.py": "what tests may be skipped for",
+    "test_words.py": "words of pages and code",
 }
 
 
 def test_every_test_file_has_a_module() -> None:
-    """Tests of scripts mirror ``scripts``, and are left out."""
+    """Tests of scripts mirror ``scripts``, and those of ops the native code; both are left out."""
     mirrored = {
         path.relative_to(PACKAGE).with_name(f"test_{path.name}").as_posix()
         for path in PACKAGE.rglob("*.py")
@@ -62,6 +63,6 @@ def test_every_test_file_has_a_module() -> None:
     files = {
         path.relative_to(TESTS).as_posix()
         for path in TESTS.rglob("test_*.py")
-        if path.relative_to(TESTS).parts[0] not in ("fuzz", "faults")
+        if path.relative_to(TESTS).parts[0] not in ("fuzz", "faults", "ops")
     }
     assert files - mirrored == WHOLE.keys()

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import torch
+
 from gnnscale.api.options import Choice, choose, name_of
 from gnnscale.core.errors import ConfigError, check_choice, shown
 from gnnscale.feature import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig
 from gnnscale.model.custom import Custom, ScatterGatherUpdate
-from gnnscale.model.options import LayeredModel
+from gnnscale.model.options import CustomModel, LayeredModel
+from gnnscale.options.user_code import name_of_code
 from gnnscale.partition import PartitionerConfig
 from gnnscale.plan import DevicePlanConfig
 
@@ -25,6 +28,7 @@ __all__ = [
     "gnn_model",
     "gnn_parameters",
     "graph_partition",
+    "own_module",
     "platform_metadata",
 ]
 
@@ -188,3 +192,24 @@ def platform_metadata(
         )
     listed = [each if isinstance(each, str) else dict(each) for each in devices]
     return choose("device_plan", "cpu", DevicePlanConfig, {"devices": listed, **options})
+
+
+def own_module(
+    module: type[Any] | torch.nn.Module, arguments: Mapping[str, Any], options: Mapping[str, Any]
+) -> Choice[ModelConfig]:
+    """Choose ``module`` as ``model=custom model.module=...`` does on the command line.
+
+    Args:
+        module: a class of ``torch.nn.Module``, or a module that is built.
+        arguments: of the class's constructor, by name.
+        options: others of ``model=custom``, by their dotted names.
+
+    Raises:
+        ConfigError: there is no such option, or a value is not allowed.
+    """
+    own = {name.removeprefix("model."): value for name, value in options.items()}
+    own |= {"module": name_of_code(module), "arguments": dict(arguments)}
+    chosen = choose("model", "custom", ModelConfig, own)
+    config = chosen.config
+    assert isinstance(config, CustomModel)
+    return replace(chosen, config=replace(config, module=module))

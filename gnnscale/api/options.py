@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Generic, TypeVar
 
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnscale.core.errors import ConfigError, check_choice, shown
-from gnnscale.core.hardware import usable_cores
 from gnnscale.model.custom import Custom
+from gnnscale.options.compose import compose, config_groups
 from gnnscale.options.config import typed
 
 __all__ = ["Choice", "check_made", "choose", "compose_run", "name_of"]
@@ -63,11 +61,10 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
     Raises:
         ConfigError: there is no such file or option, or a value is not allowed.
     """
-    known = _names(group)
-    algorithms = _names("algorithm") if group == "partitioner" else []
+    known = config_groups()[group]
+    algorithms = config_groups()["algorithm"] if group == "partitioner" else []
     check_choice(group, name, sorted({*known, *algorithms}))
-    node = _compose([f"{group if name in known else 'algorithm'}={name}"])[group]
-    OmegaConf.set_struct(node, False)
+    node = compose("train", [f"{group if name in known else 'algorithm'}={name}"])[0][group]
     for option, value in options.items():
         _set(node, option, value)
     config = typed(node, base, group=group)
@@ -77,32 +74,31 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
 
 def compose_run(
     chosen: Sequence[Choice[Any]], asked: Mapping[str, Any]
-) -> tuple[DictConfig, str, str]:
-    """Return the options of a run, a new run directory, and how its log is written."""
+) -> tuple[DictConfig, DictConfig]:
+    """Return the options of a run, and Hydra's own, which name a new run directory."""
     given = {each.group for each in chosen}
     for option in asked:
         group = option.partition(".")[0]
         if group in given:
             raise ConfigError(f"options: {shown(option)}: is given by {_GIVEN_BY[group]}")
-    selected = {name: _several(name, value) for name, value in asked.items() if _names(name)}
+    groups = config_groups()
+    selected = {name: _several(name, value) for name, value in asked.items() if name in groups}
     for group, names in selected.items():
         for name in names:
-            check_choice(group, name, _names(group))
-    node = _compose([f"{group}={_written(group, names)}" for group, names in selected.items()])
-    OmegaConf.set_struct(node, False)
-    place = str(node.hydra.run.dir)
-    line = str(node.hydra.job_logging.formatters.dated.format)
-    del node["hydra"]
+            check_choice(group, name, groups[group])
+    picked = [f"{group}={_written(group, names)}" for group, names in selected.items()]
+    node, own = compose("train", picked)
     for option, value in asked.items():
         if option not in selected:
             _set(node, option, value)
+            own.hydra.overrides.task.append(f"{option}={value}")
     for each in chosen:
         if each.group != "features":
             node[each.group] = each.values
         if isinstance(each.config, Custom):
             # A class of the user's, which options cannot name; it is put in its place afterwards.
             node[each.group]["_target_"] = "gnnscale.model.options.GraphSAGE"
-    return node, place, line
+    return node, own.hydra
 
 
 def _several(group: str, value: Any) -> list[Any]:
@@ -117,19 +113,6 @@ def _written(group: str, names: Sequence[str]) -> str:
 def name_of(found: type[Any]) -> str:
     """Return the dotted name of a class, as ``_target_`` gives it."""
     return f"{found.__module__}.{found.__qualname__}"
-
-
-def _compose(overrides: list[str]) -> DictConfig:
-    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
-    with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        return compose("train", overrides, return_hydra_config=True)
-
-
-def _names(group: str) -> list[str]:
-    """Return the files of a configuration group, none where it is no group."""
-    folder = resources.files("gnnscale.configs") / group
-    files = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name[: -len(".yaml")] for name in files if name.endswith(".yaml"))
 
 
 def _set(node: DictConfig, option: str, value: Any) -> None:

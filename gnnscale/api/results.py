@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.api.design import own_module
 from gnnscale.api.graphs import as_dataset
-from gnnscale.api.modules import own_module
 from gnnscale.api.options import Choice, check_made
 from gnnscale.api.training import run
 from gnnscale.core.errors import ConfigError, check_choice
@@ -35,16 +35,17 @@ from gnnscale.report.export.vertices import find_vertices
 from gnnscale.report.export.weights import ExportConfig, Exported, export_model
 from gnnscale.report.files.summary import SUMMARY_FILE
 from gnnscale.runtime.checkpoint.history import read_history
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import (
     Evaluation,
-    Predictor,
     load_best,
     load_run,
     open_run_task,
 )
 from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
-from gnnscale.runtime.settings import INFERENCE, EvaluateConfig, TrainConfig
-from gnnscale.runtime.telemetry.records import EpochRecord, Observer, best_epoch
+from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.runtime.settings import INFERENCE, TrainConfig
+from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult, best_epoch
 
 __all__ = ["Result", "evaluate", "load", "train"]
 
@@ -81,6 +82,17 @@ class Result:
     history: tuple[EpochRecord, ...]
     test_metric: float | None
     metric: str
+
+    @classmethod
+    def of(cls, config: TrainConfig, directory: Path, run: TrainResult) -> Result:
+        """Return what came of a run that has just ended."""
+        return cls(
+            directory=directory,
+            config=config,
+            history=run.history,
+            test_metric=run.test_metric,
+            metric=run.metric,
+        )
 
     @property
     def best_epoch(self) -> int | None:
@@ -241,42 +253,38 @@ def train(
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
     """
-    given: dict[str, Any] = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "hidden": hidden,
-        "num_layers": num_layers,
-        "dropout": dropout,
-        "fanouts": None if fanouts is None else list(fanouts),
-        "lr": lr,
-        "seed": seed,
-        "num_threads": num_threads,
-    }
+    given = {name: value for name, value in locals().items() if name in _KEYWORDS}
+    chosen, asked = _choices(graph, model, arguments, _asked(given, options or {}))
+    return Result.of(*run(chosen, asked, directory=directory, resume=resume, observers=observers))
+
+
+def _asked(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their names on the command line: keywords that are given, and others."""
     asked = {_KEYWORDS[name]: value for name, value in given.items() if value is not None}
-    for option in (options or {}).keys() & asked.keys():
+    if "sampler.fanouts" in asked:
+        asked["sampler.fanouts"] = list(asked["sampler.fanouts"])
+    for option in options.keys() & asked.keys():
         raise ConfigError(f"options: {option}: is given by a keyword too")
+    return asked | dict(options)
+
+
+def _choices(
+    graph: Any,
+    model: str | type[torch.nn.Module] | torch.nn.Module | Choice[Any],
+    arguments: Mapping[str, Any] | None,
+    asked: dict[str, Any],
+) -> tuple[list[Choice[Any]], dict[str, Any]]:
+    """Return the groups that ``graph`` and ``model`` choose, and the options that are left."""
     chosen: list[Choice[Any]] = [as_dataset(graph)]
-    asked |= options or {}
-    if arguments is not None and (isinstance(model, (str, Choice))):
+    if arguments is not None and isinstance(model, (str, Choice)):
         raise ConfigError("arguments: are of a module of your own, which model is not")
     if isinstance(model, str):
-        asked = {"model": model} | asked
-    elif isinstance(model, (torch.nn.Module, type)):
+        return chosen, {"model": model} | asked
+    if isinstance(model, (torch.nn.Module, type)):
         own = {name: asked.pop(name) for name in [*asked] if name.startswith("model.")}
-        chosen.append(own_module(model, arguments or {}, own))
-    else:
-        check_made("model", model, "model")
-        chosen.append(model)
-    config, folder, result = run(
-        chosen, asked, directory=directory, resume=resume, observers=observers
-    )
-    return Result(
-        directory=folder,
-        config=config,
-        history=result.history,
-        test_metric=result.test_metric,
-        metric=result.metric,
-    )
+        return [*chosen, own_module(model, arguments or {}, own)], asked
+    check_made("model", model, "model")
+    return [*chosen, model], asked
 
 
 def load(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from gnnscale.dataset import GraphSource
 from gnnscale.feature import FeatureStoreConfig
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.options.config import typed
-from gnnscale.options.run_directory import CONFIG_FILE, read_run
+from gnnscale.options.run_directory import made_directory, read_run
 from gnnscale.partition import Given, PartitionerConfig
 from gnnscale.partition.given import check_owners
 from gnnscale.plan import DevicePlanConfig
@@ -177,7 +175,7 @@ def run(
         # The options are those of this call; a checkpoint of others is refused later.
         read_run(Path(resume), {each.name for each in fields(TrainConfig)}, option="resume")
         asked["resume"] = str(Path(resume).absolute())
-    node, place, line = compose_run(chosen, asked)
+    node, hydra = compose_run(chosen, asked)
     config = typed(node, TrainConfig)
     config = replace(config, **{each.group: each.config for each in chosen})
     if not config.runtime.checkpoint:
@@ -186,8 +184,8 @@ def run(
         )
     values: Any = OmegaConf.to_container(node, resolve=True)
     values |= {each.group: each.values for each in chosen if each.values} | {"resume": None}
-    folder = Path(resume or directory or place).absolute()
-    with _run_directory(folder, line):
+    place = resume or directory or hydra.run.dir
+    with made_directory(place, node, hydra, fresh=False) as folder:
         result = train_and_report(
             config, folder, options=values, run_training=launch, observers=observers
         )
@@ -226,45 +224,3 @@ def _owned(owners: Owners, dataset: GraphSource, num_parts: int) -> Choice[Parti
     write_atomically(file, content.getvalue(), shared=True)
     values = {"_target_": name_of(Given), "num_parts": None, "store": None, "owners": str(file)}
     return Choice(group="partitioner", config=Given(owners=str(file)), values=values)
-
-
-@contextmanager
-def _run_directory(folder: Path, line: str) -> Iterator[None]:
-    """Make ``folder``, log to a file in it, and take it away where no run began."""
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"directory={folder}: {error.strerror}") from None
-    log = logging.getLogger("gnnscale")
-    file = logging.FileHandler(folder / "train.log", delay=True)
-    file.setFormatter(logging.Formatter(line))
-    before = log.level, log.propagate
-    onwards = _Onwards()
-    log.setLevel(logging.INFO)
-    # What the file holds is not for whoever listens to warnings alone.
-    log.propagate = False
-    log.addHandler(file)
-    log.addHandler(onwards)
-    try:
-        yield
-    finally:
-        log.removeHandler(onwards)
-        log.removeHandler(file)
-        file.close()
-        log.setLevel(before[0])
-        log.propagate = before[1]
-        if new and not (folder / CONFIG_FILE).exists():
-            (folder / "train.log").unlink(missing_ok=True)
-            for each in new:
-                with suppress(OSError):
-                    each.rmdir()
-
-
-class _Onwards(logging.Handler):
-    """Hands to the program's own handlers what they ask for."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        root = logging.getLogger()
-        if root.isEnabledFor(record.levelno):
-            root.handle(record)

@@ -79,7 +79,7 @@ class ChunkLoader:
         Args:
             vertices: distinct ids, of the graph's type.
             distinct: whether each source must be there once; else consecutive vertices take their
-                lists as they are, if every edge has its own source, and no source is looked up.
+                lists as they are: every edge has its own source, and no source is looked up.
 
         Returns:
             The block's sources, destinations first, the block, and the sources' degrees if a

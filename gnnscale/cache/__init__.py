@@ -15,7 +15,7 @@ from gnnscale.cache.legion.legion import Legion
 from gnnscale.cache.make import PICTURE_FILE, check_parts, make_plan
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.policies import LookAheadCache, NoCache, StaticCache
-from gnnscale.cache.storage.store import StoredPlan, read_plan
+from gnnscale.cache.stored_plan import StoredPlan, read_plan
 from gnnscale.cache.task import CacheDevice, CacheTask
 
 __all__ = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from numpy.typing import NDArray
 
 __all__ = [
@@ -13,12 +14,15 @@ __all__ = [
     "MAX_WINDOW",
     "ROWS_FROM",
     "BatchBytes",
+    "Bytes",
     "CacheFigures",
     "CachePlan",
     "CacheTraffic",
     "CurvePoint",
     "DeviceCache",
     "LookAhead",
+    "Reads",
+    "Share",
 ]
 
 #: Counters of a cache are called by where rows come from: a device by its name, or the host.
@@ -26,6 +30,12 @@ ROWS_FROM, HOST = "rows from ", "the host"
 
 #: Steps that may be looked ahead: no sampler knows more.
 MAX_WINDOW = 1 << 15
+
+#: Limits of figures in a plan that is read: more is no device's memory, and no run's reads.
+Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
+Reads = Annotated[int, Meta(ge=0, le=10**14)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +49,7 @@ class LookAhead:
             the cache (Match, FastGL).
     """
 
-    window: int
+    window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
     num_rows: int
     match: bool
 
@@ -53,8 +63,8 @@ class BatchBytes:
         aggregated: the rows that the host has aggregated.
     """
 
-    cached: int
-    aggregated: int
+    cached: Bytes
+    aggregated: Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +117,10 @@ class CacheTraffic:
         link_bytes: bytes over the link, where the host packs what it sends.
     """
 
-    rows: tuple[int, ...]
-    lists: tuple[int, ...]
-    transactions: int
-    link_bytes: int
+    rows: tuple[Reads, ...]
+    lists: tuple[Reads, ...]
+    transactions: Bytes
+    link_bytes: Bytes
 
     @property
     def feature_hit_rate(self) -> float | None:
@@ -140,10 +150,10 @@ class CurvePoint:
         n_total: both.
     """
 
-    alpha: float
-    n_t: float
-    n_f: float
-    n_total: float
+    alpha: Share
+    n_t: Transactions
+    n_f: Transactions
+    n_total: Transactions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,17 @@ from typing import Any
 
 from gnnscale.cache.aggregate_or_cache import choose_cheaper
 from gnnscale.cache.planner import CachePlannerConfig
-from gnnscale.cache.storage.identity import PlanIdentity, identify, plan_place
-from gnnscale.cache.storage.store import (
-    JSON_FILE,
-    NPZ_FILE,
+from gnnscale.cache.stored_plan import (
+    CACHE_PLAN,
+    PlanIdentity,
     StoredPlan,
+    identify,
+    plan_place,
     read_plan,
     write_plan,
 )
 from gnnscale.cache.task import CacheTask
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.dataset.storage.folder import new_folder
 
 __all__ = ["PICTURE_FILE", "check_parts", "check_plan", "make_plan"]
 
@@ -27,7 +27,6 @@ __all__ = ["PICTURE_FILE", "check_parts", "check_plan", "make_plan"]
 PICTURE_FILE = "cache_plan.svg"
 
 _LOG = logging.getLogger(__name__)
-_FILES = {JSON_FILE, NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
 
 
 def make_plan(
@@ -50,19 +49,15 @@ def make_plan(
     Raises:
         ConfigError: the policy does not go with the run.
         GraphError: ``planner.store`` holds something else, or the directory cannot be written.
-            Nothing is left behind.
+            Nothing is left.
     """
     identity = identify(planner, task, partition=partition, run=run)
     path = plan_place(planner, identity, policy=planner.policy)
 
-    def replace() -> bool:
-        if force:
-            _check_replaceable(path)
-            return True
+    def fits() -> None:
         check_plan(read_plan(path, task.graph), identity)
-        return False
 
-    with new_folder(path, replace=replace) as folder:
+    with CACHE_PLAN.making(path, fits=fits, force=force) as folder:
         if folder is not None:
             _LOG.info(f"planning the caches of {len(task.devices)} devices in {path}")
             began = time.perf_counter()
@@ -81,27 +76,18 @@ def check_plan(stored: StoredPlan, wanted: PlanIdentity) -> None:
     Raises:
         GraphError: names what differs.
     """
-    found = stored.identity
     check_parts(stored, wanted.partition)
-    pairs = [
-        ("planner", wanted.planner, found.planner),
-        ("cliques", wanted.cliques, found.cliques),
-        ("devices", wanted.devices, found.devices),
-        *_options("cache_planner.", wanted.options, found.options),
-        *_options("", wanted.run, found.run),
-    ]
-    for name, now, before in pairs:
-        if now != before:
-            raise GraphError(
-                f"{stored.path}: made with {name}={shown(before)}, now {name}={shown(now)}; name "
-                "another cache_planner.store, or run gnnscale plan-cache with force=true"
-            )
+    CACHE_PLAN.check_same(stored.path, _named(wanted), _named(stored.identity))
 
 
-def _options(
-    prefix: str, now: dict[str, Any], before: dict[str, Any]
-) -> list[tuple[str, Any, Any]]:
-    return [(f"{prefix}{name}", now.get(name), before.get(name)) for name in {**now, **before}]
+def _named(identity: PlanIdentity) -> dict[str, object]:
+    return {
+        "planner": identity.planner,
+        "cliques": identity.cliques,
+        "devices": identity.devices,
+        **{f"cache_planner.{name}": value for name, value in identity.options.items()},
+        **identity.run,
+    }
 
 
 def check_parts(stored: StoredPlan, partition: str | None) -> None:
@@ -121,17 +107,3 @@ def check_parts(stored: StoredPlan, partition: str | None) -> None:
 
 def _parts(content: str | None) -> str:
     return "a graph without parts" if content is None else f"the partition {shown(content)}"
-
-
-def _check_replaceable(path: Path) -> None:
-    """Refuse to replace a directory that holds anything but a cache plan, even by force.
-
-    Raises:
-        GraphError: names what it holds.
-    """
-    for entry in sorted(path.iterdir()):
-        if entry.name not in _FILES or entry.is_dir():
-            raise GraphError(
-                f"{path}: holds {shown(entry.name)}, which is no file of a cache plan, so it is "
-                "not replaced; name another cache_planner.store, or move that away"
-            )

@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gnnscale.artifact.folder import check_place
 from gnnscale.cache.cache_plan import CachePlan
 from gnnscale.cache.task import CacheTask
 from gnnscale.core.errors import ConfigError, check_range, shown
-from gnnscale.dataset.storage.identity import check_place
 from gnnscale.options.found import names
 from gnnscale.partition.nvlink import MACHINES
 

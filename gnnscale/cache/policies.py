@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.cache.belady import Belady, Counts, belady_bytes
@@ -17,7 +18,7 @@ from gnnscale.cache.cache_plan import (
     DeviceCache,
     LookAhead,
 )
-from gnnscale.cache.hotness.metrics import EXACT, METRICS, measure
+from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.placement import deal, feature_cache, hottest_rows, predict_traffic, share_out
 from gnnscale.cache.planner import CachePlannerConfig
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
@@ -25,14 +26,19 @@ from gnnscale.core.errors import ConfigError, check_choice, check_range
 from gnnscale.core.hardware import find_machine
 from gnnscale.core.progress import track
 from gnnscale.dataset.storage.space import size
+from gnnscale.partition import UNREACHED
 
 __all__ = [
+    "METRICS",
     "SCOPES",
     "LookAheadCache",
     "NoCache",
     "StaticCache",
+    "measure",
 ]
 
+#: The metric that counts the run itself.
+EXACT = "exact"
 #: Whose reads make a vertex hot: the device's own, its clique's, or those of all devices.
 SCOPES = ("device", "clique", "all")
 
@@ -304,3 +310,80 @@ def _traffic(task: CacheTask, device: CacheDevice, counts: Counts, reads: int) -
         transactions=round(transactions + (reads if device.samples else 0)),
         link_bytes=counts.num_misses * task.row_bytes,
     )
+
+
+def measure(name: str, task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    """Return how hot each vertex is, ``[num_vertices]``.
+
+    Args:
+        name: one of ``METRICS``.
+        task: what caches are planned for.
+        devices: positions of the devices whose reads are meant.
+
+    Raises:
+        ConfigError: the metric does not go with the run's sampler.
+    """
+    return _METRICS[name](task, devices)
+
+
+def _out_degree(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return _within(task, devices, task.out_degrees)
+
+
+def _degree_ratio(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return _within(task, devices, degree_ratio(task.graph))
+
+
+def _pagerank(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    seeds = task.train_vertices(devices)
+    return pagerank(task.graph, seeds, num_threads=task.num_threads)
+
+
+def _inclusion(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    if task.fanouts is None:
+        raise ConfigError(
+            "cache_planner.hotness=inclusion: is worked out for sampler=neighbor and full alone"
+        )
+    total = np.zeros(task.graph.num_vertices)
+    for device in devices:
+        seeds_of_slice = -(-task.batch_size // task.num_devices)
+        num_seeds = min(len(task.train_vertices([device])), seeds_of_slice)
+        total += task.inclusion([device], num_seeds).probability
+    return total.astype(np.float32)
+
+
+def _presampled(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return task.presampled.sum_rows(devices)
+
+
+def _expected(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return task.expected.sum_rows(devices)
+
+
+def _exact(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return task.counted_run.sum_rows(devices)
+
+
+def _random(task: CacheTask, devices: Sequence[int]) -> NDArray[Any]:
+    return uniform(task.graph.num_vertices, task.seed)
+
+
+def _within(task: CacheTask, devices: Sequence[int], hotness: NDArray[Any]) -> NDArray[Any]:
+    """Return ``hotness``, with 0 for vertices that no part of ``devices`` has."""
+    if task.parts is None or task.parts.hops is None:
+        return hotness
+    reached = (task.parts.hops[list(devices)] != UNREACHED).any(axis=0)
+    return np.where(reached, hotness, 0)
+
+
+_METRICS: dict[str, Callable[[Any, Sequence[int]], NDArray[Any]]] = {
+    "out_degree": _out_degree,
+    "degree_ratio": _degree_ratio,
+    "pagerank": _pagerank,
+    "inclusion": _inclusion,
+    "presampled": _presampled,
+    "expected": _expected,
+    EXACT: _exact,
+    "random": _random,
+}
+METRICS = tuple(_METRICS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, vertex_dtype
 from gnnscale.cache.draws import Draws
 from gnnscale.cache.hotness.degree import out_degree, slices
 from gnnscale.cache.hotness.expected import ExpectedReads, Foretold, expect_reads, later_steps
+from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.core.progress import track
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FEATURE_DTYPES, vertex_dtype
 from gnnscale.partition import Parts
 from gnnscale.sampler import MiniBatch
+from gnnscale.sampler.seed_order import labelled_vertices
 
 __all__ = [
     "BYTES_PER_LIST",
@@ -95,7 +97,6 @@ class CacheTask:
         aggregated_row_bytes: bytes of a row that the host aggregated; None where the model does
             not allow it.
         seed: the run's seed.
-        num_threads: threads to use; the result does not depend on it.
     """
 
     graph: Graph
@@ -110,7 +111,6 @@ class CacheTask:
     replace: bool = False
     aggregated_row_bytes: int | None
     seed: int
-    num_threads: int
 
     @property
     def row_bytes(self) -> int:
@@ -124,6 +124,37 @@ class CacheTask:
     def sizes_of_lists(self, vertices: NDArray[Any]) -> NDArray[np.int64]:
         """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
         return sizes_of_lists(self.graph, vertices)
+
+    @property
+    def num_threads(self) -> int:
+        """Threads to use; the result does not depend on it."""
+        return self.draws.num_threads
+
+    def train_vertices(self, devices: Sequence[int]) -> NDArray[Any]:
+        """Return the training vertices of ``devices``; those of all if they may train any of them.
+
+        A device whose part has none helps the others (HitGNN, Algorithm 3).
+        """
+        train_idx = labelled_vertices(self.graph, "train")
+        if self.parts is None or self.parts.owner is None:
+            return train_idx
+        own = [self.parts.train_vertices(train_idx)[each] for each in devices]
+        return np.unique(np.concatenate([each if len(each) else train_idx for each in own]))
+
+    def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
+        """Return what a batch of so many seeds of ``devices`` is expected to read.
+
+        It takes ``fanouts``.
+        """
+        assert self.fanouts is not None
+        return inclusion(
+            self.graph,
+            self.train_vertices(devices),
+            self.fanouts,
+            batch_size=batch_size,
+            replace=self.replace,
+            num_threads=self.num_threads,
+        )
 
     @property
     def device_at(self) -> Mapping[int, CacheDevice]:
@@ -162,14 +193,27 @@ class CacheTask:
     @cached_property
     def expected(self) -> ExpectedReads:
         """What an epoch of the run is expected to read, estimated when asked for."""
-        return expect_reads(self)
+        whole = self.parts is None or self.parts.owner is None
+        groups = (tuple(self.device_at),) if whole else self.cliques
+        known = self.num_epochs > 1 and self.fanouts is not None
+        return expect_reads(
+            self.presampled,
+            groups if known else (),
+            self.inclusion,
+            num_epochs=self.num_epochs,
+        )
 
     @cached_property
     def foretold(self) -> Foretold:
         """What an epoch of the run reads on average, counted in more of it than chose caches."""
         first, later = self.presampled, None
         if self.num_epochs > 1:
-            later = self._counted("drawing more of", *later_steps(self))
+            epochs, num_steps = later_steps(
+                self.draws.steps_per_epoch,
+                batch_size=self.batch_size,
+                num_epochs=self.num_epochs,
+            )
+            later = self._counted("drawing more of", epochs, num_steps)
         return Foretold(first=first, later=later, num_epochs=self.num_epochs)
 
     @property

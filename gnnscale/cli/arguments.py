@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib import resources
 from typing import Any, NoReturn
 
 from gnnscale.cli.plugins import PLUGIN_GROUPS, check_hydra_option, check_search
 from gnnscale.core.errors import ConfigError, one_line, printable, shown
+from gnnscale.options.compose import config_groups
 
 __all__ = [
     "HYDRA_FLAGS",
@@ -20,7 +19,6 @@ __all__ = [
     "check_flags",
     "check_overrides",
     "check_text",
-    "config_groups",
     "directory_of",
     "flags_first",
     "quoted",
@@ -172,18 +170,6 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
             known = config_groups().get(group)
             names = f", one of {', '.join(known)}" if known else ""
             raise ConfigError(f"{shown(argument)}: the name of a {group} is needed{names}")
-
-
-@cache
-def config_groups() -> dict[str, list[str]]:
-    """Return the groups of options that ship, and the names in each."""
-    folders = (each for each in resources.files("gnnscale.configs").iterdir() if each.is_dir())
-    return {
-        folder.name: sorted(
-            file.name[: -len(".yaml")] for file in folder.iterdir() if file.name.endswith(".yaml")
-        )
-        for folder in folders
-    }
 
 
 def _parsed(argument: str) -> Any:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
@@ -17,14 +17,15 @@ from gnnscale.cli.arguments import check_flags, flags_first, quoted
 from gnnscale.cli.completion import complete
 from gnnscale.cli.errors import explain_hydra
 from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals, tell_interrupted
-from gnnscale.cli.job import Job, failures, register_resolvers
-from gnnscale.cli.output import Before, Output, resolved_now, taken_back
 from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
-from gnnscale.cli.staging import CONFIGS, Translated, run_directory, translate
+from gnnscale.cli.staging import Translated, run_directory, translate
 from gnnscale.cli.streams import last_words
+from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
 from gnnscale.core.files import unfinished_folder
 from gnnscale.core.hardware import torchrun_rank
+from gnnscale.options.compose import CONFIGS, compose, register_resolvers, resolved_now
+from gnnscale.options.run_directory import taken_back
 
 __all__ = ["COMMANDS", "main"]
 
@@ -98,11 +99,17 @@ def _command_list() -> str:
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command, and turn what the user can mend into one line and an exit status."""
     interrupt_on_signals()
+    warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
         translated = translate(command, arguments)
         check_flags(flags_first(translated.arguments))
-        with _elsewhere() as more:
-            _hydra(command, translated, more)
+        with _elsewhere() as folder:
+            if translated.sweep or any(
+                each.startswith("-") and each not in ("-r", "--run") for each in arguments
+            ):
+                _hydra(command, translated, folder)
+            else:
+                _single(command, translated, folder)
     except KeyboardInterrupt:
         tell_interrupted()
         return INTERRUPTED
@@ -116,56 +123,78 @@ def _run(command: str, arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _elsewhere() -> Iterator[tuple[str, ...]]:
+def _elsewhere() -> Iterator[str | None]:
     """Yield where processes of torchrun write other than the first: nowhere that stays."""
     if not torchrun_rank():
-        yield ()
+        yield None
         return
     with (
         tempfile.TemporaryDirectory(prefix="gnnscale-") as folder,
         unfinished_folder(Path(folder)),
     ):
-        yield f"hydra.run.dir='{folder}'", "hydra.output_subdir=null", f"hydra.sweep.dir='{folder}'"
+        yield folder
 
 
-def _hydra(command: str, translated: Translated, elsewhere: Sequence[str]) -> None:
-    """Let Hydra compose the options and run the command's task.
+def _single(command: str, translated: Translated, elsewhere: str | None) -> None:
+    """Compose the options of a command, and run its task.
 
     Raises:
         ConfigError: Hydra does not take the options.
         Exception: what the task raises.
     """
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.core.utils import configure_log
+
+    overrides = [each for each in translated.arguments if not each.startswith("-")]
+    try:
+        options, hydra = compose(
+            translated.config, overrides, directory=elsewhere or translated.output
+        )
+        configure_log(hydra.hydra.job_logging, hydra.hydra.verbose)
+    except Exception as error:  # whatever was typed
+        raise ConfigError(explain_hydra(error)) from error
+    HydraConfig.instance().set_config(hydra)
+    try:
+        TASKS[command](options)
+    except SystemExit as leave:
+        raise left_by(leave) from leave
+
+
+def _hydra(command: str, translated: Translated, elsewhere: str | None) -> None:
+    """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep.
+
+    Raises:
+        ConfigError: Hydra does not take the options.
+        SystemExit: with status 1 if jobs have failed.
+    """
     import hydra
 
-    arguments = [*translated.arguments, *elsewhere]
-    output, sweep_folder = Output(), None
-    asked = translated.output or run_directory(command, sweep=translated.sweep)
-    if translated.sweep and not elsewhere:
+    arguments = list(translated.arguments)
+    folder = None
+    if translated.sweep:
+        asked = elsewhere or translated.output or run_directory(command, sweep=True)
         # Hydra makes it before it composes the jobs.
-        sweep_folder = resolved_now(asked)
-        arguments.append(f"hydra.sweep.dir={quoted(sweep_folder or asked)}")
-    elif not elsewhere and asked != ".":
-        # The task makes it, once its options are accepted.
-        arguments += ["hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=console"]
-        log_file = "train.log" if command == "train" else None
-        output = Output(folder=asked, fresh=translated.fresh, log_file=log_file)
-    job = Job(command=command, output=output, stops=lets_jobs_stop(command, arguments))
+        folder = None if elsewhere else resolved_now(asked)
+        arguments.append(f"hydra.sweep.dir={quoted(folder or asked)}")
+        if elsewhere:
+            arguments.append("hydra.output_subdir=null")
+    job = Job(command=command, stops=lets_jobs_stop(command, arguments))
     arguments += defaults_of_search(arguments)
     register_resolvers()
     # Hydra then lets its own exceptions through.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = ["gnnscale", *flags_first(arguments)]
-    warnings.filterwarnings("ignore", module=r"hydra\.")
     failures.clear()
     try:
-        before = Before(Path(os.path.abspath(sweep_folder or ".")))
-        with taken_back(before, "multirun.yaml"):
-            hydra.main(version_base="1.3", config_path=CONFIGS, config_name=command)(job)()
-    # What the job raises is caught there; this is Hydra, composing whatever was typed.
+        with ExitStack() as stack:
+            if folder is not None:
+                mine = stack.enter_context(taken_back(Path(os.path.abspath(folder))))
+                mine.add("multirun.yaml")
+            path = f"pkg://{CONFIGS}"
+            hydra.main(version_base="1.3", config_path=path, config_name=translated.config)(job)()
+    # What a job raises is caught there; this is Hydra, composing whatever was typed.
     except Exception as error:
         if not failures:
             raise ConfigError(explain_hydra(error)) from error
-    if failures and translated.sweep:
-        raise SystemExit(1)
     if failures:
-        raise failures[0]
+        raise SystemExit(1)

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 
 from gnnscale.cli.arguments import check_flag, check_overrides, check_text
-from gnnscale.cli.staging import experiments
 from gnnscale.core.errors import ConfigError
+from gnnscale.options.compose import config_groups
 
 __all__ = ["complete"]
 
@@ -36,7 +36,7 @@ def complete(
         return 0
     last = "" if line.endswith(" ") else words[-1]
     if command == "train" and last.startswith("config="):
-        print(" ".join(f"config={name}" for name in experiments()))
+        print(" ".join(f"config={name}" for name in config_groups()["experiment"]))
         return 0
     before = words[2:] if not last else words[2:-1]
     known = [word for word in before if _known_to_hydra(word, command)]

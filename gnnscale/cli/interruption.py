@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
-from gnnscale.cli.output import resume_command
 from gnnscale.cli.streams import last_words
 from gnnscale.core.files import remove_unfinished_folders
 from gnnscale.core.hardware import torchrun_rank
+from gnnscale.options.run_directory import resume_command
 
 __all__ = ["INTERRUPTED", "interrupt_on_signals", "tell_interrupted"]
 

@@ -21,19 +21,17 @@ from gnnscale.cli.arguments import (
     check_flag,
     check_overrides,
     check_text,
-    config_groups,
     directory_of,
     quoted,
 )
-from gnnscale.cli.output import check_unused
 from gnnscale.core.errors import ConfigError, nearest, shown
+from gnnscale.options.compose import CONFIGS, config_groups
 from gnnscale.options.file import check_known, check_references, read_yaml
 from gnnscale.options.found import check_found
-from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
+from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, check_unused, read_run
 
-__all__ = ["CONFIGS", "Translated", "experiments", "run_directory", "translate"]
+__all__ = ["Translated", "run_directory", "translate"]
 
-CONFIGS = "pkg://gnnscale.configs"
 #: Where the options of a resumed run are, for Hydra to compose.
 _RESUMED = "resumed_run"
 
@@ -50,15 +48,15 @@ class Translated:
 
     Attributes:
         arguments: those of Hydra.
+        config: the configuration to compose.
         output: the folder to write into, which may refer to options; None for what the command
             itself says.
-        fresh: whether that folder is refused where it holds a run.
         sweep: whether the command has several jobs.
     """
 
     arguments: tuple[str, ...]
+    config: str
     output: str | None = None
-    fresh: bool = True
     sweep: bool = False
 
 
@@ -86,8 +84,9 @@ def translate(command: str, arguments: Sequence[str]) -> Translated:
     for other in (*configs, *outputs):
         if resumes:
             raise ConfigError(f"{shown(other)}: cannot be given with resume")
-    translated = Translated(arguments=(), sweep=sweep)
+    translated = Translated(arguments=(), config=command, sweep=sweep)
     typed: list[str] = []
+    outputs = [each for each in outputs if not each.startswith("hydra.run.dir=")]
     special = {*configs, *resumes, *outputs}
     value_of_flag = False
     for argument in arguments:
@@ -150,28 +149,20 @@ def _to_output(translated: Translated, argument: str) -> Translated:
         raise ConfigError(f"{argument}: names no folder")
     if name == "output" and translated.sweep:
         check_unused(Path(output), jobs=True)
-    return replace(translated, output=output, fresh=name == "output")
+    return replace(translated, output=output)
 
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
     """Return the folder of a command where none is asked for; ``.`` where a run has none."""
-    content = _packaged(resources.files("gnnscale.configs") / f"{command}.yaml")
+    content = _packaged(command)
     return str(content["hydra"]["sweep" if sweep else "run"]["dir"])
-
-
-def experiments() -> list[str]:
-    """Return the names of the experiments that ship."""
-    folder = resources.files("gnnscale.configs") / "experiment"
-    names = [entry.name for entry in folder.iterdir()]
-    return sorted(name[: -len(".yaml")] for name in names if name.endswith(".yaml"))
 
 
 @cache
 def _train_options() -> tuple[frozenset[str], frozenset[str]]:
     """The groups of ``train``, and the names of all its options at the top."""
-    file = Path(str(resources.files("gnnscale.configs") / "train.yaml"))
-    content = _packaged(file)
+    content = _packaged("train")
     groups = {
         name
         for entry in content["defaults"]
@@ -183,11 +174,11 @@ def _train_options() -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(groups), frozenset({*groups, *content} - {"defaults", "hydra", "algorithm"})
 
 
-def _packaged(file: Any) -> Any:
-    """Return what a file of this package holds."""
+def _packaged(name: str) -> Any:
+    """Return what a configuration that ships holds."""
     import yaml  # type: ignore[import-untyped]
 
-    return yaml.safe_load(file.read_text())
+    return yaml.safe_load((resources.files(CONFIGS) / f"{name}.yaml").read_text())
 
 
 def _configs(value: str) -> str:
@@ -198,7 +189,7 @@ def _configs(value: str) -> str:
 
 def _experiment(name: str, number: int) -> str:
     """Return the name of an experiment; that of a user's own file, which becomes one."""
-    known = experiments()
+    known = config_groups()["experiment"]
     if name in known:
         return name
     file = Path(name)
@@ -232,7 +223,7 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     if not isinstance(entries, list):
         raise ConfigError(f"{file}: defaults={shown(entries)}: must be a list of {allowed}")
     for entry in entries:
-        if isinstance(entry, str) and (entry == "_self_" or entry in experiments()):
+        if isinstance(entry, str) and (entry == "_self_" or entry in config_groups()["experiment"]):
             continue
         pair = (
             next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", "")
@@ -248,13 +239,13 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     return entries
 
 
-def _resume(translated: Translated, directory: Path, arguments: Sequence[str]) -> Translated:
+def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Translated:
     """Make the options that a run was started with the defaults of this one, in its directory."""
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     values = read_run(directory, _train_options()[1], option="resume")
-    _check_named(directory, values, arguments)
-    if not any(argument.startswith("dataset.store=") for argument in arguments):
+    _check_named(directory, values, typed)
+    if not any(argument.startswith("dataset.store=") for argument in typed):
         dataset = values.get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
         check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
@@ -262,13 +253,9 @@ def _resume(translated: Translated, directory: Path, arguments: Sequence[str]) -
     path = str(directory.resolve())
     if "${" in path or "\\" in path:
         raise ConfigError(f"resume={directory}: a path with ${{ or \\ cannot be resumed")
-    more = (
-        f"--config-name={_RESUMED}",
-        "hydra/hydra_logging=gnnscale",
-        "hydra.job.name=train",
-        f"resume={quoted(path)}",
-    )
-    return replace(translated, arguments=(*translated.arguments, *more), output=path, fresh=False)
+    more = ("hydra/job_logging=console", f"resume={quoted(path)}")
+    arguments = (*translated.arguments, *more)
+    return replace(translated, arguments=arguments, config=_RESUMED, output=path)
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
@@ -315,13 +302,12 @@ def _device_plan(name: str) -> list[str]:
 
     It and the loggers are the only groups of a run that may change.
     """
-    folder = resources.files("gnnscale.configs") / "device_plan"
-    known = sorted(each.name[: -len(".yaml")] for each in folder.iterdir())
+    known = config_groups()["device_plan"]
     if name not in known:
         raise ConfigError(f"device_plan={shown(name)}: no such device plan{nearest(name, known)}")
     # JSON is what Hydra's grammar reads, but for its quoted keys.
     return [
         f"device_plan.{key}=" + re.sub(r'"(\w+)":', r"\1:", json.dumps(value))
-        for key, value in _packaged(folder / f"{name}.yaml").items()
+        for key, value in _packaged(f"device_plan/{name}").items()
         if key != "_target_"
     ]

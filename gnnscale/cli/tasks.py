@@ -5,16 +5,21 @@ torch, and whatever imports it, is imported inside the tasks: help and completio
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.cli.output import Output
-from gnnscale.core.errors import explain
+from gnnscale.core.errors import ConfigError, explain, one_line
 from gnnscale.core.hardware import let_idle_threads_sleep, process_age_s, torchrun_rank
+from gnnscale.options.compose import register_resolvers
 from gnnscale.options.config import typed
+from gnnscale.options.run_directory import logged, made_directory
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,25 +29,28 @@ if TYPE_CHECKING:
     from gnnscale.runtime.evaluation.evaluate import Evaluation
     from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = ["TASKS", "in_sweep"]
+__all__ = ["TASKS", "Job", "failures", "left_by"]
+
+#: What failed jobs of this process raised.
+failures: list[Exception] = []
 
 
-def prepare(options: DictConfig, _: Output) -> None:
+def prepare(options: DictConfig) -> None:
     """Turn raw files into a graph store."""
-    from gnnscale.runtime.settings import PrepareConfig
+    from gnnscale.runtime.command_options import PrepareConfig
 
     config = typed(options, PrepareConfig)
     print(config.dataset.prepare(force=config.force))
 
 
-def partition(options: DictConfig, _: Output) -> None:
+def partition(options: DictConfig) -> None:
     """Divide a graph into parts, show them, and draw ``partition.svg`` beside them."""
     from rich.console import Console
 
     from gnnscale.core.files import write_atomically
     from gnnscale.partition import PICTURE_FILE, make_partition, read_partition, write_parts
     from gnnscale.report.partition import draw, print_partition
-    from gnnscale.runtime.settings import PartitionConfig
+    from gnnscale.runtime.command_options import PartitionConfig
 
     config = typed(options, PartitionConfig)
     graph = config.dataset.open()
@@ -63,7 +71,7 @@ def partition(options: DictConfig, _: Output) -> None:
     print(path)
 
 
-def plan_cache(options: DictConfig, _: Output) -> None:
+def plan_cache(options: DictConfig) -> None:
     """Plan the caches of a run, show them, and draw ``cache_plan.svg`` beside the plan."""
     let_idle_threads_sleep()
 
@@ -74,7 +82,7 @@ def plan_cache(options: DictConfig, _: Output) -> None:
     from gnnscale.report.cache_plan import draw, print_plan
     from gnnscale.runtime.cache.task import plan_caches
     from gnnscale.runtime.checkpoint.artefacts import divide, open_partition
-    from gnnscale.runtime.settings import PlanCacheConfig
+    from gnnscale.runtime.command_options import PlanCacheConfig
 
     config = typed(options, PlanCacheConfig)
     graph = config.dataset.open()
@@ -87,24 +95,24 @@ def plan_cache(options: DictConfig, _: Output) -> None:
     print(path)
 
 
-def train(options: DictConfig, output: Output) -> float | None:
+def train(options: DictConfig) -> float | None:
     """Train, and write ``summary.json`` into the run directory whatever the end.
 
     Returns:
         The validation metric of the best epoch, as it is; None where it is not defined.
     """
     # A job of a sweep begins now, whenever the command did.
-    began = time.monotonic() - (0.0 if in_sweep() else process_age_s() or 0.0)
+    began = time.monotonic() - (0.0 if _in_sweep() else process_age_s() or 0.0)
     try:
-        return _train(options, output, began)
+        return _train(options, began)
     except Exception as error:
-        if in_sweep():
+        if _in_sweep():
             # The table of the sweep is to say that this job failed.
             _write_failure(_job_directory(), explain(error) or repr(error))
         raise
 
 
-def _train(options: DictConfig, output: Output, began: float) -> float | None:
+def _train(options: DictConfig, began: float) -> float | None:
     let_idle_threads_sleep()
 
     from omegaconf import OmegaConf
@@ -126,7 +134,7 @@ def _train(options: DictConfig, output: Output, began: float) -> float | None:
         from gnnscale.runtime.processes.torchrun import train_rank0
 
         run_training = bound(train_rank0, job=_job())
-    with output.made(options) as directory:
+    with _run_directory(options, log=True) as directory:
         result = train_and_report(
             config,
             directory,
@@ -140,15 +148,15 @@ def _train(options: DictConfig, output: Output, began: float) -> float | None:
     return result.valid_metric
 
 
-def evaluate(options: DictConfig, _: Output) -> None:
+def evaluate(options: DictConfig) -> None:
     """Measure the best checkpoint of a run and write ``evaluation.json`` beside it."""
     let_idle_threads_sleep()
 
     from dataclasses import asdict
 
     from gnnscale.report.files.summary import write_json
+    from gnnscale.runtime.command_options import EvaluateConfig
     from gnnscale.runtime.evaluation.evaluate import evaluate as evaluate_run
-    from gnnscale.runtime.settings import EvaluateConfig
 
     config = typed(options, EvaluateConfig)
     evaluation = evaluate_run(config)
@@ -159,7 +167,7 @@ def evaluate(options: DictConfig, _: Output) -> None:
     print(file)
 
 
-def predict(options: DictConfig, _: Output) -> None:
+def predict(options: DictConfig) -> None:
     """Write predictions or embeddings of a run's best checkpoint."""
     let_idle_threads_sleep()
 
@@ -168,7 +176,7 @@ def predict(options: DictConfig, _: Output) -> None:
     print(task.predict(typed(options, task.PredictConfig)))
 
 
-def export(options: DictConfig, _: Output) -> None:
+def export(options: DictConfig) -> None:
     """Write a run's best weights, and show what loads them."""
     let_idle_threads_sleep()
 
@@ -181,7 +189,7 @@ def export(options: DictConfig, _: Output) -> None:
     print(done.file)
 
 
-def doctor(options: DictConfig, output: Output) -> None:
+def doctor(options: DictConfig) -> None:
     """Show what was found on this machine, or in a store, and write it to ``doctor.json``.
 
     Raises:
@@ -203,7 +211,7 @@ def doctor(options: DictConfig, output: Output) -> None:
         findings["store"] = report.examine_store(config.store)
         report.print_store(findings["store"], Console())
         problem = report.store_problem(findings["store"])
-    with output.made(options) as directory:
+    with _run_directory(options, log=False) as directory:
         file = directory / "doctor.json"
         write_json(file, findings)
     if config.calibrate:
@@ -225,7 +233,7 @@ def _calibrate(console: Console) -> Path:
     return platform_file()
 
 
-def simulate(options: DictConfig, output: Output) -> None:
+def simulate(options: DictConfig) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
     from rich.console import Console
 
@@ -237,13 +245,13 @@ def simulate(options: DictConfig, output: Output) -> None:
 
     scaling = run_simulation(typed(options, SimulateConfig))
     print_scaling(scaling, Console())
-    with output.made(options) as directory:
+    with _run_directory(options, log=False) as directory:
         write_json(directory / "simulation.json", describe(scaling))
         write_atomically(directory / "scaling.svg", draw(scaling))
     print(directory)
 
 
-TASKS: dict[str, Callable[[Any, Output], float | None]] = {
+TASKS: dict[str, Callable[[Any], float | None]] = {
     "prepare": prepare,
     "partition": partition,
     "plan-cache": plan_cache,
@@ -256,14 +264,69 @@ TASKS: dict[str, Callable[[Any, Output], float | None]] = {
 }
 
 
-def _job_directory() -> Path:
-    """Return the folder that Hydra has made for this job, or for another process of torchrun."""
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A command's task as a job.
+
+    Attributes:
+        command: the command.
+        stops: whether a job that fails is one for the sweeper to judge, which may end the sweep;
+            otherwise the others go on.
+    """
+
+    command: str
+    stops: bool = False
+
+    def __call__(self, options: DictConfig) -> float | None:
+        """Run the task.
+
+        Returns:
+            The figure that sweepers look at; None where there is none, or the job failed.
+        """
+        register_resolvers()
+        try:
+            return TASKS[self.command](options)
+        except (Exception, SystemExit) as raised:
+            error = left_by(raised) if isinstance(raised, SystemExit) else raised
+            failures.append(error)
+            message = explain(error)
+            print(one_line(message) if message else traceback.format_exc(), file=sys.stderr)
+            if self.stops:
+                raise error from raised
+        return None
+
+
+def left_by(leave: SystemExit) -> ConfigError:
+    """Return what to say if a user's code has called ``sys.exit``; no task does."""
+    place = traceback.extract_tb(leave.__traceback__)[-1]
+    return ConfigError(f"SystemExit: {leave} ({place.filename}:{place.lineno})")
+
+
+@contextmanager
+def _run_directory(options: DictConfig, *, log: bool) -> Iterator[Path]:
+    """Make the run directory of a command, and log into it; for a job of a sweep it is made."""
     from hydra.core.hydra_config import HydraConfig
 
-    return Path(HydraConfig.get().runtime.output_dir)
+    if _in_sweep():
+        with logged(_job_directory()) if log else nullcontext():
+            yield _job_directory()
+        return
+    hydra: Any = HydraConfig.get()
+    typed = any(each.startswith("hydra.run.dir=") for each in hydra.overrides.hydra)
+    fresh = not typed and options.get("resume") is None
+    with made_directory(hydra.run.dir, options, hydra, fresh=fresh, log=log) as directory:
+        yield directory
 
 
-def in_sweep() -> bool:
+def _job_directory() -> Path:
+    """Return the folder of this job, or of another process of torchrun."""
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra = HydraConfig.get()
+    return Path(hydra.runtime.output_dir if _in_sweep() else hydra.run.dir)
+
+
+def _in_sweep() -> bool:
     """Return whether the running job is one of a sweep."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -275,7 +338,7 @@ def _job() -> int:
     """Return the number of the running job in its sweep."""
     from hydra.core.hydra_config import HydraConfig
 
-    return int(HydraConfig.get().job.num) if in_sweep() else 0
+    return int(HydraConfig.get().job.num) if _in_sweep() else 0
 
 
 def _write_failure(directory: Path, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Messages for the user: one line, whatever a file or a foreign library put into it."""
+"""Messages for the user: one line, whatever a file or another library put into it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from gnnscale.core.records import Count
+
 __all__ = ["SPAN", "STAGES", "Access", "StageTimes", "Traffic"]
 
 
@@ -69,13 +71,13 @@ class Access:
         peer_bytes: bytes from peers.
     """
 
-    hits: int = 0
-    peer_hits: int = 0
-    misses: int = 0
-    host_bytes: int = 0
-    link_bytes: int = 0
-    link_requests: int = 0
-    peer_bytes: int = 0
+    hits: Count = 0
+    peer_hits: Count = 0
+    misses: Count = 0
+    host_bytes: Count = 0
+    link_bytes: Count = 0
+    link_requests: Count = 0
+    peer_bytes: Count = 0
 
     def __add__(self, other: Access) -> Access:
         return Access(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})

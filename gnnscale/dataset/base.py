@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -15,23 +13,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.folder import check_place, new_folder, store_place
+from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range, shown
-from gnnscale.core.hardware import home
 from gnnscale.core.progress import track
-from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.dataset.storage.identity import (
+from gnnscale.dataset.storage.raw_files import (
     changed_file,
     check_options,
-    check_place,
     check_replaceable,
     raw_records,
-    store_place,
 )
 from gnnscale.dataset.storage.remote import Published, check_address, discard, download, is_remote
 from gnnscale.dataset.storage.space import NoSpaceError
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FORMAT_VERSION, has_label, read_meta
 from gnnscale.options.found import names
 
 __all__ = [
@@ -198,14 +193,11 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the store's directory."""
-        if self.store is not None:
-            return store_place(self.store)
-        identity = {"format": FORMAT_VERSION, **self._identity()}
-        if self.raw is not None:
+        identity = self._identity()
+        if self.raw is not None and self.store is None:
             remote = is_remote(self.raw)
             identity["raw"] = self.raw if remote else str(_expanded(self.raw).absolute())
-        digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=4)
-        return home() / "graphs" / f"{self.name}-{digest.hexdigest()}"
+        return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
         """Return the published file or folder, downloaded first where that is possible."""

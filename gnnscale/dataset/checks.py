@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import check_array
+from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES, has_label
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.graph_files import MAX_CLASSES, MAX_FEATURES, has_label
 
 __all__ = [
-    "check_array",
     "check_features",
     "check_ids",
     "check_num_features",
@@ -25,6 +26,7 @@ __all__ = [
     "count_classes",
     "is_regression",
     "quoted",
+    "vertex_keys",
     "whole_numbers",
 ]
 
@@ -34,38 +36,7 @@ _SPARE_CLASSES = 1024
 _SLICE_IDS = 1 << 18
 #: Vertices that a file of any size may have, beyond one for each of its bytes.
 _SPARE_VERTICES = 1 << 20
-_KINDS = {
-    "iu": "whole numbers",
-    "f": "floating point",
-    "iuf": "numbers",
-    "biuf": "numbers",
-    "b": "booleans",
-}
-
-
-class _Formed(Protocol):
-    """An array, or the header of one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-
-def check_array(
-    array: _Formed, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
-) -> None:
-    """Raise GraphError unless an array has so many axes and elements of one of these kinds."""
-    form = f"{array.dtype}{list(array.shape)}"
-    allowed = (axes,) if isinstance(axes, int) else axes
-    if allowed is not None and len(array.shape) not in allowed:
-        raise GraphError(
-            f"{source}: {form} has {len(array.shape)} axes, needed are "
-            f"{' or '.join(map(str, allowed))}"
-        )
-    if kinds is not None and array.dtype.kind not in kinds:
-        raise GraphError(f"{source}: {form}, needed are {_KINDS.get(kinds, kinds)}")
+_KEY = re.compile(r"[0-9]{1,18}")
 
 
 def check_num_vertices(num_vertices: int, num_bytes: int, source: object) -> None:
@@ -337,6 +308,19 @@ def whole_numbers(values: object, source: object, what: str) -> NDArray[np.int64
         f"{source}: {what} must be whole numbers of 64 bits, number {place} is "
         f"{quoted(values[place])}"
     )
+
+
+def vertex_keys(keys: Iterable[str], *, source: object) -> NDArray[np.int64]:
+    """Return the vertex ids that an object's keys name; "7" and "07" are not two vertices."""
+    names = list(keys)
+    for name in names:
+        if not _KEY.fullmatch(name):
+            raise GraphError(f"{source}: key '{shown(name)}' is not a vertex id")
+    ids = np.array(list(map(int, names)), np.int64)
+    distinct, counts = np.unique(ids, return_counts=True)
+    if len(distinct) < len(ids):
+        raise GraphError(f"{source}: vertex {distinct[counts > 1][0]} is named twice")
+    return ids
 
 
 def quoted(value: object) -> str:

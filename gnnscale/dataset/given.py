@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.checks import (
     check_features,
@@ -19,7 +20,6 @@ from gnnscale.dataset.checks import (
     count_classes,
     is_regression,
 )
-from gnnscale.graph_files import FEATURE_DTYPES, MAX_CLASSES, MAX_FEATURES, vertex_dtype
 
 __all__ = [
     "as_array",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnnscale.artifact.arrays import map_npy, write_array
+from gnnscale.artifact.files import file_bytes
+from gnnscale.artifact.graph_store import GRAPH_STORE, MAX_CLASSES, read_meta
+from gnnscale.artifact.key import file_sha256
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.dataset.formats.npy import map_npy
-from gnnscale.dataset.formats.plain import file_bytes
-from gnnscale.dataset.storage.identity import file_sha256
 from gnnscale.dataset.tables.ids import IdColumn, max_id_bytes
 from gnnscale.dataset.tables.parquet_file import ParquetFile
 from gnnscale.graph import Graph
-from gnnscale.graph_files import MAX_CLASSES, read_meta
-from gnnscale.npy import NpyWriter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,12 +41,7 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
     if pyarrow.types.is_integer(ids.type):
         path = folder / ID_FILES[0]
         numbers = ids.to_numpy()
-        writer = NpyWriter(path, numbers.dtype)
-        try:
-            writer.append(numbers)
-            writer.close()
-        finally:
-            writer.abandon()
+        write_array(path, numbers)
     else:
         path = folder / ID_FILES[1]
         parquet.write_table(pyarrow.table({"id": ids}), path)
@@ -71,7 +66,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
         return None
     import pyarrow
 
-    path = graph.path / entry["file"]
+    path = graph.path / entry.file
     if path.name == ID_FILES[0]:
         ids = pyarrow.array(map_npy(path, axes=1, kinds="iu"))
     else:
@@ -140,25 +135,34 @@ def check_ids_file(store: Path) -> str | None:
     entry = _ids_entry(store)
     if entry is None:
         return None
-    found = file_sha256(store / entry["file"])
-    if found == entry["sha256"]:
+    found = file_sha256(store / entry.file)
+    if found == entry.sha256:
         return None
-    return f"{store / entry['file']}: SHA-256 is {found}, expected {shown(entry['sha256'])}"
+    return f"{store / entry.file}: SHA-256 is {found}, expected {shown(entry.sha256)}"
 
 
-def _ids_entry(store: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True, kw_only=True)
+class _IdFile:
+    """The entry ``ids`` of ``meta.json``."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithIds:
+    ids: _IdFile | None = None
+
+
+def _ids_entry(store: Path) -> _IdFile | None:
     """Return the entry of the ids in ``meta.json``, once the file has the size that it says."""
-    entry = read_meta(store).entries.get("ids")
+    entry = GRAPH_STORE.record(_WithIds, read_meta(store).entries, store).ids
     if entry is None:
         return None
-    kinds = {"file": str, "bytes": int, "sha256": str}
-    if not (
-        isinstance(entry, dict)
-        and all(type(entry.get(key)) is kind for key, kind in kinds.items())
-        and entry["file"] in ID_FILES
-    ):
-        raise GraphError(f"{store / 'meta.json'}: ids is not a file of ids, its size and SHA-256")
-    path = store / entry["file"]
-    if (size := file_bytes(path)) != entry["bytes"]:
-        raise GraphError(f"{path}: {size} bytes, meta.json says {entry['bytes']} (truncated?)")
+    if entry.file not in ID_FILES:
+        raise GRAPH_STORE.refused(store, f"ids.file is {shown(entry.file)}, no file of ids")
+    path = store / entry.file
+    if (size := file_bytes(path)) != entry.bytes:
+        raise GraphError(f"{path}: {size} bytes, meta.json says {entry.bytes} (truncated?)")
     return entry

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.core.hardware import usable_cores
 from gnnscale.dataset.checks import checked_weights
@@ -19,7 +20,6 @@ from gnnscale.dataset.given import (
     vertex_ids,
 )
 from gnnscale.graph import Graph
-from gnnscale.graph_files import METRICS, vertex_dtype
 
 if TYPE_CHECKING:
     import dgl
@@ -122,12 +122,47 @@ def from_arrays(
         number_edges: keep the place that each edge has in ``edges``, as ``Graph.edge_ids``.
 
     Raises:
-        GraphError: an id is out of range, a feature or a weight not finite, a weight negative, a
-            label not a class, parts of the split overlap, or types, axes or lengths are not those
-            above.
+        GraphError: an id is out of range, a number not finite, a weight negative, a label no class,
+            parts of the split overlap, or types, axes or lengths are not those above.
     """
     rows, feature_dtype = feature_rows(features, name)
     num_vertices = len(rows)
+    src, dst, weights = _read_edges(edges, edge_weights, num_vertices, name)
+    _check_metric(metric, name)
+    classes, num_classes = graph_labels(
+        labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
+    )
+    train, valid, test = split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
+    return Graph(
+        name=name,
+        **_topology(src, dst, num_vertices, weights, number_edges),
+        features=rows,
+        feature_dtype=feature_dtype,
+        labels=classes,
+        num_classes=num_classes,
+        train_idx=train,
+        valid_idx=valid,
+        test_idx=test,
+        metric=metric or _metric_of(classes),
+    )
+
+
+def _check_metric(metric: str | None, name: str) -> None:
+    if metric is not None and metric not in METRICS:
+        raise GraphError(f"{name}: metric {shown(metric)!r}, allowed are {', '.join(METRICS)}")
+
+
+def _metric_of(labels: NDArray[Any]) -> str:
+    """Return what a graph with these labels is measured by, if nothing else is said."""
+    if labels.dtype.kind == "f":
+        return "rmse"
+    return "micro_f1" if labels.ndim == 2 else "accuracy"
+
+
+def _read_edges(
+    edges: Any, edge_weights: Any, num_vertices: int, name: str
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32] | None]:
+    """Return sources, destinations and weights, as many of each."""
     if len(edges) != 2:
         raise GraphError(f"{name}: edges have {len(edges)} rows, allowed are 2: (src, dst)")
     src, dst = (
@@ -136,31 +171,10 @@ def from_arrays(
     )
     if len(src) != len(dst):
         raise GraphError(f"{name}: {len(src)} edge sources, {len(dst)} destinations")
-    weights = None
-    if edge_weights is not None:
-        what = f"{name}: edge weights"
-        weights = checked_weights(as_array(edge_weights, what), len(src), what)
-    if metric is not None and metric not in METRICS:
-        raise GraphError(f"{name}: metric {shown(metric)!r}, allowed are {', '.join(METRICS)}")
-    classes, num_classes = graph_labels(
-        labels, num_classes=num_classes, metric=metric, num_vertices=num_vertices, name=name
-    )
-    if metric is None and classes.dtype.kind == "f":
-        metric = "rmse"
-    metric = metric or ("micro_f1" if classes.ndim == 2 else "accuracy")
-    parts = split_parts((train_idx, valid_idx, test_idx), num_vertices, name)
-    return Graph(
-        name=name,
-        **_topology(src, dst, num_vertices, weights, number_edges),
-        features=rows,
-        feature_dtype=feature_dtype,
-        labels=classes,
-        num_classes=num_classes,
-        train_idx=parts[0],
-        valid_idx=parts[1],
-        test_idx=parts[2],
-        metric=metric,
-    )
+    if edge_weights is None:
+        return src, dst, None
+    what = f"{name}: edge weights"
+    return src, dst, checked_weights(as_array(edge_weights, what), len(src), what)
 
 
 def from_dgl(

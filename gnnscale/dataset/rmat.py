@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.progress import track
 from gnnscale.dataset.storage.edge_file import EdgeFile
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
 from gnnscale.dataset.storage.sorted_lists import sorted_lists
-from gnnscale.graph_files import vertex_dtype
 
 __all__ = ["RmatDraws"]
 

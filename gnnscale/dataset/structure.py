@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.graph_store import MAX_CLASSES, MAX_FEATURES
 from gnnscale.core.errors import check_range
 from gnnscale.core.progress import track
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.npy import row_slices
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph_files import MAX_CLASSES, MAX_FEATURES
 
 __all__ = ["Structure", "class_centroids", "class_features", "smooth_labels"]
 

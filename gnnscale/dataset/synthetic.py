@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, MAX_FEATURES
 from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.core.progress import track
 from gnnscale.dataset.base import Dataset
@@ -18,7 +19,6 @@ from gnnscale.dataset.rmat import RmatDraws
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure, class_centroids, class_features
-from gnnscale.graph_files import FEATURE_DTYPES, MAX_FEATURES
 
 __all__ = ["PlantedPartition", "RMat"]
 

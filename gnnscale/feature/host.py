@@ -137,7 +137,7 @@ def read_from_disk(graph: Graph) -> bool:
 
 
 class PreaggregatedFeatures(FeatureStore):
-    """A store that wraps a store: an aggregated row is read, if the other would make it.
+    """A store that wraps another: it reads aggregated rows that the other would compute.
 
     Each row is that over all neighbours of its vertex, whatever the block has of them. So the
     block may have no edges. Rows that are not aggregated come from the other store.

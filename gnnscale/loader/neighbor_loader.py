@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +14,48 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.errors import ConfigError, GraphError, nearest
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.checks import check_ids
 from gnnscale.graph import Graph
-from gnnscale.loader.arguments import check_minimum, check_options, drawn_seed, weights_of
 from gnnscale.loader.batch_format import FORMATS, Sampling
 from gnnscale.loader.data import EdgeUse, read_data
 from gnnscale.sampler import ShuffledOrder
 
-__all__ = ["NeighborLoader"]
+__all__ = ["FIXED", "WITHOUT_EFFECT", "NeighborLoader"]
+
+#: Arguments of others with a single value that this loader can honour: PyG's, torch's, DGL's.
+FIXED: dict[str, Any] = {
+    "input_time": None,
+    "subgraph_type": "directional",
+    "disjoint": False,
+    "directed": True,
+    "temporal_strategy": "uniform",
+    "time_attr": None,
+    "transform_sampler_output": None,
+    "custom_cls": None,
+    "neighbor_sampler": None,
+    "input_id": None,
+    "sampler": None,
+    "batch_sampler": None,
+    "collate_fn": None,
+    "worker_init_fn": None,
+    "edge_dir": "in",
+    "mask": None,
+    "device": None,
+    "output_device": None,
+    "use_ddp": False,
+    "use_uva": False,
+    "gpu_cache": None,
+}
+#: Those that steer worker processes, copies and what is read ahead, and change no batch.
+WITHOUT_EFFECT = (
+    *("is_sorted", "filter_per_worker", "persistent_workers", "multiprocessing_context"),
+    *("timeout", "in_order", "pin_memory_device", "fused", "ddp_seed", "use_prefetch_thread"),
+    *("use_alternate_streams", "pin_prefetcher", "prefetch_node_feats", "prefetch_labels"),
+    "prefetch_edge_feats",
+)
 
 
 @dataclass(kw_only=True)
@@ -73,6 +105,36 @@ class NeighborLoader(IterableDataset[Any]):
 
     It is an ``IterableDataset`` with a length. A ``DataLoader(loader, batch_size=None)`` yields its
     batches, but not with worker processes, each of which would yield all of them.
+
+    Args:
+        data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
+            edges are sorted once. To share that among loaders, convert it to a Graph first.
+        num_neighbors: neighbours a vertex, from the seeds outwards; -1 takes all.
+        input_nodes: seeds: distinct ids, or a mask over all vertices; None for every vertex.
+        batch_size: seeds a batch; the last may have fewer.
+        shuffle: a new order each epoch, fixed by ``(seed, epoch)``.
+        drop_last: leave out a last batch with fewer seeds.
+        replace: draw neighbours with replacement.
+        num_workers: background threads; 0 makes each batch when it is asked for.
+        prefetch_factor: batches a background thread prepares ahead; None for 2.
+        pin_memory: put batches into page-locked memory; needs CUDA.
+        transform: called with each batch, in the background thread; its result is yielded.
+        weight_attr: draw neighbours with probability by this attribute of edges, one number
+            each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
+            the argument, ``prob``, is taken too.
+        edge_ids: tell the numbers of edges even where these have no data.
+        generator: ``seed`` is drawn from it, once.
+        seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
+        num_threads: threads of the native kernels for a batch; by default the cores, divided by
+            ``num_workers``.
+        output_format: ``pyg`` or ``dgl``.
+        others: further arguments of PyG's and DGL's loaders, with values that mean what this
+            one does; ``docs/loader.md`` lists them.
+
+    Raises:
+        ConfigError: an argument has a value that is not allowed.
+        GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
+        ImportError: the library of ``output_format`` is not installed.
     """
 
     def __init__(
@@ -97,38 +159,6 @@ class NeighborLoader(IterableDataset[Any]):
         output_format: str = "pyg",
         **others: Any,
     ) -> None:
-        """Prepare to sample from ``data``.
-
-        Args:
-            data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
-                edges are sorted once. To share that among loaders, convert it to a Graph first.
-            num_neighbors: neighbours a vertex, from the seeds outwards; -1 takes all.
-            input_nodes: seeds: distinct ids, or a mask over all vertices; None for every vertex.
-            batch_size: seeds a batch; the last may have fewer.
-            shuffle: a new order each epoch, fixed by ``(seed, epoch)``.
-            drop_last: leave out a last batch with fewer seeds.
-            replace: draw neighbours with replacement.
-            num_workers: background threads; 0 makes each batch when it is asked for.
-            prefetch_factor: batches a background thread prepares ahead; None for 2.
-            pin_memory: put batches into page-locked memory; needs CUDA.
-            transform: called with each batch, in the background thread; its result is yielded.
-            weight_attr: draw neighbours with probability by this attribute of edges, one number
-                each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
-                the argument, ``prob``, is taken too.
-            edge_ids: tell the numbers of edges even where these have no data.
-            generator: ``seed`` is drawn from it, once.
-            seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
-            num_threads: threads of the native kernels for a batch; by default the cores, divided by
-                ``num_workers``.
-            output_format: ``pyg`` or ``dgl``.
-            others: further arguments of PyG's and DGL's loaders, with values that mean what this
-                one does; ``docs/loader.md`` lists them.
-
-        Raises:
-            ConfigError: an argument has a value that is not allowed.
-            GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
-            ImportError: the library of ``output_format`` is not installed.
-        """
         if isinstance(num_neighbors, Mapping):
             raise ConfigError("num_neighbors: a dictionary, allowed is a list: one type of edges")
         fanouts = [int(number) for number in num_neighbors]
@@ -137,13 +167,13 @@ class NeighborLoader(IterableDataset[Any]):
             num_threads = max(1, usable_cores() // max(1, num_workers))
         if output_format not in FORMATS:
             raise ConfigError(f"output_format={output_format!r}: allowed are {', '.join(FORMATS)}")
-        weight = weights_of(weight_attr, others)
-        check_options(fanouts, others, type(self).__init__)
-        check_minimum(
+        weight = _weights_of(weight_attr, others)
+        _check_options(fanouts, others, type(self).__init__)
+        _check_minimum(
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
         )
-        seed = drawn_seed(seed, generator)
-        check_minimum(0, num_workers=num_workers, seed=seed)
+        seed = _drawn_seed(seed, generator)
+        _check_minimum(0, num_workers=num_workers, seed=seed)
         sampling = Sampling(
             fanouts=fanouts,
             replace=replace,
@@ -247,3 +277,66 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[NDArray[Any], NDArray[n
     if len(distinct) < len(nodes):
         raise GraphError(f"input_nodes names vertex {distinct[counts > 1][0]} more than once")
     return nodes.astype(graph.indices.dtype), np.arange(len(nodes))
+
+
+def _weights_of(weight_attr: str | None, others: dict[str, Any]) -> str | None:
+    """Return the attribute of edges that neighbours are drawn by, and take ``prob`` from others.
+
+    Raises:
+        ConfigError: both names of the argument are given, or no name of an attribute.
+    """
+    prob = others.pop("prob", None)
+    if prob is not None and weight_attr is not None:
+        raise ConfigError(f"prob={prob!r}: allowed is None beside weight_attr={weight_attr!r}")
+    given = {"weight_attr": weight_attr, "prob": prob}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name}={value!r}: allowed is the name of an attribute of edges")
+    return prob if weight_attr is None else weight_attr
+
+
+def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[..., Any]) -> None:
+    """Refuse fan-outs, and arguments that ``loader`` does not have, that cannot be honoured.
+
+    Raises:
+        ConfigError: one has a value that is not allowed, or there is no such argument.
+    """
+    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
+        raise ConfigError(
+            f"num_neighbors={fanouts}: allowed is a positive number, or -1 for all, for each hop"
+        )
+    for name, value in others.items():
+        if name in FIXED:
+            allowed = FIXED[name]
+            plain = getattr(value, "value", value)  # PyG has an enumeration of subgraph types
+            if name in ("device", "output_device") and str(value) == "cpu":
+                continue
+            if plain is not allowed and (allowed is None or plain != allowed):
+                raise ConfigError(f"{name}={value!r}: allowed is {allowed!r}")
+        elif name not in WITHOUT_EFFECT:
+            known = [*inspect.signature(loader).parameters, *FIXED, *WITHOUT_EFFECT]
+            raise ConfigError(f"{name}={value!r}: there is no such argument{nearest(name, known)}")
+
+
+def _check_minimum(minimum: int, **values: int) -> None:
+    """Refuse numbers below ``minimum``.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for name, value in values.items():
+        if value < minimum:
+            raise ConfigError(f"{name}={value}: must be at least {minimum}")
+
+
+def _drawn_seed(seed: int | None, generator: torch.Generator | None) -> int:
+    """Return the seed: the one given, or drawn from ``generator``, or 0.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    if generator is None:
+        return 0 if seed is None else seed
+    if seed is not None:
+        raise ConfigError(f"seed={seed}: allowed is None beside a generator, which draws it")
+    return int(torch.randint(2**63 - 1, (), generator=generator).item())

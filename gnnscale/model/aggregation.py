@@ -34,7 +34,7 @@ def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]
 
 
 def drawn_from(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what ``sum_scale`` is to take for degrees if messages count by their weights.
+    """Return what ``sum_scale`` is to take for degrees when messages count by their weights.
 
     Neighbours that were drawn by weight stand for the sum of all weights, each alike; others for
     their number.

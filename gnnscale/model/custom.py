@@ -21,7 +21,7 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.model.segments import REDUCTIONS, Segments, take
 from gnnscale.sampler import Block
 
-#: Edges whose messages are held at once if no gradient needs them.
+#: Edges whose messages are held at once when no gradient needs them.
 _SLICE_EDGES = 1 << 16
 
 

@@ -6,7 +6,7 @@ import copy
 import inspect
 import logging
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.feature import FeatureStore
 from gnnscale.model import forms, trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer
-from gnnscale.model.options import CustomModel
 from gnnscale.options.user_code import load_named
 from gnnscale.sampler import Block, MiniBatch
 
@@ -155,84 +154,95 @@ class ForeignModel(trainable.TrainableModel):
         return out.float()
 
 
-def build_foreign(options: CustomModel, *, num_features: int, num_classes: int) -> ForeignModel:
+def build_foreign(
+    code: Any,
+    arguments: Mapping[str, Any],
+    known: Mapping[str, Any],
+    *,
+    form: str,
+    named: str,
+) -> ForeignModel:
     """Import, build and try a user's module.
+
+    Args:
+        code: a class, a function or a module, or the name of one.
+        arguments: of the constructor, by name.
+        known: what a run says of the model: ``num_features``, ``num_classes`` and ``num_layers``;
+            ``hidden`` and ``dropout``, None if they are not given.
+        form: one of ``FORMS``.
+        named: ``code`` as text.
 
     Raises:
         ConfigError: it cannot be imported, built or called, or what it returns is no logits.
     """
-    said = f"model.module={options.named}"
-    widths = (num_features, num_classes)
-    module = _built(options, widths, said)
+    said = f"model.module={named}"
+    module = _built(code, arguments, known, named)
     training = module.training
     module.eval()
-    batch = trial.tiny_batch(options.num_layers)
-    x = trial.tiny_rows(batch, num_features)
-    model = _find_form(module, options.form, batch, x, widths, said)
+    num_layers, widths = known["num_layers"], (known["num_features"], known["num_classes"])
+    batch = trial.tiny_batch(num_layers)
+    x = trial.tiny_rows(batch, widths[0])
+    model = _find_form(module, form, batch, x, widths, said)
     _check_parameters(model, batch, x, said)
     model.counted = trial.count_cost(
         module,
         model.logits,
-        num_layers=options.num_layers,
-        num_features=num_features,
-        num_classes=num_classes,
+        num_layers=num_layers,
+        num_features=widths[0],
+        num_classes=widths[1],
     )
     if _has_inference(module):
-        _add_layers(model, options.num_layers, batch, x, said)
+        _add_layers(model, num_layers, batch, x, said)
     model.train(training)
     _LOG.info(f"{said}: taken as model.form={model.form}")
     return model
 
 
-def _built(options: CustomModel, widths: tuple[int, int], said: str) -> nn.Module:
+def _built(
+    code: Any, arguments: Mapping[str, Any], known: Mapping[str, Any], named: str
+) -> nn.Module:
     """Return the module, built by its constructor if it is not built yet."""
-    code = options.module
+    said = f"model.module={named}"
     if isinstance(code, str):
         code = load_named(code, option="model.module")
     if isinstance(code, nn.Module):
-        if options.arguments:
-            raise ConfigError(f"model.arguments={options.arguments}: {said} is built already")
+        if arguments:
+            raise ConfigError(f"model.arguments={arguments}: {said} is built already")
         # Whoever gave it keeps its own.
         return copy.deepcopy(code)
-    arguments = _arguments(options, code, widths, said)
+    arguments = _arguments(code, arguments, known, said)
     try:
         module = code(**arguments)
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        raise _failed(f"{said}: {options.name}({given})", error) from error
+        name = named.rpartition(":")[2]
+        raise _failed(f"{said}: {name}({given})", error) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
     return module
 
 
 def _arguments(
-    options: CustomModel, code: Any, widths: tuple[int, int], said: str
+    code: Any, given: Mapping[str, Any], known: Mapping[str, Any], said: str
 ) -> dict[str, Any]:
     """Return the constructor's arguments: those that are given, and those that a run knows."""
-    values = {
-        "num_features": widths[0],
-        "num_classes": widths[1],
-        "hidden": options.hidden,
-        "num_layers": options.num_layers,
-        "dropout": options.dropout,
-    }
     try:
-        known = inspect.signature(code).parameters
+        taken = inspect.signature(code).parameters
     except ValueError:  # of a class without one, such as some of C
-        known = {}  # type: ignore[assignment]
+        taken = {}  # type: ignore[assignment]
     filled = {}
-    for what, value in values.items():
-        name = next((each for each in _ARGUMENTS[what] if each in known), None)
+    for what, value in known.items():
+        name = next((each for each in _ARGUMENTS[what] if each in taken), None)
         if name is not None and value is not None:
             filled[name] = value
-        elif name is not None and name not in options.arguments and _is_required(known[name]):
+        elif name is not None and name not in given and _is_required(taken[name]):
             raise ConfigError(f"model.{what}: is needed, {said} takes {name}")
         elif value is not None and what in ("hidden", "dropout"):
             raise ConfigError(
                 f"model.{what}={value}: {said} takes no argument of such a name "
                 f"({', '.join(_ARGUMENTS[what])}); model.{what}=null leaves it"
             )
-    return {**filled, **options.arguments}
+    return {**filled, **given}
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
@@ -289,7 +299,7 @@ def _check_parameters(model: ForeignModel, batch: MiniBatch, x: torch.Tensor, sa
 
 
 def _has_inference(module: Any) -> bool:
-    """Whether it defines how a layer is computed; not if PyG's model joins all layers (jk)."""
+    """Whether it defines how a layer is computed; not when PyG's model joins all layers (jk)."""
     says = callable(getattr(module, "inference_per_layer", None))
     return says and getattr(module, "jk_mode", None) is None
 

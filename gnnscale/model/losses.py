@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gnnscale.graph import Graph
 
 #: From outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a scalar.
-#: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 if a vertex may
-#: have several labels, or ``[n, width]`` float32 numbers, NaN if one is not known.
+#: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex may
+#: have several labels, or ``[n, width]`` float32 numbers, NaN for unknown ones.
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 #: What labels are, in the words of messages.
@@ -69,7 +69,7 @@ class LossConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(LossConfig):
-    """Cross-entropy over the classes, if a vertex has one label.
+    """Cross-entropy over the classes, for vertices with one label each.
 
     Weights are scaled so that their mean over the training vertices is 1, and the loss is
     ``sum_i w_i l_i / n`` over ``n`` vertices. PyTorch divides by the weights of the vertices at
@@ -146,7 +146,7 @@ class CrossEntropy(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryCrossEntropy(LossConfig):
-    """Binary cross-entropy of each class, if a vertex may have several labels.
+    """Binary cross-entropy of each class, for vertices with several labels.
 
     Attributes:
         pos_weight: what a label that is there counts, beside one that is not: a number, or a list
@@ -246,7 +246,7 @@ class CustomLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanSquaredError(LossConfig):
-    """Mean squared error, if labels are numbers; those that are not known do not count.
+    """Mean squared error, for labels that are numbers; those that are not known do not count.
 
     Of a vertex with several numbers, it is the mean over those that are known, so that every vertex
     counts alike.

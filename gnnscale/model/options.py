@@ -215,4 +215,16 @@ class CustomModel(ModelConfig):
         """
         from gnnscale.model.foreign_module import build_foreign
 
-        return build_foreign(self, num_features=num_features, num_classes=num_classes)
+        return build_foreign(
+            self.module,
+            self.arguments,
+            {
+                "num_features": num_features,
+                "num_classes": num_classes,
+                "hidden": self.hidden,
+                "num_layers": self.num_layers,
+                "dropout": self.dropout,
+            },
+            form=self.form,
+            named=self.named,
+        )

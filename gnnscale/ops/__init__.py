@@ -1,68 +1,81 @@
-"""The native operations. Those on torch tensors are imported when one of them is first used."""
+"""The native operations. ``gnnscale/_native.pyi`` documents each; this package alone imports them.
+
+They work on NumPy arrays and on torch CPU tensors; who brings a tensor imports torch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.ops.along import running_sums, split_by_member
-from gnnscale.ops.arrange import ArrangedBlock, EdgeTiles, arrange_block, gather_columns
-from gnnscale.ops.cached_rows import (
+from gnnscale._native import (
+    ArrangedBlock,
+    Contracted,
+    EdgeTiles,
+    IntegerIds,
+    NativeReplacement,
+    NativeSampler,
+    RankedSlots,
+    Refined,
+    SampledHop,
+    Shared,
+    TextIds,
+    TopologyError,
+    UndirectedLists,
+    add_rows,
+    aggregate,
+    arrange_block,
+    contract,
     copy_rows,
+    count_cut,
+    count_in_degrees,
     count_reads,
     count_slots,
     count_uses,
-    gather_cached,
-)
-from gnnscale.ops.edge_cut import (
-    Contracted,
-    Refined,
-    UndirectedLists,
-    contract,
-    find_clusters,
-    make_undirected,
-    refine,
-    write_metis,
-)
-from gnnscale.ops.hotness import Shared, hottest, scatter_to_neighbors, share_out
-from gnnscale.ops.id_table import IntegerIds, TextIds
-from gnnscale.ops.links import draw_negatives, draw_of_pairs
-from gnnscale.ops.native import (
-    NativeSampler,
-    Sampled,
-    SampledHop,
-    count_in_degrees,
     csc_fill,
     csc_scatter,
     csc_sort,
+    damaged,
+    draw_negatives,
+    draw_of_pairs,
+    edge_dot,
+    edge_softmax,
+    edge_softmax_backward,
+    empty,
     expand_edges,
+    find_clusters,
+    gather,
+    gather_cached,
+    gather_columns,
+    hops_from,
+    hottest,
     keep_freed_memory,
+    make_undirected,
+    pagraph_stream,
     planted_partition_edges,
+    read_ahead,
+    refine,
+    relu_dropout,
+    relu_dropout_backward,
     rmat_draws,
     rmat_edges,
     rmat_numbering,
+    running_sums,
+    scatter_to_neighbors,
+    share_out,
     simd_level,
+    split_by_member,
     supported_simd_level,
     transpose_block,
+    write_metis,
 )
-from gnnscale.ops.partition import count_cut, hops_from, pagraph_stream
-from gnnscale.ops.ranked_slots import RankedSlots
-from gnnscale.ops.replacement import NativeReplacement, Replacing
+from gnnscale.ops.disk import gather_from_disk
 
 if TYPE_CHECKING:
-    from gnnscale.ops.tensors import (
-        Rows,
-        add_rows,
-        aggregate,
-        edge_dot,
-        edge_softmax,
-        edge_softmax_backward,
-        empty,
-        gather,
-        gather_from_disk,
-        read_ahead,
-        relu_dropout,
-        relu_dropout_backward,
-    )
+    from gnnscale._native import Replacing, Rows, Sampled
+else:
+    Replacing = Rows = Sampled = Any  # types of annotations
 
 __all__ = [
     "ArrangedBlock",
@@ -109,6 +122,7 @@ __all__ = [
     "hottest",
     "keep_freed_memory",
     "make_undirected",
+    "naming_graph",
     "pagraph_stream",
     "planted_partition_edges",
     "read_ahead",
@@ -129,11 +143,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'gnnscale.ops' has no attribute {name!r}")
-    from gnnscale.ops import tensors
+@contextmanager
+def naming_graph(graph: object) -> Iterator[None]:
+    """Name the graph, by its path or its name, in the error of a damaged topology.
 
-    value = getattr(tensors, name)
-    globals()[name] = value
-    return value
+    Raises:
+        GraphError: native code came across an offset or an id that is out of range.
+    """
+    try:
+        yield
+    except TopologyError as error:
+        raise damaged(graph, str(error)) from None

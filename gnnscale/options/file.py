@@ -125,7 +125,8 @@ def read_yaml(file: Path, *, raw: Collection[str] = ()) -> dict[str, Any]:
         found = "a list" if isinstance(values, list) else "a single value"
         raise ConfigError(f"{file}: holds no options, but {found}")
     kept = {key: values.pop(key) for key in raw if key in values}
-    return _Cleaner(file).mapping(values, "") | kept
+    _check_plain(file, values, "")
+    return values | kept
 
 
 def check_known(file: Path, values: dict[str, Any], known: Collection[str]) -> None:
@@ -206,43 +207,24 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
     return ConfigError(f"{file}: not valid YAML in line {mark.line + 1} ({error.problem})")
 
 
-class _Cleaner:
-    """Copies parsed YAML value by value, and refuses what is not plain."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def mapping(self, values: dict[Any, Any], option: str) -> dict[str, Any]:
-        """Return a copy of the options below ``option``."""
-        prefix = f"{option}." if option else ""
-        return {
-            self._key(key, prefix): self.clean(each, f"{prefix}{key}")
-            for key, each in values.items()
-        }
-
-    def clean(self, value: Any, option: str) -> Any:
-        """Return a copy of ``value``, which stands at ``option``."""
-        if isinstance(value, dict):
-            return self.mapping(value, option)
-        if isinstance(value, list):
-            return [self.clean(each, f"{option}.{i}") for i, each in enumerate(value)]
-        if isinstance(value, str) and not printable(value):
-            raise self._refused(option, value, "control characters are not allowed")
-        if type(value) is int and not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{self._file}: {shown(option)}: must fit into 64 bits")
-        if isinstance(value, float) and math.isnan(value):
-            raise self._refused(option, value, "must be a number")
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        raise self._refused(option, value, "plain values are allowed")
-
-    def _key(self, key: Any, prefix: str) -> str:
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise ConfigError(f"{self._file}: {shown(prefix)}{shown(key)}: no name of an option")
-        return key
-
-    def _refused(self, option: str, value: Any, why: str) -> ConfigError:
-        return ConfigError(f"{self._file}: {shown(option)}={shown(value)}: {why}")
+def _check_plain(file: Path, value: Any, option: str) -> None:
+    """Refuse what no option can be; YAML without tags has no types but those of JSON."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            name = f"{option}.{shown(key)}" if option else shown(key)
+            if not isinstance(key, str) or not _KEY.fullmatch(key):
+                raise ConfigError(f"{file}: {shown(name)}: no name of an option")
+            _check_plain(file, each, name)
+    elif isinstance(value, list):
+        for i, each in enumerate(value):
+            _check_plain(file, each, f"{option}.{i}")
+    elif isinstance(value, str) and not printable(value):
+        said = f"{shown(option)}={shown(value)}"
+        raise ConfigError(f"{file}: {said}: control characters are not allowed")
+    elif isinstance(value, float) and math.isnan(value):
+        raise ConfigError(f"{file}: {shown(option)}=nan: must be a number")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{file}: {shown(option)}: must fit into 64 bits")
 
 
 def _texts(values: Any) -> Iterator[str]:

@@ -1,27 +1,194 @@
-"""A run directory that somebody hands in: what it may hold, and the options that it gives."""
+"""Run directories: made once options are accepted, and checked when somebody hands one in."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Collection
+import shlex
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.core.files import write_atomically
 from gnnscale.options.file import check_known, check_references, read_yaml
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 __all__ = [
     "CONFIG_FILE",
     "METRICS_FILE",
     "check_run_directory",
     "check_store_of_run",
+    "check_unused",
+    "logged",
+    "made_directory",
     "read_run",
+    "resume_command",
+    "taken_back",
 ]
 
 #: The options of a run, in its directory.
 CONFIG_FILE = "config.yaml"
 #: A line for each of its epochs.
 METRICS_FILE = "metrics.jsonl"
+_LOG_FILE = "train.log"
+#: What Hydra composed for a run.
+_COMPOSED = ".hydra"
+#: What a run directory has as soon as there is a run in it, and a sweep's folder once it is over.
+_OF_RUN = (CONFIG_FILE, "summary.json", "checkpoints", _COMPOSED)
+_OF_SWEEP = ("multirun.yaml", "results.json")
+
+#: The run directory that this process wrote into last.
+_in_use: Path | None = None
+
+
+@contextmanager
+def made_directory(
+    folder: str | Path,
+    options: DictConfig,
+    hydra: DictConfig,
+    *,
+    fresh: bool = True,
+    log: bool = True,
+) -> Iterator[Path]:
+    """Make a run directory, with ``.hydra`` and the log file in it.
+
+    If the ``with`` block raises before anything else is in there, all that is removed again.
+
+    Args:
+        folder: the directory.
+        options: of the run.
+        hydra: Hydra's own, as ``compose`` returns them.
+        fresh: refuse a folder that holds a run.
+        log: write ``train.log``.
+
+    Yields:
+        The directory, absolute.
+
+    Raises:
+        ConfigError: it holds a run, or cannot be made.
+    """
+    directory = Path(os.path.abspath(folder))
+    if fresh:
+        check_unused(directory)
+    with taken_back(directory) as mine:
+        try:
+            # Of two commands at a time, one makes it.
+            (directory / _COMPOSED).mkdir(exist_ok=not fresh)
+        except FileExistsError:
+            check_unused(directory)
+            raise
+        mine.update((_COMPOSED, _LOG_FILE))
+        _write_composed(directory, options, hydra)
+        if not log:
+            yield directory
+            return
+        with logged(directory):
+            yield directory
+
+
+@contextmanager
+def taken_back(directory: Path) -> Iterator[set[str]]:
+    """Make a folder, and remove what was made in it if the ``with`` block raises.
+
+    Args:
+        directory: if it was missing, it is removed as well, with the new folders around it.
+
+    Yields:
+        Names of what may be removed unless it was there before, for the caller to add to; if more
+        was made, all of it stays.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    around = (directory, *directory.parents)
+    missing = list(takewhile(lambda each: not os.path.lexists(each), around))
+    before, mine = _names(directory), set[str]()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{directory}: {error.strerror}") from None
+    try:
+        yield mine
+    except BaseException:
+        made = _names(directory) - before
+        if made <= mine:
+            for name in made:
+                _remove(directory / name)
+            with suppress(OSError):  # another command has something in it
+                for folder in missing:
+                    folder.rmdir()
+        raise
+
+
+@contextmanager
+def logged(directory: Path) -> Iterator[None]:
+    """Log into a file of a run directory as well, and keep in mind that it is in use.
+
+    A program that does not ask for what is logged gets no more of it than before.
+    """
+    global _in_use
+    _in_use = directory
+    package, root = logging.getLogger("gnnscale"), logging.getLogger()
+    asked = package.isEnabledFor(logging.INFO)
+    log = root if asked else package
+    file = logging.FileHandler(directory / _LOG_FILE)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    added = [file] if asked else [file, _Onwards()]
+    level, propagate = log.level, log.propagate
+    if not asked:
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    for handler in added:
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in added:
+            log.removeHandler(handler)
+        file.close()
+        log.setLevel(level)
+        log.propagate = propagate
+
+
+class _Onwards(logging.Handler):
+    """Hands to the program's own handlers what they ask for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        root = logging.getLogger()
+        if root.isEnabledFor(record.levelno):
+            root.handle(record)
+
+
+def check_unused(directory: Path, *, jobs: bool = False) -> None:
+    """Refuse a folder that holds a run already.
+
+    Args:
+        directory: what ``output`` names, may be missing.
+        jobs: it is for a sweep, whose jobs have a folder each in there.
+
+    Raises:
+        ConfigError: it holds a run, or jobs of a sweep.
+    """
+    if any(os.path.lexists(directory / name) for name in _OF_RUN):
+        raise ConfigError(
+            f"output={directory}: holds a run; resume={directory} goes on with it, or name "
+            "another folder"
+        )
+    if jobs and any(os.path.lexists(directory / name) for name in (*_OF_SWEEP, "0")):
+        raise ConfigError(f"output={directory}: holds a sweep, name another folder")
+
+
+def resume_command() -> str | None:
+    """Return what to type to go on with the run of this process; None if nothing can be."""
+    if _in_use is None or not (_in_use / CONFIG_FILE).exists():
+        return None
+    return f"gnnscale train {shlex.quote(f'resume={_in_use}')}"
 
 
 def check_run_directory(directory: Path) -> None:
@@ -88,3 +255,34 @@ def check_store_of_run(file: Path, store: str | None) -> None:
             f"{file}: dataset.store={store}: no such graph store; gnnscale prepare makes "
             "it, or name it on the command line"
         )
+
+
+def _write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> None:
+    """Write what Hydra composed as it does itself: the options, its own, and those typed."""
+    from omegaconf import OmegaConf
+
+    own = OmegaConf.create({"hydra": hydra})
+    for node in (own.hydra, own.hydra.runtime):
+        OmegaConf.set_readonly(node, False)
+    own.hydra.run.dir = own.hydra.runtime.output_dir = str(directory)
+    own.hydra.output_subdir = _COMPOSED
+    folder = directory / _COMPOSED
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(options))
+    write_atomically(folder / "hydra.yaml", OmegaConf.to_yaml(own))
+    write_atomically(folder / "overrides.yaml", OmegaConf.to_yaml(own.hydra.overrides.task))
+
+
+def _names(directory: Path) -> set[str]:
+    """Return the names in a folder, none where there is none."""
+    try:
+        return set(os.listdir(directory))
+    except OSError:
+        return set()
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder that this process has made."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

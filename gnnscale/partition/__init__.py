@@ -10,6 +10,7 @@ from gnnscale.partition.hierarchical import Hierarchical
 from gnnscale.partition.make import PICTURE_FILE, make_partition, write_parts
 from gnnscale.partition.p3 import P3
 from gnnscale.partition.pagraph import PaGraph
+from gnnscale.partition.part_store import view_of_part, write_part
 from gnnscale.partition.partitioner import (
     NO_PART,
     UNREACHED,
@@ -18,8 +19,7 @@ from gnnscale.partition.partitioner import (
     PartitionerConfig,
     Parts,
 )
-from gnnscale.partition.storage.part_store import view_of_part, write_part
-from gnnscale.partition.storage.store import Partition, read_partition
+from gnnscale.partition.store import Partition, read_partition
 
 __all__ = [
     "NO_PART",

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core.errors import MAX_SEED, check_range
 from gnnscale.graph import Graph
-from gnnscale.graph_files import vertex_dtype
 from gnnscale.partition.partitioner import (
     Forecast,
     PartitionerConfig,

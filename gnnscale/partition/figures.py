@@ -14,7 +14,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.progress import track
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.partitioner import UNREACHED, Parts
 from gnnscale.sampler.seed_order import labelled_vertices
 

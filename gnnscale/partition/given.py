@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.artifact.arrays import map_npy
+from gnnscale.core.errors import ConfigError, GraphError, shown
 from gnnscale.graph import Graph
-from gnnscale.npy import NpyError, map_npy
 from gnnscale.options.found import names
 from gnnscale.partition.partitioner import (
     Forecast,
@@ -47,10 +47,8 @@ class Given(PartitionerConfig):
         source = f"partitioner.owners={shown(self.owners)}"
         try:
             found = map_npy(Path(self.owners))
-        except OSError as error:
-            raise ConfigError(f"{source}: {error.strerror}") from None
-        except NpyError as error:
-            raise ConfigError(f"{source}: {error}") from None
+        except GraphError as error:
+            raise ConfigError(f"partitioner.owners={error}") from None
         owners = check_owners(found, graph, num_parts, source=source)
         return Parts(num_parts=num_parts, owner=owners)
 

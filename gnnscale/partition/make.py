@@ -6,23 +6,22 @@ import logging
 import time
 from pathlib import Path
 
-from gnnscale.core.errors import ConfigError, GraphError, check_range, shown
+from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.core.hardware import find_machine
 from gnnscale.core.progress import track
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
-from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts
+from gnnscale.partition.part_store import write_part
+from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
 from gnnscale.partition.peak import PeakMemory, watch_peak
-from gnnscale.partition.storage.checks import problem_of
-from gnnscale.partition.storage.identity import Identity, identify, partition_place
-from gnnscale.partition.storage.part_store import write_part
-from gnnscale.partition.storage.store import (
-    JSON_FILE,
-    NPZ_FILE,
+from gnnscale.partition.store import (
+    PARTITION,
+    Identity,
     Partition,
     check_graph,
+    identify,
+    partition_place,
     read_meta,
     write_partition,
 )
@@ -35,7 +34,6 @@ PICTURE_FILE = "partition.svg"
 PARTS_FOLDER = "parts"
 
 _LOG = logging.getLogger(__name__)
-_FILES = {JSON_FILE, NPZ_FILE, PICTURE_FILE, f".{PICTURE_FILE}.tmp"}
 #: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
 _CLEARLY = 2
 
@@ -53,7 +51,7 @@ def make_partition(
 
     Args:
         config: the partitioner.
-        graph: of a store or in memory; one in memory is told apart by a hash of its topology and
+        graph: of a store or in memory; one in memory is identified by a hash of its topology and
             training vertices.
         num_parts: K; ``config.num_parts`` is not looked at.
         num_hops: layers of the model that is trained, L.
@@ -63,21 +61,16 @@ def make_partition(
     Raises:
         ConfigError: the graph cannot be divided so.
         GraphError: ``config.store`` holds something else, or the directory cannot be written.
-            Nothing is left behind.
+            Nothing is left.
         NoSpaceError: it needs far more memory than this machine has.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
     path = partition_place(config, identity)
 
-    def replace() -> bool:
-        if force:
-            _check_replaceable(path)
-            return True
-        _check_fits(path, identity)
-        return False
-
-    with new_folder(path, replace=replace) as folder:
+    with PARTITION.making(
+        path, fits=lambda: _check_fits(path, identity, graph), force=force, holds=_holds_parts
+    ) as folder:
         if folder is not None:
             _make(folder, path, config, graph, identity, num_hops, num_threads)
     return path
@@ -108,10 +101,14 @@ def write_parts(partition: Partition, graph: Graph) -> Path:
 
 
 def _holds_parts(folder: Path) -> bool:
-    """Whether ``folder`` holds stores of parts and nothing else."""
-    return folder.is_dir() and all(
-        entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
-        for entry in folder.iterdir()
+    """Whether ``folder`` is that of the stores of parts, and holds nothing else."""
+    return (
+        folder.name == PARTS_FOLDER
+        and folder.is_dir()
+        and all(
+            entry.name.lstrip(".").partition(".")[0].isdigit() and entry.is_dir()
+            for entry in folder.iterdir()
+        )
     )
 
 
@@ -201,22 +198,15 @@ def _notes(peak: PeakMemory) -> tuple[str, ...]:
     return ("peak memory is that of the process since it was started",)
 
 
-def _check_fits(path: Path, identity: Identity) -> None:
+def _check_fits(path: Path, identity: Identity, graph: Graph) -> None:
     """Refuse a partition of another graph, or one that was made otherwise.
 
     Raises:
         GraphError: names what differs.
     """
-    meta = read_meta(path)
-    check_graph(path, meta, identity.graph)
-    now, before = _named(identity), _named(meta.identity)
-    for name in (*now, *before):
-        if now.get(name) != before.get(name):
-            raise GraphError(
-                f"{path}: made with {shown(name)}={shown(before.get(name))}, now {shown(name)}="
-                f"{shown(now.get(name))}; name another partitioner.store, or run gnnscale "
-                "partition with force=true"
-            )
+    found = read_meta(path).identity
+    check_graph(PARTITION, path, found.graph, graph)
+    PARTITION.check_same(path, _named(identity), _named(found))
 
 
 def _named(identity: Identity) -> dict[str, object]:
@@ -226,19 +216,3 @@ def _named(identity: Identity) -> dict[str, object]:
         "num_hops": identity.num_hops,
         **identity.options,
     }
-
-
-def _check_replaceable(path: Path) -> None:
-    """Refuse to replace a directory that holds anything but a partition, even by force.
-
-    Raises:
-        GraphError: names what it holds.
-    """
-    for entry in sorted(path.iterdir()):
-        if entry.name == PARTS_FOLDER and _holds_parts(entry):
-            continue
-        if entry.name not in _FILES or entry.is_dir():
-            raise GraphError(
-                f"{path}: holds {shown(entry.name)}, which is no file of a partition, so it is "
-                "not replaced; name another partitioner.store, or move that away"
-            )

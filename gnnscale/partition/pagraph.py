@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.core.errors import check_range
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
 from gnnscale.partition.partitioner import (
     NO_PART,

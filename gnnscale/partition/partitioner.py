@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.folder import check_place
 from gnnscale.core.errors import ConfigError, check_range, shown
-from gnnscale.dataset.storage.identity import check_place
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.sampler.seed_order import labelled_vertices
@@ -24,6 +25,7 @@ __all__ = [
     "PartitionerConfig",
     "Parts",
     "check_num_parts",
+    "problem_of",
 ]
 
 #: Owner of a vertex that no part has.
@@ -31,6 +33,7 @@ NO_PART = -1
 
 #: Hops to a vertex that a part does not have.
 UNREACHED = 255
+_SLICE_VERTICES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,3 +190,72 @@ class NoPartitioner(PartitionerConfig):
     ) -> Forecast:
         """Return what ``assign`` will take: nothing."""
         return Forecast(memory_bytes=0, seconds=0.0)
+
+
+def problem_of(parts: Parts, graph: Graph) -> str | None:
+    """Return the first thing that is wrong with ``parts`` of ``graph``, None if nothing is.
+
+    Which vertices a part reaches is not counted anew; only that its training vertices are where
+    they must be.
+    """
+    if parts.owner is None:
+        if parts.hops is not None:
+            return "hops are given, and no owners"
+        return _column_problem(parts, graph.num_features)
+    if parts.columns is not None:
+        return "both owners and feature columns are given"
+    problem = _owner_problem(parts.owner, parts.num_parts, graph)
+    if problem is None and parts.hops is not None:
+        problem = _hops_problem(parts.hops, parts, graph)
+    return problem
+
+
+def _column_problem(parts: Parts, num_features: int) -> str | None:
+    if parts.columns is None:
+        return None
+    rising = all(first < last for first, last in parts.columns)
+    joined = all(left[1] == right[0] for left, right in pairwise(parts.columns))
+    ends = parts.columns[:1] and (parts.columns[0][0], parts.columns[-1][1])
+    if len(parts.columns) != parts.num_parts or not (rising and joined and ends):
+        return f"columns are not {parts.num_parts} ranges, one after the other"
+    if ends != (0, num_features):
+        return f"columns go from {ends[0]} to {ends[1]}, the graph has {num_features}"
+    return None
+
+
+def _owner_problem(owner: NDArray[Any], num_parts: int, graph: Graph) -> str | None:
+    if owner.dtype != np.int16 or owner.shape != (graph.num_vertices,):
+        return f"owner is {owner.dtype}{list(owner.shape)}, needed is int16[{graph.num_vertices}]"
+    low, high = int(owner.min()), int(owner.max())
+    if low < NO_PART or high >= num_parts:
+        bad = low if low < NO_PART else high
+        return f"owner {bad} is out of range, allowed are {NO_PART} to {num_parts - 1}"
+    train = labelled_vertices(graph, "train")
+    owners = owner[train]
+    if (owners < 0).any():
+        return f"training vertex {train[(owners < 0).argmax()]} belongs to no part"
+    return None
+
+
+def _hops_problem(hops: NDArray[Any], parts: Parts, graph: Graph) -> str | None:
+    form = (parts.num_parts, graph.num_vertices)
+    if hops.dtype != np.uint8 or hops.shape != form:
+        return f"hops is {hops.dtype}{list(hops.shape)}, needed is uint8{list(form)}"
+    if not 1 <= parts.num_hops < UNREACHED:
+        return f"num_hops is {parts.num_hops}, allowed are 1 to {UNREACHED - 1}"
+    for first in range(0, graph.num_vertices, _SLICE_VERTICES):
+        for part, row in enumerate(hops[:, first : first + _SLICE_VERTICES]):
+            wrong = (row > parts.num_hops) & (row != UNREACHED)
+            if wrong.any():
+                vertex = int(wrong.argmax())
+                return (
+                    f"part {part} has vertex {first + vertex} at {row[vertex]} hops, allowed are "
+                    f"0 to {parts.num_hops} and {UNREACHED}"
+                )
+    train = labelled_vertices(graph, "train")
+    assert parts.owner is not None
+    far = hops[parts.owner[train], train]
+    if far.any():
+        vertex = train[(far != 0).argmax()]
+        return f"training vertex {vertex} is not at 0 hops in the part that it belongs to"
+    return None

@@ -55,8 +55,8 @@ class Device:
     trains_host_weights: ClassVar[bool] = False
     #: Whether it minimises the loss that it is given, and not a built-in one.
     takes_loss: ClassVar[bool] = True
-    #: What torch.distributed sums its gradients with if all devices of a run have the same, as
-    #: in ``cuda:nccl``; None if gradients are summed in host memory.
+    #: What torch.distributed sums its gradients with when all devices of a run have the same, as
+    #: in ``cuda:nccl``; None when gradients are summed in host memory.
     collective: ClassVar[str | None] = None
 
     name: str | None = None
@@ -109,8 +109,8 @@ class Accelerator(Device):
         link_overhead_bytes: what every separate read of a device that reads host memory by itself
             costs beside its requests, as bytes of the link: a payload p reaches
             p / (p + overhead) of the bandwidth (Legion, figure 4a).
-        peer_bandwidth: bytes per second at which it reads the caches of other devices; None if
-            it cannot.
+        peer_bandwidth: bytes per second at which it reads the caches of other devices; None for
+            a device that cannot.
         host_bandwidth: bytes per second at which the host's memory feeds this device's loader,
             eq. 7; None for the host's own rates.
         launch_s: seconds that every propagation takes beside its work.

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnscale.core.errors import MAX_COUNT, ConfigError, check_choice, check_range
+from gnnscale.core.records import decode
 from gnnscale.options.found import names
-from gnnscale.plain_records import fields_from
 from gnnscale.plan.device import MAX_DEVICES, Device
 from gnnscale.plan.registry import device_options, parse_devices
 
@@ -85,6 +85,13 @@ class DeviceShare:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _ShareValues(DeviceShare):
+    """A share as plain values, which leave out its device."""
+
+    device: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DevicePlan:
     """The share of every device; position is the worker's rank."""
 
@@ -136,37 +143,23 @@ class DevicePlan:
 
     def to_values(self) -> list[dict[str, Any]]:
         """Return plain values; the devices themselves are in the run's options."""
-        return [
-            {
-                "num_seeds": share.num_seeds,
-                "threads": asdict(share.threads),
-                "prefetch": share.prefetch,
-                "max_seeds": share.max_seeds,
-                "machine": share.machine,
-                "depth": share.depth,
-            }
-            for share in self.shares
-        ]
+        values = [asdict(share) for share in self.shares]
+        for each in values:
+            del each["device"]
+        return values
 
     @classmethod
-    def from_values(cls, devices: Sequence[Device], values: Sequence[Any]) -> DevicePlan:
+    def from_values(cls, devices: Sequence[Device], values: Any) -> DevicePlan:
         """Rebuild a plan from ``to_values``.
 
         Raises:
             ValueError: the values are not those of a plan for ``devices``.
         """
-        if len(values) != len(devices):
-            raise ValueError(f"a plan for {len(values)} devices, there are {len(devices)}")
-        shares = (
-            fields_from(DeviceShare, each, where=f"plan.{i}", without=("device",))
-            for i, each in enumerate(values)
-        )
-        return cls(
-            shares=tuple(
-                DeviceShare(device=device, **share)
-                for device, share in zip(devices, shares, strict=True)
-            )
-        )
+        found = decode(list[_ShareValues], values, source="plan")
+        if len(found) != len(devices):
+            raise ValueError(f"a plan for {len(found)} devices, there are {len(devices)}")
+        pairs = zip(devices, found, strict=True)
+        return cls(shares=tuple(DeviceShare(**{**vars(s), "device": d}) for d, s in pairs))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from gnnscale.plan.device_plan import DevicePlan, DeviceShare
 from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.workload import Workload
 
-#: The part of the room that is kept free if there is a choice, since mini-batches differ.
+#: The part of the room that is kept free when there is a choice, since mini-batches differ.
 _SPARE = 0.1
 
 

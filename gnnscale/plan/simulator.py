@@ -12,10 +12,12 @@ from gnnscale.core.metrics import mteps
 from gnnscale.core.stages import STAGES
 from gnnscale.dataset import GraphSource
 from gnnscale.model import ModelConfig
-from gnnscale.plan import device, device_plan, planner, published
+from gnnscale.plan import device, planner
+from gnnscale.plan.device_plan import PREFETCH, DevicePlan, apportion
 from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.workload import Workload, measure_workload
 from gnnscale.plan.platform import Platform, PlatformConfig
+from gnnscale.plan.published import PUBLISHED, published_workload
 from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
 
 #: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
@@ -57,8 +59,8 @@ class SimulateConfig:
     dataset: GraphSource | None = None
 
     def __post_init__(self) -> None:
-        check_choice("graph", self.graph, published.PUBLISHED)
-        check_choice("prefetch", self.prefetch, ("auto", *device_plan.PREFETCH))
+        check_choice("graph", self.graph, PUBLISHED)
+        check_choice("prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("seed", self.seed, 0, MAX_SEED)
         check_range("batch_size", self.batch_size, 1, _MAX_BATCH)
         counts = self.accelerators
@@ -91,7 +93,7 @@ class Simulated:
     """
 
     num_accelerators: int
-    plan: device_plan.DevicePlan
+    plan: DevicePlan
     predicted: Prediction
     epoch_s: float
     mteps: float
@@ -160,8 +162,8 @@ def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Wor
     if config.dataset is None:
         if not isinstance(config.sampler, NeighborSampling):
             raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
-        graph = published.PUBLISHED[config.graph]
-        workload = published.published_workload(
+        graph = PUBLISHED[config.graph]
+        workload = published_workload(
             graph,
             config.model,
             config.sampler.fanouts,
@@ -198,7 +200,7 @@ def _simulated(
     splits: list[list[int] | None] = [None]
     if num_accelerators and config.hybrid:
         # If loading for the accelerators takes all of the memory, the processor had better rest.
-        splits.append([0, *device_plan.apportion([1] * num_accelerators, batch_size)])
+        splits.append([0, *apportion([1] * num_accelerators, batch_size)])
     plan, predicted = min(
         (
             planner.plan_devices(
@@ -225,7 +227,7 @@ def _simulated(
     )
 
 
-def _bottleneck(plan: device_plan.DevicePlan, predicted: Prediction) -> str:
+def _bottleneck(plan: DevicePlan, predicted: Prediction) -> str:
     """The longest stage of the device that the others wait for."""
     pairs = list(zip(predicted.devices, plan.shares, strict=True))
     slowest, _ = max(

@@ -22,7 +22,7 @@ from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.plan.platform import Processor
 from gnnscale.report.figures import gib
 
-#: Cards that are looked for if XRT does not report how many there are.
+#: Cards that are looked for when XRT does not report how many there are.
 _MAX_BOARDS = 16
 #: Distribution and module of each package that a feature may need.
 _PACKAGES = {

@@ -70,20 +70,21 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
         others, and ``stage_times_s``, both per step, and a prediction their errors: ``error`` and
         ``stage_errors``.
     """
-    if run.predicted is None:
+    predicted = run.layout.predicted
+    if predicted is None:
         return None
     chosen = _ran_under(run.plan, steps)
     times = _step_seconds(steps, chosen)
     step_s = float(np.median(times)) if len(times) else None
-    devices = _devices(run.plan, run.predicted, steps.stages[chosen])
+    devices = _devices(run.plan, predicted, steps.stages[chosen])
     return {
-        "source": run.predicted.by_rates.source,
+        "source": predicted.by_rates.source,
         "figures": least_real(share.device.figures for share in run.plan.shares),
-        "basis": run.predicted.basis,
+        "basis": predicted.basis,
         "num_steps": int(chosen.sum()),
         "measured_step_s": step_s,
-        **{name: _step(getattr(run.predicted, name), step_s) for name in PREDICTIONS},
-        "noise_floor": noise_floor(times, run.predicted.window_steps),
+        **{name: _step(getattr(predicted, name), step_s) for name in PREDICTIONS},
+        "noise_floor": noise_floor(times, predicted.window_steps),
         "kinds": _by_kind(devices),
         "devices": devices,
     }

@@ -44,7 +44,7 @@ def train_and_report(
     """Train, show it on standard error, and write the files of the run directory.
 
     Its options are there from the start, so that it can be resumed whenever it is killed. If it
-    is refused, no options are left; if another run has been, that one's stay until this one starts.
+    is refused, no options are left; those of an earlier run stay until this one starts.
 
     Args:
         began: when the command began, by ``time.monotonic``; None for now.

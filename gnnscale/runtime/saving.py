@@ -1,19 +1,90 @@
-"""When a run is saved: inside epochs and behind them, and its best weights once they are known."""
+"""When a run is saved, inside epochs and after them, and how it is resumed from that."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
+from gnnscale.runtime.checkpoint.file import LAST
+from gnnscale.runtime.checkpoint.saved_run import SavedRun, foreign
 from gnnscale.runtime.checkpoint.worker_part import WorkerPart
-from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
 from gnnscale.runtime.telemetry.records import EpochRecord, best_epoch
 
-__all__ = ["keep_best", "save_behind_epoch", "save_inside_epoch"]
+__all__ = ["keep_best", "kept_management", "resume", "save_after_epoch", "save_inside_epoch"]
+
+log = logging.getLogger(__name__)
+
+
+def resume(state: TrainState) -> SavedRun | None:
+    """Go on where the checkpoint stands; every worker calls this.
+
+    Returns:
+        The checkpoint; None if the run stopped before its first.
+
+    Raises:
+        ConfigError: the checkpoint is damaged, or not one of this run.
+    """
+    learning, progress = state.learning, state.progress
+    optimizer = learning.whole_optimizer(state.config)
+    saved = state.checkpoint.resume(
+        state.group, learning.model, optimizer, steps_per_epoch=progress.steps_per_epoch
+    )
+    if saved is None:
+        return None
+    learning.take(optimizer)
+    progress.best_weights, progress.steps_done = saved.best_model, saved.step
+    if saved.sums is not None:
+        _resume_inside(state, saved, saved.sums)
+    if state.group.is_rank0:
+        progress.history, progress.unvalidated = state.checkpoint.history_of(saved)
+        best = best_epoch(progress.history, state.metric)
+        if saved.sums is None and best == saved.epoch:
+            progress.best_weights = saved.model
+    metrics = [each.valid_metric for each in progress.history]
+    progress.metrics = state.group.broadcast_json(metrics)
+    return saved
+
+
+def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
+    """Take what this worker alone knew of an epoch; other devices begin with the first one's."""
+    options = state.checkpoint.options
+    if saved.config.get("device_plan") != options.get("device_plan"):
+        state.progress.resumed = replace(sums, devices=())
+        return
+    try:
+        if {len(saved.workers), len(sums.devices)} != {state.group.size}:
+            raise ValueError(f"parts of {len(saved.workers)} workers")
+        part = saved.workers[state.group.rank]
+        part.restore_buffers(state.learning.trained)
+    except ValueError as error:
+        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
+    state.step.rows.update(part.rows)
+    state.progress.resumed = replace(sums, counters=part.counters)
+
+
+def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
+    """Return where resource management stood when the checkpoint was written.
+
+    Raises:
+        ConfigError: that does not fit the plan.
+    """
+    values = saved.management_under(state.checkpoint.options)
+    if values is None:
+        if state.group.is_rank0 and saved.plan_under(state.checkpoint.options) is not None:
+            log.info("resume: the checkpoint has no resource management, which begins anew")
+        return RebalancerState()
+    try:
+        return RebalancerState.from_values(state.layout.plan, values, step=saved.step)
+    except ValueError as error:
+        raise foreign(state.checkpoint.directory / LAST, str(error)) from None
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
-    """Begin to write a checkpoint behind the step that is done; every worker calls this.
+    """Begin to write a checkpoint after the step that is done; every worker calls this.
 
     The stages of later steps go on meanwhile.
 
@@ -21,32 +92,32 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
         state: where the run stands.
         sums: what the epoch has added up so far.
     """
-    state.join()
-    state.backend.buffers_out()
+    state.learning.join()
+    state.device.backend.buffers_out()
     part = WorkerPart(
-        buffers=dict(state.trained.named_buffers()),
+        buffers=dict(state.learning.trained.named_buffers()),
         rows=dict(state.step.rows),
         counters=sums.counters,
     )
     workers = state.group.gather(part.packed())
     if state.group.is_rank0:
-        _save(state, state.history, sums, workers)
+        _save(state, state.progress.history, sums, workers)
 
 
-def save_behind_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
-    """Begin to write the checkpoint behind an epoch where it is due, on rank 0.
+def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
+    """Begin to write the checkpoint after an epoch if it is due, on rank 0.
 
     Args:
         state: where the run stands; the whole model is up to date.
         trained: the epoch's record, which is yet to be validated.
-        last: whether it is the last one, behind which the checkpoint is always written, and
+        last: whether it is the last one, after which the checkpoint is always written, and
             waited for.
     """
     state.checkpoint.check()
     if last:
-        _save_and_wait(state, [*state.history, trained])
+        _save_and_wait(state, [*state.progress.history, trained])
     elif state.checkpoint.is_due:
-        _save(state, [*state.history, trained])
+        _save(state, [*state.progress.history, trained])
 
 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
@@ -56,17 +127,18 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
         state: where the run stands; the epoch is validated, and the last one of ``history``.
         trained: its record from before.
     """
-    best = best_epoch(state.history, state.measures[0])
+    progress = state.progress
+    best = best_epoch(progress.history, state.metric)
     assert best is not None
-    if best == state.epoch:
-        weights = state.model.state_dict()
-        state.best_weights = {name: value.clone() for name, value in weights.items()}
+    if best == progress.epoch:
+        weights = state.learning.model.state_dict()
+        progress.best_weights = {name: value.clone() for name, value in weights.items()}
     if not state.config.runtime.checkpoint:
         return
-    if state.finished and state.checkpoint.saved_step != state.steps_done:
-        _save_and_wait(state, [*state.history[:-1], trained])
-    if state.checkpoint.saved_step == state.steps_done:
-        state.checkpoint.save_best(best, state.best_weights)
+    if state.finished and state.checkpoint.saved_step != progress.steps_done:
+        _save_and_wait(state, [*progress.history[:-1], trained])
+    if state.checkpoint.saved_step == progress.steps_done:
+        state.checkpoint.save_best(best, progress.best_weights)
     if state.finished:
         state.checkpoint.wait()
 
@@ -84,14 +156,15 @@ def _save(
     workers: Sequence[bytes] = (),
 ) -> None:
     if state.config.runtime.checkpoint:
+        step = state.progress.steps_done
         state.checkpoint.save(
-            model=state.model,
-            optimizer=state.optimizer_state,
-            step=state.steps_done,
+            model=state.learning.model,
+            optimizer=state.learning.optimizer_state,
+            step=step,
             history=history,
-            best_weights=state.best_weights,
-            plan=state.schedule.plan_of(state.steps_done),
-            management=state.management,
+            best_weights=state.progress.best_weights,
+            plan=state.schedule.slices.plan_of(step),
+            management=state.schedule.management(step),
             sums=sums,
             workers=workers,
         )

@@ -1,7 +1,4 @@
-"""The options of commands: ``prepare``, ``partition``, ``plan-cache``, ``train``, ``evaluate``.
-
-They are typed records that check themselves.
-"""
+"""The options of a training run: typed records that check themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer import OptimizerConfig
 from gnnscale.options.found import names
 from gnnscale.options.user_code import check_name
-from gnnscale.partition import UNREACHED, NoPartitioner, PartitionerConfig
+from gnnscale.partition import NoPartitioner, PartitionerConfig
 from gnnscale.plan import MAX_THREADS, PREFETCH, Device, DevicePlanConfig
 from gnnscale.runtime.sync.exchange import ExchangeConfig
 from gnnscale.sampler import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
@@ -34,13 +31,6 @@ __all__ = [
     "INFERENCE",
     "LOGGERS",
     "BatchesConfig",
-    "CodeOfModel",
-    "EvaluateConfig",
-    "FoundRun",
-    "PartitionConfig",
-    "PlacesOfData",
-    "PlanCacheConfig",
-    "PrepareConfig",
     "RuntimeConfig",
     "TrainConfig",
 ]
@@ -54,69 +44,41 @@ INFERENCE = ("exact", "sampled")
 LOGGERS = ("csv", "tensorboard", "mlflow")
 
 _MAX_PREFETCH_DEPTH = 1024
-#: Parts where neither options nor the devices of a run say how many.
-_NUM_PARTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareConfig:
-    """A graph store to make.
-
-    Attributes:
-        dataset: what it is made of.
-        force: make it again where it exists.
-    """
-
-    dataset: GraphSource
-    force: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionConfig:
-    """A partition to make.
-
-    Attributes:
-        dataset: the graph that is divided.
-        partitioner: how.
-        num_threads: threads to use; the result does not depend on it.
-        num_hops: layers of the model that will be trained, which some partitioners look at.
-        force: make it again where it exists.
-        part_stores: also write each part as a graph store of its own, in ``parts`` below the
-            partition; for partitioners whose parts have all that sampling can touch (pagraph).
-    """
-
-    dataset: GraphSource
-    partitioner: PartitionerConfig
-    num_threads: int
-    num_hops: int = 2
-    force: bool = False
-    part_stores: bool = False
-
-    def __post_init__(self) -> None:
-        check_range("num_threads", self.num_threads, 1, MAX_THREADS)
-        check_range("num_hops", self.num_hops, 1, UNREACHED - 1)
-
-    @property
-    def num_parts(self) -> int:
-        """Parts that are asked for, 4 where no number is."""
-        return self.partitioner.num_parts or _NUM_PARTS
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuntimeConfig:
-    """How a run is carried out.
-
-    Nothing here but ``compute_dtype``, ``clip_norm`` and ``accumulate`` changes what it learns.
+class UpdateConfig:
+    """Those options of the group ``runtime`` that change what a run learns.
 
     Attributes:
         compute_dtype: one of ``COMPUTE_DTYPES``; bfloat16 becomes float32 on processors without
             instructions that multiply it.
-        inference: one of ``INFERENCE``, for validation and test.
-        eval_every: validate after every so many epochs, and after the last.
-        patience: stop after so many validations without a better metric; None never stops early.
         clip_norm: scale gradients down to this global L2 norm; None leaves them.
         accumulate: mini-batches whose gradients make one update of the weights: the gradient is of
             the mean over all their seeds. The last update of an epoch may have fewer.
+    """
+
+    compute_dtype: str = "float32"
+    clip_norm: float | None = None
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
+        check_range("runtime.accumulate", self.accumulate, 1)
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig(UpdateConfig):
+    """How a run is carried out.
+
+    Nothing here but what ``UpdateConfig`` has changes what it learns.
+
+    Attributes:
+        inference: one of ``INFERENCE``, for validation and test.
+        eval_every: validate after every so many epochs, and after the last.
+        patience: stop after so many validations without a better metric; None never stops early.
         checkpoint: write ``checkpoints/last.safetensors`` while the run trains and at its end, and
             with it ``best.safetensors`` where there are better weights.
         checkpoint_every_s: seconds between two checkpoints, inside epochs as well; 0 begins the
@@ -133,12 +95,9 @@ class RuntimeConfig:
             and rehearsal, and resource management counts work in place of seconds.
     """
 
-    compute_dtype: str = "float32"
     inference: str = "exact"
     eval_every: int = 1
     patience: int | None = None
-    clip_norm: float | None = None
-    accumulate: int = 1
     checkpoint: bool = True
     checkpoint_every_s: float | None = None
     prefetch: str = "auto"
@@ -148,10 +107,9 @@ class RuntimeConfig:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
+        super().__post_init__()
         check_choice("runtime.inference", self.inference, INFERENCE)
         check_range("runtime.eval_every", self.eval_every, 1)
-        check_range("runtime.accumulate", self.accumulate, 1)
         if self.patience is not None:
             check_range("runtime.patience", self.patience, 1)
         every_s = self.checkpoint_every_s
@@ -167,8 +125,6 @@ class RuntimeConfig:
             )
         check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
         check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ConfigError(f"runtime.clip_norm={self.clip_norm}: must be above 0, or null")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,17 +173,6 @@ class BatchesConfig:
         _check_partitioner(self)
         if self.cache_planner.caches:
             _check_caches(f"cache_planner={self.cache_planner.policy}", self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanCacheConfig(BatchesConfig):
-    """A cache plan to make.
-
-    Attributes:
-        force: make it again where it exists.
-    """
-
-    force: bool = False
 
 
 def _places_of_loggers(logger: Any) -> tuple[list[str], list[str]]:
@@ -469,73 +414,3 @@ def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
                 f"{option}: {device.label} trains weights of its own, or aggregates by itself; "
                 "devices of kind cpu and emulated, with host_aggregates=true, can take part"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeOfModel:
-    """What is named again of the model of a run that was found.
-
-    Attributes:
-        module: as in ``CustomModel``; None if the run names none.
-        arguments: those whose texts are paths; the others are the run's.
-    """
-
-    module: str | None = field(default=None, metadata=names("code"))
-    arguments: dict[str, Any] = field(default_factory=dict, metadata=names("arguments"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlacesOfData:
-    """What is named again of the dataset of a run that was found.
-
-    Attributes:
-        store: as in ``GraphSource``; with it, ``raw`` is not needed. None for the run's own.
-        raw: as in ``Dataset``; None for the run's own.
-    """
-
-    store: str | None = field(default=None, metadata=names("place"))
-    raw: str | None = field(default=None, metadata=names("place"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoundRun:
-    """What a command takes that reads a run directory.
-
-    Attributes:
-        run: the directory.
-        model: the code of its model, which is imported because it is named here.
-        dataset: where its data lie, if that is outside of the directory and ``GNNSCALE_HOME``.
-    """
-
-    run: Path
-    model: CodeOfModel = field(default_factory=CodeOfModel)
-    dataset: PlacesOfData = field(default_factory=PlacesOfData)
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What is named again, by dotted names."""
-        found = {
-            "model.module": self.model.module,
-            **{f"model.arguments.{name}": each for name, each in self.model.arguments.items()},
-            "dataset.store": self.dataset.store,
-            "dataset.raw": self.dataset.raw,
-        }
-        return {option: each for option, each in found.items() if each is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(FoundRun):
-    """An evaluation of a finished or stopped run.
-
-    Attributes:
-        num_threads: threads of the native code and of torch.
-        inference: one of ``INFERENCE``; None evaluates as the run itself did.
-    """
-
-    num_threads: int
-    inference: str | None = None
-
-    def __post_init__(self) -> None:
-        check_range("num_threads", self.num_threads, 1, MAX_THREADS)
-        if self.inference is not None:
-            check_choice("inference", self.inference, INFERENCE)

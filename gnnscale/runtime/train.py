@@ -13,9 +13,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.artefacts import Artefact
 from gnnscale.runtime.evaluation.validator import Validator
 from gnnscale.runtime.opening import open_run
-from gnnscale.runtime.saving import keep_best, save_behind_epoch, save_inside_epoch
+from gnnscale.runtime.saving import keep_best, save_after_epoch, save_inside_epoch
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE, Group
 from gnnscale.runtime.sync.pulse import OWN, TRAINS
 from gnnscale.runtime.sync.synchronizer import StepTotals
@@ -57,17 +57,17 @@ def train(
     OWN.begin("opening the run")
     with open_run(config, directory, options, group, artefacts) as state:
         recorder = StepRecorder(
-            group, steps_per_epoch=state.order.steps_per_epoch, start=time.perf_counter()
+            group, steps_per_epoch=state.progress.steps_per_epoch, start=time.perf_counter()
         )
-        validator = Validator(config, state.task, state.model, state.store)
+        validator = Validator(config, state.data.task, state.learning.model, state.device.store)
         if group.is_rank0:
             validator.prepare()
             observer.started(state.result())
         if state.awaits_validation:
             _validate(state, validator, observer)
         while not state.finished:
-            recorder.begin_epoch(state.resumed)
-            state.resumed = None
+            recorder.begin_epoch(state.progress.resumed)
+            state.progress.resumed = None
             OWN.begin(TRAINS)
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
                 state.step.propagate(batch)
@@ -90,8 +90,8 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
     if not math.isfinite(totals.loss):
         raise ConfigError(
             f"optimizer.lr={state.config.optimizer.lr}: the loss is {totals.loss} in epoch "
-            f"{state.epoch + 1}, step {state.steps_done}; a lower rate or runtime.clip_norm may "
-            "help"
+            f"{state.progress.epoch + 1}, step {state.progress.steps_done}; a lower rate or "
+            "runtime.clip_norm may help"
         )
 
 
@@ -101,9 +101,9 @@ def _end_epoch(
     """Write the checkpoint where it is due, and then validate."""
     OWN.begin("between two epochs")
     state.step.combine_statistics()
-    state.join()
-    last = state.epoch + 1 >= state.config.epochs
-    with state.paused():
+    state.learning.join()
+    last = state.progress.epoch + 1 >= state.config.epochs
+    with state.schedule.paused():
         recorder.end_epoch(last=last or state.follows_metrics)
         _write_and_validate(state, recorder, validator, observer, last=last)
 
@@ -117,35 +117,37 @@ def _write_and_validate(
     last: bool,
 ) -> None:
     """Do what is no training; the workers begin the next epoch together, once rank 0 is done."""
-    if state.replanner is not None:
-        state.replanner.check(state.epoch, recorder.traffic, state.schedule.plan)
+    progress, replanner = state.progress, state.device.replanner
+    if replanner is not None:
+        replanner.check(progress.epoch, recorder.traffic, state.schedule.slices.plan)
     if state.group.is_rank0:
         observer.traced(recorder.spans)
         observer.trained()
-        record = recorder.epoch_record(epoch=state.epoch + 1, lr=state.last_rate)
-        state.unvalidated = record
+        record = recorder.epoch_record(epoch=progress.epoch + 1, lr=state.learning.last_rate)
+        progress.unvalidated = record
         # Whatever becomes of the validation, the epoch need not be trained again.
-        save_behind_epoch(state, record, last=last)
+        save_after_epoch(state, record, last=last)
     _validate(state, validator, observer)
 
 
 def _validate(state: TrainState, validator: Validator, observer: Observer) -> None:
     """Validate where it is due, and keep the weights if they are the best so far, on rank 0."""
-    metric, trained = None, state.unvalidated
+    progress, metric = state.progress, None
+    trained = progress.unvalidated
     if trained is not None:
         due = validator.is_due(trained.epoch)
         metrics, seconds = validator.validate() if due else ({}, None)
-        metric = metrics.get(state.measures[0])
+        metric = metrics.get(state.metric)
         record = replace(trained, valid_metric=metric, valid_metrics=metrics, eval_time_s=seconds)
-        state.history.append(record)
-        state.metrics.append(metric)
-        state.unvalidated = None
+        progress.history.append(record)
+        progress.metrics.append(metric)
+        progress.unvalidated = None
         keep_best(state, trained)
         observer.finished_epoch(record)
     # The others wait here, and not in the first synchronisation of the next epoch.
     metric = state.group.broadcast_json(metric)
     if not state.group.is_rank0:
-        state.metrics.append(metric)
+        progress.metrics.append(metric)
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
@@ -153,5 +155,5 @@ def _test(state: TrainState, validator: Validator) -> TrainResult:
     OWN.begin("testing")
     if not state.group.is_rank0:
         return state.result()
-    state.model.load_state_dict(state.best_weights)
+    state.learning.model.load_state_dict(state.progress.best_weights)
     return state.result(validator.test())

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import has_label
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
-from gnnscale.graph_files import has_label
 
 __all__ = [
     "CheckedOrder",

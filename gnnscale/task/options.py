@@ -133,4 +133,11 @@ class LinkPrediction(TaskConfig):
         from gnnscale.task.links.task import LinkTask
 
         assert made is not None
-        return LinkTask(config=self, split=open_split(made, graph))
+        return LinkTask(
+            split=open_split(made, graph),
+            num_negatives=self.num_negatives,
+            decoder=self.decoder,
+            hits=self.hits,
+            num_candidates=self.num_candidates,
+            seed=self.split_seed,
+        )

@@ -5,22 +5,35 @@
 namespace gnnscale {
 namespace {
 
+Record tiles_type, block_type;
+
 py::object tiles_of(EdgeTiles&& made) {
-  return py::make_tuple(to_numpy(std::move(made.edges)), to_numpy(std::move(made.tiles)));
+  return tiles_type(to_numpy(std::move(made.edges)),
+                    to_numpy(std::move(made.tiles)).reshape({-1, 3}));
 }
 
-py::tuple arrange(const py::object& indptr, const py::object& indices, const py::object& num_src,
-                  const py::object& destinations, const py::object& weights,
-                  const py::object& dst_scale, const py::object& self_scale,
-                  const py::object& self_term, const py::object& tile_rows,
-                  const py::object& backward_tile_rows, const py::object& num_banks) {
+OwnRow own_row(py::handle value) {
+  constexpr const char* kAllowed = "add, concat and None";
+  constexpr size_t kMaxShown = 60;
+  if (value.is_none()) return OwnRow::none;
+  if (!py::isinstance<py::str>(value)) refuse_type("self_term", "no text", kAllowed);
+  const std::string text = py::str(value);
+  if (text == "add") return OwnRow::add;
+  if (text == "concat") return OwnRow::concat;
+  refuse_value("self_term", std::string(py::repr(value)).substr(0, kMaxShown), kAllowed);
+}
+
+py::object arrange(const py::object& indptr, const py::object& indices, const py::object& num_src,
+                   const py::object& destinations, const py::object& weights,
+                   const py::object& dst_scale, const py::object& self_scale,
+                   const py::object& self_term, const py::object& tile_rows,
+                   const py::object& backward_tile_rows, const py::object& num_banks) {
   const auto offsets = vector<int64_t>(indptr, "indptr");
   const auto neighbors = vector<int32_t>(indices, "indices");
-  if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than destinations");
-  const int64_t num_dst = offsets.size - 1;
+  const int64_t num_dst = num_lists(offsets, "destinations");
   if (num_dst > kMaxLocal) refuse_value("indptr", std::to_string(num_dst) + " lists", "2^31 - 1");
   const int64_t num_sources = integer(num_src, "num_src", num_dst, kMaxLocal);
-  const auto wanted = vector<int32_t>(destinations, "destinations");
+  const auto wanted = packed<int32_t>(destinations, "destinations");
   const auto edge_weights = optional_column(weights, "weights", neighbors.size);
   Arrange task{offsets.data,
                neighbors.data,
@@ -28,7 +41,7 @@ py::tuple arrange(const py::object& indptr, const py::object& indices, const py:
                num_sources,
                wanted.data,
                wanted.size,
-               static_cast<OwnRow>(integer(self_term, "self_term", 0, 2)),
+               own_row(self_term),
                integer(tile_rows, "tile_rows", 1, kMaxTileRows)};
   if (!backward_tile_rows.is_none()) {
     task.backward_tile_rows = integer(backward_tile_rows, "backward_tile_rows", 1, kMaxTileRows);
@@ -47,24 +60,40 @@ py::tuple arrange(const py::object& indptr, const py::object& indices, const py:
     made = arrange_block(task);
   }
   const bool transposed = task.backward_tile_rows != 0;
-  return py::make_tuple(to_numpy(std::move(made.sources)), tiles_of(std::move(made.forward)),
-                        transposed ? tiles_of(std::move(made.backward)) : py::none());
+  return block_type(to_numpy(std::move(made.sources)), tiles_of(std::move(made.forward)),
+                    transposed ? tiles_of(std::move(made.backward)) : py::none());
 }
 
-// Returns `out`, the words one after another, or a new [num_words, number of ids, 16] for None.
+// An array may come without the name of its type.
+Matrix named_matrix(const py::object& value, const char* name) {
+  if (!py::isinstance<py::array>(value)) return matrix(value, name);
+  return matrix(py::make_tuple(value, value.attr("dtype").attr("name")), name);
+}
+
+// Returns `out`, or a new [num_words, number of ids, 16] for None.
 py::object columns(const py::object& x, const py::object& row_ids, const py::object& num_words,
                    const py::object& out, const py::object& num_threads) {
-  const Matrix from = matrix(x, "x");
+  const Matrix from = named_matrix(x, "x");
   const Ids rows = ids(row_ids, "ids");
   const int64_t needed = (from.rows.length + kWordColumns - 1) / kWordColumns;
-  const char* blamed = out.is_none() ? "num_columns_words" : "out";
-  const int64_t words =
-      num_words.is_none() ? needed : integer(num_words, blamed, needed, kMaxLocal);
+  if (!out.is_none() && !num_words.is_none()) {
+    refuse_value("num_columns_words", "a number beside out, whose first axis says it", "None");
+  }
+  Vector<float> given;
+  int64_t words = needed;
+  if (!out.is_none()) {
+    given = mutable_blocks(out, "out", rows.size, kWordColumns);
+    words = given.size;
+    if (words < needed) {
+      refuse_value("out", std::to_string(words) + " words", std::to_string(needed) + " or more");
+    }
+  } else if (!num_words.is_none()) {
+    words = integer(num_words, "num_columns_words", needed, kMaxLocal);
+  }
   const int threads = thread_count(num_threads);
   if (rows.size > kMaxBytes / kWordColumns / std::max<int64_t>(words, 1)) throw std::bad_alloc();
-  const int64_t size = words * rows.size * kWordColumns;
-  Array<float> made(out.is_none() ? size : 0);
-  float* to = out.is_none() ? made.data.get() : mutable_vector<float>(out, "out", size).data;
+  Array<float> made(out.is_none() ? words * rows.size * kWordColumns : 0);
+  float* to = out.is_none() ? made.data.get() : given.data;
   {
     NoGil released;
     rows.check(rows.size, from.num_rows, "ids", threads);
@@ -77,8 +106,14 @@ py::object columns(const py::object& x, const py::object& row_ids, const py::obj
 }  // namespace
 
 void bind_arrange(py::module_& m) {
-  m.def("arrange_block", &arrange);
-  m.def("gather_columns", &columns);
+  tiles_type.define(m, "EdgeTiles", "edges tiles");
+  block_type.define(m, "ArrangedBlock", "sources forward backward");
+  m.def("arrange_block", naming<8>("tile_rows", &arrange), "indptr"_a, "indices"_a, "num_src"_a,
+        py::kw_only(), "destinations"_a, "weights"_a = py::none(), "dst_scale"_a = py::none(),
+        "self_scale"_a = py::none(), "self_term"_a, "tile_rows"_a, "backward_tile_rows"_a,
+        "num_banks"_a = 1);
+  m.def("gather_columns", naming<2>("num_columns_words", &columns), "x"_a, "ids"_a, py::kw_only(),
+        "num_columns_words"_a = py::none(), "out"_a = py::none(), "num_threads"_a);
 }
 
 }  // namespace gnnscale

@@ -1,25 +1,13 @@
 #include "border.hpp"
 
 #include <cmath>
-#include <cstdlib>
+
+#include "arrays.hpp"
 
 namespace gnnscale {
 namespace {
 
 using Flags = py::detail::npy_api::constants;
-
-std::string type_name(py::handle value) {
-  return py::str(py::type::handle_of(value).attr("__name__"));
-}
-
-std::string shape_of(const py::array& array) {
-  std::string text;
-  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
-    if (axis != 0) text += ", ";
-    text += std::to_string(array.shape(axis));
-  }
-  return "[" + text + "]";
-}
 
 std::string dtype_of(const py::array& array) { return py::str(array.dtype()); }
 
@@ -49,7 +37,36 @@ bool is_of(const py::array& array, const char* kinds, int64_t itemsize) {
          dtype.itemsize() == itemsize && dtype.byteorder() != '>';
 }
 
-// The array as it is, in memory that the processor can read as `itemsize` bytes each.
+// The data of an array of one axis and its stride.
+template <typename T>
+std::pair<py::array, int64_t> axis_of(py::handle value, const char* name, int64_t size) {
+  py::array array = array_of(value, name, kKinds<T>, sizeof(T), kNames<T>);
+  check_axes(array, name, 1);
+  if (size != kAnySize) check_size(name, array.shape(0), size);
+  return {array, stride_of(array, name, 1)};
+}
+
+void check_contiguous(const char* name, int64_t stride) {
+  if (stride != 1) {
+    refuse_value(name, "a stride of " + std::to_string(stride) + " elements", "contiguous arrays");
+  }
+}
+
+}  // namespace
+
+std::string type_name(py::handle value) {
+  return py::str(py::type::handle_of(value).attr("__name__"));
+}
+
+std::string shape_of(const py::array& array) {
+  std::string text;
+  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+    if (axis != 0) text += ", ";
+    text += std::to_string(array.shape(axis));
+  }
+  return "[" + text + "]";
+}
+
 py::array array_of(py::handle value, const char* name, const char* kinds, int64_t itemsize,
                    const char* allowed) {
   if (!py::isinstance<py::array>(value)) refuse_type(name, type_name(value), allowed);
@@ -68,11 +85,6 @@ void check_axes(const py::array& array, const char* name, int64_t num_axes) {
   }
 }
 
-void check_writeable(const py::array& array, const char* name) {
-  if (!array.writeable()) refuse_value(name, "a read-only array", "writeable ones");
-}
-
-// Elements from one entry of the first axis to the next; what only one entry has does not matter.
 int64_t stride_of(const py::array& array, const char* name, int64_t if_single) {
   if (array.shape(0) <= 1) return if_single;
   if (array.strides(0) % array.itemsize() != 0) {
@@ -81,73 +93,6 @@ int64_t stride_of(const py::array& array, const char* name, int64_t if_single) {
   }
   return array.strides(0) / array.itemsize();
 }
-
-// The data of an array of one axis and its stride.
-template <typename T>
-std::pair<py::array, int64_t> axis_of(py::handle value, const char* name, int64_t size) {
-  py::array array = array_of(value, name, kKinds<T>, sizeof(T), kNames<T>);
-  check_axes(array, name, 1);
-  if (size != kAnySize) check_size(name, array.shape(0), size);
-  return {array, stride_of(array, name, 1)};
-}
-
-void check_contiguous(const char* name, int64_t stride) {
-  if (stride != 1) {
-    refuse_value(name, "a stride of " + std::to_string(stride) + " elements", "contiguous arrays");
-  }
-}
-
-template <typename T>
-T* writeable_data(py::array& array, const char* name) {
-  check_writeable(array, name);
-  return static_cast<T*>(array.mutable_data());
-}
-
-DType named_dtype(py::handle value, const char* name) {
-  const auto text = py::isinstance<py::str>(value) ? std::string(py::str(value)) : type_name(value);
-  if (text == "float32") return DType::float32;
-  if (text == "float16") return DType::float16;
-  if (text == "bfloat16") return DType::bfloat16;
-  if (text == "uint8") return DType::uint8;
-  refuse_type(name, text, "float32, float16, bfloat16 and uint8");
-}
-
-struct Typed {
-  py::array array;
-  DType dtype;
-};
-
-Typed typed(py::handle value, const char* name) {
-  if (!py::isinstance<py::tuple>(value) || py::len(value) != 2) {
-    refuse_type(name, type_name(value), "(array, element type)");
-  }
-  const auto pair = py::reinterpret_borrow<py::tuple>(value);
-  const DType dtype = named_dtype(pair[1], name);
-  switch (dtype) {
-    case DType::float32: return {array_of(pair[0], name, "f", 4, "float32"), dtype};
-    case DType::float16: return {array_of(pair[0], name, "f", 2, "float16"), dtype};
-    case DType::bfloat16: return {array_of(pair[0], name, "iu", 2, "bfloat16 as 16 bits"), dtype};
-    case DType::uint8: return {array_of(pair[0], name, "u", 1, "uint8"), dtype};
-  }
-  refuse_type(name, "no type", "float32, float16, bfloat16 and uint8");
-}
-
-void check_computed(const char* name, DType dtype) {
-  if (dtype == DType::float16) refuse_type(name, "float16", "float32 and bfloat16");
-  if (dtype == DType::uint8) refuse_type(name, "uint8", "float32 and bfloat16");
-}
-
-// Row length and stride of a matrix with contiguous rows.
-std::pair<int64_t, int64_t> row_layout(const py::array& array, const char* name) {
-  check_axes(array, name, 2);
-  const int64_t length = array.shape(1);
-  if (array.size() != 0 && length > 1 && array.strides(1) != array.itemsize()) {
-    refuse_value(name, "shape " + shape_of(array) + " with strided rows", "contiguous rows");
-  }
-  return {length, stride_of(array, name, length)};
-}
-
-}  // namespace
 
 void refuse_type(const char* name, const std::string& found, const char* allowed) {
   throw py::type_error(std::string(name) + ": " + found + ", allowed is " + allowed);
@@ -168,6 +113,32 @@ void check_width(const char* name, int64_t found, int64_t wanted) {
   if (found != wanted) {
     refuse_value(name, std::to_string(found) + " columns", std::to_string(wanted));
   }
+}
+
+int64_t num_lists(const Vector<const int64_t>& indptr, const char* of) {
+  if (indptr.size < 1) {
+    refuse_value("indptr", "no entry", std::string("one more entry than ") + of);
+  }
+  return indptr.size - 1;
+}
+
+void refuse_memory(const char* name, py::handle value) {
+  const std::string what = py::isinstance<py::array>(value)
+                               ? "shape " + shape_of(py::reinterpret_borrow<py::array>(value))
+                               : std::string(py::str(value));
+  py::set_error(PyExc_MemoryError,
+                (std::string(name) + ": " + what + ", there is not so much memory").c_str());
+  throw py::error_already_set();
+}
+
+void Record::define(py::module_& m, const char* name, const char* fields, size_t num_optional) {
+  py::tuple defaults(num_optional);
+  for (size_t i = 0; i < num_optional; ++i) defaults[i] = py::none();
+  py::object type = py::module_::import("collections")
+                        .attr("namedtuple")(name, fields, "defaults"_a = defaults,
+                                            "module"_a = m.attr("__name__"));
+  m.attr(name) = type;
+  type_ = type.release().ptr();  // as long as the process
 }
 
 int64_t integer(py::handle value, const char* name, int64_t min, int64_t max) {
@@ -220,18 +191,23 @@ int thread_count(py::handle value) {
   return static_cast<int>(integer(value, "num_threads", 1, kMaxThreads));
 }
 
-std::vector<int64_t> integers(py::handle values, const char* name, int64_t min, int64_t max) {
-  constexpr size_t kMaxItems = 64;
-  if (!py::isinstance<py::list>(values) && !py::isinstance<py::tuple>(values)) {
-    refuse_type(name, type_name(values), "a list of whole numbers");
+py::tuple sequence(py::handle value, const char* name, const char* allowed, size_t max_items) {
+  if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value)) {
+    refuse_type(name, type_name(value), allowed);
   }
-  const auto items = py::reinterpret_borrow<py::sequence>(values);
-  if (items.size() > kMaxItems) {
+  auto items = py::tuple(py::reinterpret_borrow<py::object>(value));
+  if (items.size() > max_items) {
     refuse_value(name, std::to_string(items.size()) + " items",
-                 "up to " + std::to_string(kMaxItems));
+                 "up to " + std::to_string(max_items));
   }
+  return items;
+}
+
+std::vector<int64_t> integers(py::handle values, const char* name, int64_t min, int64_t max) {
   std::vector<int64_t> found;
-  for (const py::handle item : items) found.push_back(integer(item, name, min, max));
+  for (const py::handle item : sequence(values, name, "a list of whole numbers", 64)) {
+    found.push_back(integer(item, name, min, max));
+  }
   return found;
 }
 
@@ -265,99 +241,62 @@ Column<float> mutable_column(py::handle value, const char* name, int64_t size) {
   return {writeable_data<float>(array, name), stride, array.shape(0)};
 }
 
-Ids ids(py::handle value, const char* name) {
+bool is_wide(py::handle value, const char* name) {
   constexpr const char* kAllowed = "int32 and int64";
   if (!py::isinstance<py::array>(value)) refuse_type(name, type_name(value), kAllowed);
   const bool wide = py::reinterpret_borrow<py::array>(value).itemsize() == 8;
-  const py::array array = array_of(value, name, "i", wide ? 8 : 4, kAllowed);
-  check_axes(array, name, 1);
-  check_contiguous(name, stride_of(array, name, 1));
-  return {{array.data(), wide}, array.shape(0)};
+  array_of(value, name, "i", wide ? 8 : 4, kAllowed);
+  return wide;
+}
+
+template <typename T>
+Packed<T> packed(py::handle value, const char* name) {
+  const auto [array, stride] = axis_of<T>(value, name, kAnySize);
+  const auto* given = static_cast<const T*>(array.data());
+  const int64_t size = array.shape(0);
+  if (stride == 1) return {{given, size}, nullptr};
+  const auto copy = std::make_shared_for_overwrite<T[]>(size);
+  for (int64_t i = 0; i < size; ++i) copy[i] = given[i * stride];
+  return {{copy.get(), size}, copy};
+}
+
+Ids ids(py::handle value, const char* name) {
+  const auto with = [&]<typename Id>() -> Ids {
+    auto found = packed<Id>(value, name);
+    return {{found.data, sizeof(Id) == 8}, found.size, std::move(found.copy)};
+  };
+  return is_wide(value, name) ? with.template operator()<int64_t>()
+                              : with.template operator()<int32_t>();
 }
 
 Ids optional_ids(py::handle value, const char* name) {
   return value.is_none() ? Ids{} : ids(value, name);
 }
 
+std::pair<py::object, py::object> two_rows(py::handle value, const char* name, const char* shape) {
+  if (!py::isinstance<py::array>(value)) refuse_type(name, type_name(value), "an array");
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  if (array.ndim() != 2 || array.shape(0) != 2) {
+    refuse_value(name, "shape " + shape_of(array), shape);
+  }
+  return {array[py::int_(0)], array[py::int_(1)]};
+}
+
 template <typename Vertex>
 Topology<Vertex> topology(py::handle indptr, py::handle indices) {
   const auto offsets = vector<int64_t>(indptr, "indptr");
   const auto neighbors = vector<Vertex>(indices, "indices");
-  if (offsets.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
-  if (offsets.size - 1 > kMaxLocal && sizeof(Vertex) == 4) {
+  const int64_t num_vertices = num_lists(offsets, "vertices");
+  if (num_vertices > kMaxLocal && sizeof(Vertex) == 4) {
     refuse_value("indices", "int32 with so many vertices", "int64");
   }
-  const int64_t first = offsets.data[0], last = offsets.data[offsets.size - 1];
+  const int64_t first = offsets.data[0], last = offsets.data[num_vertices];
   if (first != 0 || last != neighbors.size) {
     refuse_value("indptr", std::to_string(first) + " to " + std::to_string(last),
                  "0 to " + std::to_string(neighbors.size) + ", the number of indices");
   }
-  return {offsets.size - 1, neighbors.size, offsets.data, neighbors.data};
+  return {num_vertices, neighbors.size, offsets.data, neighbors.data};
 }
-
-Matrix matrix(py::handle value, const char* name) {
-  const Typed rows = typed(value, name);
-  const auto [length, stride] = row_layout(rows.array, name);
-  return {{rows.array.data(), rows.dtype, length, stride}, rows.array.shape(0)};
-}
-
-MutableMatrix mutable_matrix(py::handle value, const char* name) {
-  check_computed(name, typed(value, name).dtype);
-  return mutable_storage(value, name);
-}
-
-MutableMatrix mutable_storage(py::handle value, const char* name) {
-  Typed rows = typed(value, name);
-  const auto [length, stride] = row_layout(rows.array, name);
-  if (rows.array.shape(0) > 1 && std::abs(stride) < length) {
-    refuse_value(name, "rows that overlap", "rows of their own");
-  }
-  return {{writeable_data<void>(rows.array, name), rows.dtype, length, stride},
-          rows.array.shape(0)};
-}
-
-Elements elements(py::handle value, const char* name) {
-  const Typed found = typed(value, name);
-  check_computed(name, found.dtype);
-  check_axes(found.array, name, 1);
-  check_contiguous(name, stride_of(found.array, name, 1));
-  // Only mutable_elements writes to it.
-  return {const_cast<void*>(found.array.data()), found.dtype, found.array.shape(0)};
-}
-
-Elements mutable_elements(py::handle value, const char* name) {
-  const Elements found = elements(value, name);
-  check_writeable(typed(value, name).array, name);
-  return found;
-}
-
-namespace {
-
-py::array table_of(py::handle value, const char* name, int64_t num_rows, int64_t* width) {
-  py::array array = array_of(value, name, "f", 4, "float32");
-  check_axes(array, name, 2);
-  if (num_rows != kAnySize) check_size(name, array.shape(0), num_rows);
-  const auto [length, stride] = row_layout(array, name);
-  if (stride != length) refuse_value(name, "rows with gaps", "contiguous arrays");
-  if (*width != kAnySize && *width != length) {
-    refuse_value(name, "shape " + shape_of(array), std::to_string(*width) + " columns");
-  }
-  *width = length;
-  return array;
-}
-
-}  // namespace
-
-Vector<const float> table(py::handle value, const char* name, int64_t num_rows, int64_t* width) {
-  const py::array array = table_of(value, name, num_rows, width);
-  return {static_cast<const float*>(array.data()), array.shape(0)};
-}
-
-Vector<float> mutable_table(py::handle value, const char* name, int64_t num_rows, int64_t* width) {
-  py::array array = table_of(value, name, num_rows, width);
-  return {writeable_data<float>(array, name), array.shape(0)};
-}
-
 template Topology<int32_t> topology(py::handle, py::handle);
 template Topology<int64_t> topology(py::handle, py::handle);
 template Vector<const uint8_t> vector(py::handle, const char*, int64_t);
@@ -366,6 +305,10 @@ template Vector<const int32_t> vector(py::handle, const char*, int64_t);
 template Vector<const int64_t> vector(py::handle, const char*, int64_t);
 template Vector<const float> vector(py::handle, const char*, int64_t);
 template Vector<const double> vector(py::handle, const char*, int64_t);
+template Packed<int16_t> packed(py::handle, const char*);
+template Packed<float> packed(py::handle, const char*);
+template Packed<int32_t> packed(py::handle, const char*);
+template Packed<int64_t> packed(py::handle, const char*);
 template Vector<uint8_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int32_t> mutable_vector(py::handle, const char*, int64_t);
 template Vector<int64_t> mutable_vector(py::handle, const char*, int64_t);

@@ -20,15 +20,8 @@ void check_rows(const char* name, int64_t num_rows) {
 
 // Caches of the host's type and width.
 struct Caches {
-  Caches(const py::object& given, const Rows& host) {
-    if (!py::isinstance<py::list>(given) && !py::isinstance<py::tuple>(given)) {
-      refuse_type("caches", py::str(py::type::handle_of(given).attr("__name__")), "a list of rows");
-    }
-    const auto items = py::reinterpret_borrow<py::sequence>(given);
-    if (items.size() > kMaxCaches) {
-      refuse_value("caches", std::to_string(items.size()) + " of them",
-                   "up to " + std::to_string(kMaxCaches));
-    }
+  Caches(const py::object& given, const Rows& host)
+      : items(sequence(given, "caches", "a list of rows", kMaxCaches)) {
     for (const py::handle item : items) {
       const std::string name = "caches[" + std::to_string(rows.size()) + "]";
       const Matrix cache = matrix(item, name.c_str());
@@ -41,6 +34,7 @@ struct Caches {
     }
   }
 
+  py::tuple items;
   std::vector<Rows> rows;
   std::vector<int64_t> starts{0};
 };
@@ -179,11 +173,15 @@ void copy(const py::object& source, const py::object& vertices, const py::object
 }  // namespace
 
 void bind_cached_rows(py::module_& m) {
-  m.def("gather_cached", &gather_rows);
-  m.def("count_slots", &look_up);
-  m.def("count_uses", &uses);
-  m.def("count_reads", &reads);
-  m.def("copy_rows", &copy);
+  m.def("gather_cached", &gather_rows, "host"_a, "caches"_a, "slots"_a, "vertices"_a, py::kw_only(),
+        "out"_a, "num_threads"_a);
+  m.def("count_slots", &look_up, "slots"_a, "vertices"_a, "starts"_a, py::kw_only(),
+        "weights"_a = py::none(), "num_threads"_a);
+  m.def("count_uses", &uses, "vertices"_a, "counts"_a, py::kw_only(), "num_threads"_a);
+  m.def("count_reads", &reads, "indptr"_a, "vertices"_a, "counts"_a, py::kw_only(),
+        "num_threads"_a);
+  m.def("copy_rows", &copy, "source"_a, "vertices"_a, "target"_a, "slots_of_target"_a,
+        py::kw_only(), "num_threads"_a);
 }
 
 }  // namespace gnnscale

@@ -33,7 +33,7 @@ struct Given {
 
   Given(py::handle offsets, py::handle neighbors)
       : indptr(vector<int64_t>(offsets, "indptr")), indices(vector<Vertex>(neighbors, "indices")) {
-    if (indptr.size < 1) refuse_value("indptr", "no entry", "one more entry than vertices");
+    num_lists(indptr, "vertices");
   }
   int64_t num_vertices() const { return indptr.size - 1; }
   void check(int num_threads) const {
@@ -45,16 +45,19 @@ struct Given {
 
 template <typename Vertex>
 struct GivenWeighted : Given<Vertex> {
-  int64_t num_weights;
+  int64_t num_weights = kAnySize;
   Vector<const int64_t> vertex_weights;
   Vector<const int32_t> edge_weights;
 
   GivenWeighted(py::handle offsets, py::handle neighbors, py::handle on_edges,
-                py::handle on_vertices, int64_t width)
-      : Given<Vertex>(offsets, neighbors),
-        num_weights(width),
-        vertex_weights(
-            vector<int64_t>(on_vertices, "vertex_weights", this->num_vertices() * width)) {
+                py::handle on_vertices)
+      : Given<Vertex>(offsets, neighbors) {
+    const auto table =
+        int64_table(on_vertices, "vertex_weights", this->num_vertices(), &num_weights);
+    if (num_weights < 1 || num_weights > kMaxWeights) {
+      refuse_value("vertex_weights", std::to_string(num_weights) + " columns", "1 to 8");
+    }
+    vertex_weights = {table.data, table.size * num_weights};
     if (!on_edges.is_none()) {
       edge_weights = vector<int32_t>(on_edges, "edge_weights", this->indices.size);
     }
@@ -71,12 +74,10 @@ struct GivenWeighted : Given<Vertex> {
   }
 };
 
-int64_t width_of(py::handle num_weights) {
-  return integer(num_weights, "num_weights", 1, kMaxWeights);
-}
+Record lists_type, refined_type, contracted_type;
 
-py::tuple undirected(const py::object& indptr, const py::object& indices,
-                     const py::object& num_threads) {
+py::object undirected(const py::object& indptr, const py::object& indices,
+                      const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const Given<Vertex> given(indptr, indices);
     const int threads = thread_count(num_threads);
@@ -86,11 +87,9 @@ py::tuple undirected(const py::object& indptr, const py::object& indices,
       given.check(threads);
       made = make_undirected(given.lists(), threads);
     }
-    py::object lists = py::none();
-    if (!made.unchanged) {
-      lists = py::make_tuple(to_numpy(std::move(made.indptr)), to_numpy(std::move(made.indices)));
-    }
-    return py::make_tuple(lists, made.num_loops, made.num_duplicates, made.num_one_way);
+    if (made.unchanged) return lists_type(indptr, indices, 0, 0, 0);
+    return lists_type(to_numpy(std::move(made.indptr)), to_numpy(std::move(made.indices)),
+                      made.num_loops, made.num_duplicates, made.num_one_way);
   });
 }
 
@@ -129,17 +128,20 @@ int64_t write_text(const py::object& fd, const py::object& indptr, const py::obj
   });
 }
 
-py::tuple refine_parts(const py::object& indptr, const py::object& indices,
-                       const py::object& edge_weights, const py::object& vertex_weights,
-                       const py::object& num_weights, const py::object& max_weights,
-                       const py::object& owner, const py::object& num_parts,
-                       const py::object& labels, const py::object& num_clusters,
-                       const py::object& num_rounds, const py::object& num_threads) {
+py::object refine_parts(const py::object& indptr, const py::object& indices,
+                        const py::object& vertex_weights, const py::object& max_weights,
+                        const py::object& owner, const py::object& edge_weights,
+                        const py::object& labels, const py::object& num_clusters,
+                        const py::object& num_rounds, const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
-                                      width_of(num_weights));
-    const auto parts = static_cast<int32_t>(integer(num_parts, "num_parts", 1, kMaxParts));
-    const auto most = vector<int64_t>(max_weights, "max_weights", parts * given.num_weights);
+    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
+    int64_t width = given.num_weights;
+    const auto most = int64_table(max_weights, "max_weights", kAnySize, &width);
+    if (most.size < 1 || most.size > kMaxParts) {
+      refuse_value("max_weights", std::to_string(most.size) + " rows, one for each part",
+                   "1 to " + std::to_string(kMaxParts));
+    }
+    const auto parts = static_cast<int32_t>(most.size);
     const auto owners = mutable_vector<int32_t>(owner, "owner", given.num_vertices());
     Vector<const int32_t> names;
     if (!labels.is_none()) names = vector<int32_t>(labels, "labels", given.num_vertices());
@@ -155,17 +157,16 @@ py::tuple refine_parts(const py::object& indptr, const py::object& indices,
       made = refine(given.graph(), {most.data, parts}, {names.data, count}, rounds, owners.data,
                     threads, Signals());
     }
-    return py::make_tuple(made.cut_before, made.cut_balanced, made.cut, made.within);
+    return refined_type(made.cut_before, made.cut_balanced, made.cut, made.within);
   });
 }
 
 py::tuple clusters(const py::object& indptr, const py::object& indices,
-                   const py::object& edge_weights, const py::object& vertex_weights,
-                   const py::object& num_weights, const py::object& max_weights,
-                   const py::object& num_rounds, const py::object& owner) {
+                   const py::object& vertex_weights, const py::object& max_weights,
+                   const py::object& edge_weights, const py::object& owner,
+                   const py::object& num_rounds) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
-                                      width_of(num_weights));
+    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
     const auto most = vector<int64_t>(max_weights, "max_weights", given.num_weights);
     const int64_t rounds = integer(num_rounds, "num_rounds", 0, kMaxRounds);
     Vector<const int32_t> owners;
@@ -182,14 +183,12 @@ py::tuple clusters(const py::object& indptr, const py::object& indices,
   });
 }
 
-py::tuple contracted(const py::object& indptr, const py::object& indices,
-                     const py::object& edge_weights, const py::object& vertex_weights,
-                     const py::object& num_weights, const py::object& labels,
-                     const py::object& num_clusters, const py::object& threshold,
-                     const py::object& num_threads) {
+py::object contracted(const py::object& indptr, const py::object& indices,
+                      const py::object& vertex_weights, const py::object& edge_weights,
+                      const py::object& labels, const py::object& num_clusters,
+                      const py::object& threshold, const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights,
-                                      width_of(num_weights));
+    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
     const auto names = vector<int32_t>(labels, "labels", given.num_vertices());
     // Each has a vertex, so that no number asks for memory of its own.
     const int64_t count = integer(num_clusters, "num_clusters", 0, given.num_vertices());
@@ -202,20 +201,30 @@ py::tuple contracted(const py::object& indptr, const py::object& indices,
       check_below(names.data, names.size, count, "labels", threads);
       coarse = contract(given.graph(), names.data, count, least, threads);
     }
-    return py::make_tuple(to_numpy(std::move(coarse.indptr)), to_numpy(std::move(coarse.indices)),
-                          to_numpy(std::move(coarse.edge_weights)),
-                          to_numpy(std::move(coarse.vertex_weights)));
+    return contracted_type(
+        to_numpy(std::move(coarse.indptr)), to_numpy(std::move(coarse.indices)),
+        to_numpy(std::move(coarse.edge_weights)),
+        to_numpy(std::move(coarse.vertex_weights)).reshape({count, given.num_weights}));
   });
 }
 
 }  // namespace
 
 void bind_edge_cut(py::module_& m) {
-  m.def("undirected", &undirected);
-  m.def("write_metis", &write_text);
-  m.def("refine", &refine_parts);
-  m.def("clusters", &clusters);
-  m.def("contract", &contracted);
+  lists_type.define(m, "UndirectedLists", "indptr indices num_loops num_duplicates num_one_way");
+  refined_type.define(m, "Refined", "cut_before cut_balanced cut within");
+  contracted_type.define(m, "Contracted", "indptr indices edge_weights vertex_weights");
+  m.def("make_undirected", &undirected, "indptr"_a, "indices"_a, "num_threads"_a);
+  m.def("write_metis", &write_text, "fd"_a, "indptr"_a, "indices"_a, py::kw_only(),
+        "vertex_weights"_a = py::none(), "edge_weights"_a = py::none(), "num_threads"_a);
+  m.def("refine", &refine_parts, "indptr"_a, "indices"_a, py::kw_only(), "vertex_weights"_a,
+        "max_weights"_a, "owner"_a, "edge_weights"_a = py::none(), "labels"_a = py::none(),
+        "num_clusters"_a = 0, "num_rounds"_a, "num_threads"_a);
+  m.def("find_clusters", &clusters, "indptr"_a, "indices"_a, py::kw_only(), "vertex_weights"_a,
+        "max_weights"_a, "edge_weights"_a = py::none(), "owner"_a = py::none(), "num_rounds"_a);
+  m.def("contract", &contracted, "indptr"_a, "indices"_a, py::kw_only(), "vertex_weights"_a,
+        "edge_weights"_a = py::none(), "labels"_a, "num_clusters"_a, "threshold"_a = 1,
+        "num_threads"_a);
 }
 
 }  // namespace gnnscale

@@ -18,37 +18,26 @@ Keys keys_of(const Ids& found) {
   return {found.ids.data, found.ids.wide ? Keys::Type::int64 : Keys::Type::int32};
 }
 
-struct Sized {
+// Numbers of any type, and what keeps them.
+struct Numbers {
   Keys keys;
   int64_t size;
+  std::shared_ptr<const void> copy;
 };
 
 // float32, int32 or int64.
-Sized hotness_of(py::handle value) {
+Numbers hotness_of(py::handle value) {
   if (holds_floats(value)) {
-    const auto found = vector<float>(value, "hotness");
-    return {{found.data, Keys::Type::float32}, found.size};
+    const auto found = packed<float>(value, "hotness");
+    return {{found.data, Keys::Type::float32}, found.size, found.copy};
   }
   const Ids found = ids(value, "hotness");
-  return {keys_of(found), found.size};
-}
-
-Keys tie_break_of(py::handle value, int64_t size) {
-  const Ids found = optional_ids(value, "tie_break");
-  if (found.ids.data != nullptr || !value.is_none()) check_size("tie_break", found.size, size);
-  return keys_of(found);
+  return {keys_of(found), found.size, found.copy};
 }
 
 // One array a member, all float32 or all int32, all as long.
-std::vector<Keys> local_of(py::handle value, int64_t* size) {
-  if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value)) {
-    refuse_type("local", py::str(py::type::handle_of(value).attr("__name__")), "a list of arrays");
-  }
-  const auto members = py::reinterpret_borrow<py::sequence>(value);
-  if (members.empty() || members.size() > kMaxMembers) {
-    refuse_value("local", std::to_string(members.size()) + " arrays",
-                 "1 to " + std::to_string(kMaxMembers));
-  }
+std::vector<Keys> local_of(const py::tuple& members, int64_t* size) {
+  if (members.empty()) refuse_value("local", "no array", "1 to " + std::to_string(kMaxMembers));
   std::vector<Keys> found;
   const bool floats = holds_floats(members[0]);
   *size = kAnySize;
@@ -71,10 +60,13 @@ py::object find_hottest(const py::object& hotness, const py::object& tie_break,
                         const py::object& offsets, const py::object& bytes_per_entry,
                         const py::object& max_bytes, const py::object& only_hot,
                         const py::object& num_threads) {
-  const auto [keys, size] = hotness_of(hotness);
+  const Numbers numbers = hotness_of(hotness);
+  const int64_t size = numbers.size;
+  const Ids ties = optional_ids(tie_break, "tie_break");
+  if (!tie_break.is_none()) check_size("tie_break", ties.size, size);
   const HotVertices task{
-      keys,
-      tie_break_of(tie_break, size),
+      numbers.keys,
+      keys_of(ties),
       size,
       cache_bytes(bytes_per_vertex, offsets, bytes_per_entry, size),
       integer(capacity, "capacity", 0, INT64_MAX),
@@ -92,13 +84,17 @@ py::object find_hottest(const py::object& hotness, const py::object& tie_break,
   return size > kMaxLocal ? run.template operator()<int64_t>() : run.template operator()<int32_t>();
 }
 
-py::tuple share(const py::object& order, const py::object& local, const py::object& capacities,
-                const py::object& bytes_per_vertex, const py::object& offsets,
-                const py::object& bytes_per_entry, const py::object& num_threads) {
+Record shared_type;
+
+py::object share(const py::object& order, const py::object& local, const py::object& capacities,
+                 const py::object& bytes_per_vertex, const py::object& offsets,
+                 const py::object& bytes_per_entry, const py::object& num_threads) {
   const Ids ordered = ids(order, "order");
   int64_t num_vertices = 0;
-  const std::vector<Keys> keys = local_of(local, &num_vertices);
-  const auto room = vector<int64_t>(capacities, "capacities", static_cast<int64_t>(keys.size()));
+  const py::tuple members = sequence(local, "local", "a list of arrays", kMaxMembers);
+  const std::vector<Keys> keys = local_of(members, &num_vertices);
+  const auto room = packed<int64_t>(capacities, "capacities");
+  check_size("capacities", room.size, static_cast<int64_t>(keys.size()));
   const ShareOut task{ordered.ids,
                       ordered.size,
                       keys,
@@ -121,8 +117,7 @@ py::tuple share(const py::object& order, const py::object& local, const py::obje
     NoGil released;
     share_out(task, shared, threads, Signals());
   }
-  return py::make_tuple(to_numpy(std::move(member)), bytes,
-                        counts ? py::object(reads) : py::none());
+  return shared_type(to_numpy(std::move(member)), bytes, counts ? py::object(reads) : py::none());
 }
 
 void scatter(const py::object& indptr, const py::object& indices, const py::object& values,
@@ -148,9 +143,14 @@ void scatter(const py::object& indptr, const py::object& indices, const py::obje
 }  // namespace
 
 void bind_hotness(py::module_& m) {
-  m.def("hottest", &find_hottest);
-  m.def("share_out", &share);
-  m.def("scatter_to_neighbors", &scatter);
+  shared_type.define(m, "Shared", "member bytes reads");
+  m.def("hottest", naming<0>("hotness", &find_hottest), "hotness"_a, "tie_break"_a = py::none(),
+        py::kw_only(), "capacity"_a, "bytes_per_vertex"_a, "offsets"_a = py::none(),
+        "bytes_per_entry"_a = 0, "max_bytes"_a = py::none(), "only_hot"_a = false, "num_threads"_a);
+  m.def("share_out", &share, "order"_a, "local"_a, py::kw_only(), "capacities"_a,
+        "bytes_per_vertex"_a, "offsets"_a = py::none(), "bytes_per_entry"_a = 0, "num_threads"_a);
+  m.def("scatter_to_neighbors", naming<1>("indices", &scatter), "indptr"_a, "indices"_a, "values"_a,
+        "out"_a, py::kw_only(), "num_threads"_a);
 }
 
 }  // namespace gnnscale

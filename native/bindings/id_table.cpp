@@ -22,17 +22,19 @@ TextArrays text_arrays(const py::object& offsets, const py::object& bytes) {
   return arrays;
 }
 
-std::unique_ptr<IntegerIds> made_of_integers(const py::object& ids, const py::object& seed) {
+// A number that nobody can foresee: no ids of a user's can be made to collide.
+uint64_t secret() { return py::module_::import("secrets").attr("randbits")(64).cast<uint64_t>(); }
+
+std::unique_ptr<IntegerIds> made_of_integers(const py::object& ids) {
   const auto list = vector<int64_t>(ids, "ids");
-  const uint64_t key = word(seed, "seed");
+  const uint64_t key = secret();
   NoGil released;
   return std::make_unique<IntegerIds>(list.data, list.size, key);
 }
 
-std::unique_ptr<TextIds> made_of_texts(const py::object& offsets, const py::object& bytes,
-                                       const py::object& seed) {
+std::unique_ptr<TextIds> made_of_texts(const py::object& offsets, const py::object& bytes) {
   const TextArrays arrays = text_arrays(offsets, bytes);
-  const uint64_t key = word(seed, "seed");
+  const uint64_t key = secret();
   NoGil released;
   arrays.check();
   return std::make_unique<TextIds>(arrays.texts(), key);
@@ -83,15 +85,15 @@ py::object repeated(const Table& table) {
 
 void bind_id_table(py::module_& m) {
   py::class_<IntegerIds>(m, "IntegerIds", py::module_local())
-      .def(py::init(&made_of_integers))
+      .def(py::init(naming<0>("ids", &made_of_integers)), "ids"_a)
       .def_property_readonly("repeated", &repeated<IntegerIds>)
       .def_property_readonly("num_bytes", &IntegerIds::num_bytes)
-      .def("find", &find_integers);
+      .def("find", &find_integers, "wanted"_a, py::kw_only(), "num_threads"_a);
   py::class_<TextIds>(m, "TextIds", py::module_local())
-      .def(py::init(&made_of_texts))
+      .def(py::init(naming<0>("offsets", &made_of_texts)), "offsets"_a, "data"_a)
       .def_property_readonly("repeated", &repeated<TextIds>)
       .def_property_readonly("num_bytes", &TextIds::num_bytes)
-      .def("find", &find_texts);
+      .def("find", &find_texts, "offsets"_a, "data"_a, py::kw_only(), "num_threads"_a);
 }
 
 }  // namespace gnnscale

@@ -11,8 +11,8 @@ constexpr int64_t kMaxHops = kUnreached - 1;
 
 // Ids of vertices, each of which there is, in the type of the graph's.
 template <typename Vertex>
-Vector<const Vertex> vertices_of(const Topology<Vertex>& graph, py::handle value) {
-  const auto found = vector<Vertex>(value, "vertices");
+Packed<Vertex> vertices_of(const Topology<Vertex>& graph, py::handle value) {
+  auto found = packed<Vertex>(value, "vertices");
   check_below(found.data, found.size, graph.num_vertices, "vertices");
   return found;
 }
@@ -80,9 +80,13 @@ py::tuple stream(const py::object& indptr, const py::object& indices, const py::
 }  // namespace
 
 void bind_partition(py::module_& m) {
-  m.def("count_cut", &cut);
-  m.def("hops_from", &reach);
-  m.def("pagraph_stream", &stream);
+  m.def("count_cut", &cut, "indptr"_a, "indices"_a, "owner"_a, "num_parts"_a, py::kw_only(),
+        "num_threads"_a);
+  m.def("hops_from", &reach, "indptr"_a, "indices"_a, "vertices"_a, "num_hops"_a, "hops"_a,
+        py::kw_only(), "num_threads"_a);
+  m.def("pagraph_stream", naming<3>("num_parts", &stream), "indptr"_a, "indices"_a, "vertices"_a,
+        py::kw_only(), "num_parts"_a, "num_hops"_a, "max_walked"_a, "max_sampled"_a, "seed"_a,
+        "num_threads"_a);
 }
 
 }  // namespace gnnscale

@@ -10,21 +10,16 @@ namespace {
 
 std::unique_ptr<RankedSlots> made(const py::object& num_vertices, const py::object& members) {
   const int64_t size = integer(num_vertices, "num_vertices", 0, kMaxBytes);
-  if (!py::isinstance<py::list>(members) && !py::isinstance<py::tuple>(members)) {
-    refuse_type("members", py::str(py::type::handle_of(members).attr("__name__")),
-                "a list of the vertices of each");
-  }
-  const auto items = py::reinterpret_borrow<py::sequence>(members);
-  if (items.size() > kMaxCaches) {
-    refuse_value("members", std::to_string(items.size()) + " of them",
-                 "up to " + std::to_string(kMaxCaches));
-  }
+  std::vector<Ids> vertices;
   std::vector<RankedSlots::Member> lists;
   int64_t num_rows = 0;
+  const py::tuple items =
+      sequence(members, "members", "a list of the vertices of each", kMaxCaches);
   for (const py::handle item : items) {
-    const Ids vertices = ids(item, ("members[" + std::to_string(lists.size()) + "]").c_str());
-    num_rows += vertices.size;
-    lists.push_back({vertices.ids, vertices.size});
+    const std::string name = "members[" + std::to_string(lists.size()) + "]";
+    vertices.push_back(ids(item, name.c_str()));
+    num_rows += vertices.back().size;
+    lists.push_back({vertices.back().ids, vertices.back().size});
   }
   if (num_rows > kMaxLocal) {
     refuse_value("members", std::to_string(num_rows) + " rows in all", "up to 2^31 - 1");
@@ -37,7 +32,7 @@ std::unique_ptr<RankedSlots> made(const py::object& num_vertices, const py::obje
 
 void bind_ranked_slots(py::module_& m) {
   py::class_<RankedSlots>(m, "RankedSlots", py::module_local())
-      .def(py::init(&made))
+      .def(py::init(naming<0>("num_vertices", &made)), "num_vertices"_a, "members"_a)
       .def_property_readonly("num_bytes", &RankedSlots::num_bytes)
       .def_property_readonly("starts", [](const RankedSlots& slots) {
         return py::array_t<int64_t>(static_cast<py::ssize_t>(slots.starts().size()),

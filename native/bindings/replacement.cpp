@@ -13,13 +13,20 @@ class BoundReplacement {
   BoundReplacement(const py::object& priority, const py::object& capacity, const py::object& match)
       : priority_(priority), replacement_(made(priority, capacity, match)) {}
 
-  void expect(const py::object& vertices, const py::object& num_threads) {
+  static std::unique_ptr<BoundReplacement> empty(const py::object& priority,
+                                                 const py::object& capacity,
+                                                 const py::object& match) {
+    return std::make_unique<BoundReplacement>(priority, capacity, match);
+  }
+
+  static void expect(BoundReplacement& self, const py::object& vertices,
+                     const py::object& num_threads) {
     const Ids batch = ids(vertices, "vertices");
     const int threads = thread_count(num_threads);
     NoGil released;
-    batch.check(batch.size, replacement_.num_vertices(), "vertices", threads);
-    const std::lock_guard lock(mutex_);
-    replacement_.expect(batch.ids, batch.size, threads);
+    batch.check(batch.size, self.replacement_.num_vertices(), "vertices", threads);
+    const std::lock_guard lock(self.mutex_);
+    self.replacement_.expect(batch.ids, batch.size, threads);
   }
 
   py::array_t<int32_t> look_up(const py::object& num_threads) {
@@ -69,11 +76,13 @@ class BoundReplacement {
 
 void bind_replacement(py::module_& m) {
   using Bound = BoundReplacement;
-  py::class_<Bound>(m, "Replacement", py::module_local())
-      .def(py::init<const py::object&, const py::object&, const py::object&>())
-      .def("expect", &Bound::expect)
-      .def("look_up", &Bound::look_up)
-      .def("advance", &Bound::advance)
+  py::class_<Bound>(m, "NativeReplacement", py::module_local())
+      .def(py::init(naming<1>("capacity", &Bound::empty)), "priority"_a, py::kw_only(),
+           "capacity"_a, "match"_a)
+      .def("expect", naming<1>("vertices", &Bound::expect), "vertices"_a, py::kw_only(),
+           "num_threads"_a)
+      .def("look_up", &Bound::look_up, py::kw_only(), "num_threads"_a)
+      .def("advance", &Bound::advance, py::kw_only(), "num_threads"_a)
       .def_property_readonly("slots", &Bound::slots);
 }
 

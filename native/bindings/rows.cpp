@@ -1,23 +1,34 @@
 #include "gnnscale/rows.hpp"
 
 #include "border.hpp"
+#include "gnnscale/read_ahead.hpp"
 
 namespace gnnscale {
 namespace {
 
-void bind_gather(py::module_& m) {
-  m.def("gather", [](const py::object& x, const py::object& row_ids, const py::object& out,
-                     const py::object& num_threads) {
-    const Matrix from = matrix(x, "x");
-    const Ids rows = ids(row_ids, "ids");
-    const MutableMatrix to = mutable_matrix(out, "out");
-    check_size("out", to.num_rows, rows.size);
-    check_width("out", to.rows.length, from.rows.length);
-    const int threads = thread_count(num_threads);
+py::object gathered(const py::object& x, const py::object& row_ids, const py::object& out,
+                    const py::object& num_threads) {
+  const Matrix from = matrix(x, "x");
+  const Ids rows = ids(row_ids, "ids");
+  const MutableMatrix to = mutable_matrix(out, "out");
+  check_size("out", to.num_rows, rows.size);
+  check_width("out", to.rows.length, from.rows.length);
+  const int threads = thread_count(num_threads);
+  {
     NoGil released;
     rows.check(rows.size, from.num_rows, "ids", threads);
     gather({from.rows, rows.ids, rows.size, to.rows}, threads);
-  });
+  }
+  return out;
+}
+
+void ask_for(const py::object& x, const py::object& row_ids, const py::object& num_threads) {
+  const Matrix from = matrix(x, "x");
+  const Ids rows = ids(row_ids, "ids");
+  const int threads = thread_count(num_threads);
+  NoGil released;
+  rows.check(rows.size, from.num_rows, "ids", threads);
+  read_ahead(from.rows, rows.ids, rows.size, threads);
 }
 
 // What `aggregate` is called with, by name.
@@ -35,7 +46,7 @@ struct AggregateTask {
         row_ids(optional_ids(given.row_ids, "ids")),
         self_ids(optional_ids(given.self_ids, "self_ids")),
         threads(thread_count(given.num_threads)) {
-    if (indptr.size < 1) refuse_value("indptr", "no entry", "one more entry than destinations");
+    num_lists(indptr, "destinations");
     const MutableMatrix out = mutable_matrix(given.out, "out");
     check_size("out", out.num_rows, num_dst());
     check_width("out", out.rows.length, x.rows.length);
@@ -120,20 +131,21 @@ struct AggregateTask {
   }
 };
 
-void bind_aggregate(py::module_& m) {
-  m.def("aggregate",
-        [](const py::object& x, const py::object& row_ids, const py::object& indptr,
-           const py::object& indices, const py::object& weights, const py::object& ids_per_edge,
-           const py::object& dst_scale, const py::object& self_rows, const py::object& self_ids,
-           const py::object& self_scale, const py::object& num_self, const py::object& gate,
-           const py::object& out, const py::object& num_threads) {
-          const AggregateTask views({x, indptr, indices, row_ids, ids_per_edge, weights, dst_scale,
-                                     self_rows, self_ids, self_scale, num_self, gate, out,
-                                     num_threads});
-          NoGil released;
-          views.check();
-          aggregate(views.task, views.threads);
-        });
+py::object aggregated(const py::object& x, const py::object& indptr, const py::object& indices,
+                      const py::object& out, const py::object& num_threads,
+                      const py::object& row_ids, const py::object& ids_per_edge,
+                      const py::object& weights, const py::object& dst_scale,
+                      const py::object& self_rows, const py::object& self_ids,
+                      const py::object& self_scale, const py::object& num_self,
+                      const py::object& gate) {
+  const AggregateTask views({x, indptr, indices, row_ids, ids_per_edge, weights, dst_scale,
+                             self_rows, self_ids, self_scale, num_self, gate, out, num_threads});
+  {
+    NoGil released;
+    views.check();
+    aggregate(views.task, views.threads);
+  }
+  return out;
 }
 
 // Throws invalid_argument unless every row is named once, in order, and is one of `num_rows`.
@@ -149,62 +161,63 @@ void check_rising(const Vector<const int32_t>& ids, int64_t num_rows, const char
   }
 }
 
-void bind_add_rows(py::module_& m) {
-  m.def("add_rows", [](const py::object& x, const py::object& row_ids, const py::object& indptr,
-                       const py::object& weights, const py::object& out_ids, const py::object& out,
-                       const py::object& num_threads) {
-    const Matrix from = matrix(x, "x");
-    if (from.rows.length % kWordColumns != 0) {
-      refuse_value("x", std::to_string(from.rows.length) + " columns", "a multiple of 16");
-    }
-    const Ids rows = ids(row_ids, "ids");
-    const auto targets = vector<int32_t>(out_ids, "out_ids");
-    const auto offsets = vector<int64_t>(indptr, "indptr", targets.size + 1);
-    const auto factors = optional_vector<float>(weights, "weights", rows.size);
-    const MutableMatrix to = mutable_matrix(out, "out");
-    if (to.rows.dtype != DType::float32) refuse_type("out", "another type", "float32");
-    check_width("out", to.rows.length, from.rows.length);
-    const int threads = thread_count(num_threads);
-    check_rising(targets, to.num_rows, "out_ids");
-    NoGil released;
-    check_offsets(offsets.data, targets.size, rows.size, "indptr", threads);
-    rows.check(rows.size, from.num_rows, "ids", threads);
-    Aggregate task{from.rows, rows.ids, offsets.data, nullptr, targets.size};
-    task.ids_per_edge = true;
-    task.weights = factors.data;
-    task.out = to.rows;
-    task.out_ids = targets.data;
-    aggregate(task, threads);
-  });
+void add(const py::object& x, const py::object& row_ids, const py::object& indptr,
+         const py::object& out_ids, const py::object& out, const py::object& num_threads,
+         const py::object& weights) {
+  const Matrix from = matrix(x, "x");
+  if (from.rows.length % kWordColumns != 0) {
+    refuse_value("x", std::to_string(from.rows.length) + " columns", "a multiple of 16");
+  }
+  const Ids rows = ids(row_ids, "ids");
+  const auto targets = vector<int32_t>(out_ids, "out_ids");
+  const auto offsets = vector<int64_t>(indptr, "indptr", targets.size + 1);
+  const auto factors = optional_vector<float>(weights, "weights", rows.size);
+  const MutableMatrix to = mutable_matrix(out, "out");
+  if (to.rows.dtype != DType::float32) refuse_type("out", "another type", "float32");
+  check_width("out", to.rows.length, from.rows.length);
+  const int threads = thread_count(num_threads);
+  check_rising(targets, to.num_rows, "out_ids");
+  NoGil released;
+  check_offsets(offsets.data, targets.size, rows.size, "indptr", threads);
+  rows.check(rows.size, from.num_rows, "ids", threads);
+  Aggregate task{from.rows, rows.ids, offsets.data, nullptr, targets.size};
+  task.ids_per_edge = true;
+  task.weights = factors.data;
+  task.out = to.rows;
+  task.out_ids = targets.data;
+  aggregate(task, threads);
 }
 
-void bind_edge_dot(py::module_& m) {
-  m.def("edge_dot",
-        [](const py::object& a, const py::object& x, const py::object& indptr,
-           const py::object& indices, const py::object& out, const py::object& num_threads) {
-          const Matrix left = matrix(a, "a"), right = matrix(x, "x");
-          if (left.rows.dtype != DType::float32) refuse_type("a", "another type", "float32");
-          if (right.rows.dtype != DType::float32) refuse_type("x", "another type", "float32");
-          check_width("x", right.rows.length, left.rows.length);
-          const auto offsets = vector<int64_t>(indptr, "indptr", left.num_rows + 1);
-          const auto sources = vector<int32_t>(indices, "indices");
-          const auto to = mutable_column(out, "out", sources.size);
-          const int threads = thread_count(num_threads);
-          NoGil released;
-          check_offsets(offsets.data, left.num_rows, sources.size, "indptr", threads);
-          check_below(sources.data, sources.size, right.num_rows, "indices", threads);
-          edge_dot(left.rows, right.rows, offsets.data, sources.data, left.num_rows, to.data,
-                   to.stride, threads);
-        });
+void dots(const py::object& a, const py::object& x, const py::object& indptr,
+          const py::object& indices, const py::object& out, const py::object& num_threads) {
+  const Matrix left = matrix(a, "a"), right = matrix(x, "x");
+  if (left.rows.dtype != DType::float32) refuse_type("a", "another type", "float32");
+  if (right.rows.dtype != DType::float32) refuse_type("x", "another type", "float32");
+  check_width("x", right.rows.length, left.rows.length);
+  const auto offsets = vector<int64_t>(indptr, "indptr", left.num_rows + 1);
+  const auto sources = vector<int32_t>(indices, "indices");
+  const auto to = mutable_column(out, "out", sources.size);
+  const int threads = thread_count(num_threads);
+  NoGil released;
+  check_offsets(offsets.data, left.num_rows, sources.size, "indptr", threads);
+  check_below(sources.data, sources.size, right.num_rows, "indices", threads);
+  edge_dot(left.rows, right.rows, offsets.data, sources.data, left.num_rows, to.data, to.stride,
+           threads);
 }
 
 }  // namespace
 
 void bind_rows(py::module_& m) {
-  bind_gather(m);
-  bind_aggregate(m);
-  bind_add_rows(m);
-  bind_edge_dot(m);
+  m.def("gather", &gathered, "x"_a, "ids"_a, py::kw_only(), "out"_a, "num_threads"_a);
+  m.def("read_ahead", &ask_for, "x"_a, "ids"_a, py::kw_only(), "num_threads"_a);
+  m.def("aggregate", &aggregated, "x"_a, "indptr"_a, "indices"_a, py::kw_only(), "out"_a,
+        "num_threads"_a, "ids"_a = py::none(), "ids_per_edge"_a = false, "weights"_a = py::none(),
+        "dst_scale"_a = py::none(), "self_rows"_a = py::none(), "self_ids"_a = py::none(),
+        "self_scale"_a = py::none(), "num_self"_a = 0, "gate"_a = py::none());
+  m.def("add_rows", &add, "x"_a, "ids"_a, "indptr"_a, py::kw_only(), "out_ids"_a, "out"_a,
+        "num_threads"_a, "weights"_a = py::none());
+  m.def("edge_dot", &dots, "a"_a, "x"_a, "indptr"_a, "indices"_a, py::kw_only(), "out"_a,
+        "num_threads"_a);
 }
 
 }  // namespace gnnscale

@@ -1,4 +1,7 @@
 #include "gnnscale/sampler.hpp"
+
+#include <variant>
+
 #include "border.hpp"
 
 namespace gnnscale {
@@ -8,123 +11,170 @@ constexpr int64_t kMaxFanout = kMaxLocal;
 // With replacement a fan-out is taken whatever the degree.
 constexpr int64_t kMaxReplaced = int64_t{1} << 20;
 
+Record hop_type;
+
+template <typename T>
+py::object optional_numpy(Array<T>&& array) {
+  if (!array.data) return py::none();
+  return to_numpy(std::move(array));
+}
+
 template <typename Vertex>
-py::tuple batch_to_python(SampledBatch<Vertex>&& batch) {
+py::object to_python(SampledBatch<Vertex>&& batch) {
   py::list blocks;
   for (BlockArrays& block : batch.blocks) {
-    py::object importance = py::none();
-    if (block.importance.data) importance = to_numpy(std::move(block.importance));
-    py::object positions = py::none(), edge_weights = py::none();
-    if (block.positions.data) positions = to_numpy(std::move(block.positions));
-    if (block.edge_weights.data) edge_weights = to_numpy(std::move(block.edge_weights));
-    blocks.append(py::make_tuple(to_numpy(std::move(block.indptr)),
-                                 to_numpy(std::move(block.indices)), block.num_src, importance,
-                                 positions, edge_weights));
+    blocks.append(hop_type(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)),
+                           block.num_src, optional_numpy(std::move(block.importance)),
+                           optional_numpy(std::move(block.positions)),
+                           optional_numpy(std::move(block.edge_weights))));
   }
-  py::object edge_vertices = py::none();
-  if (batch.edge_vertices.data) edge_vertices = to_numpy(std::move(batch.edge_vertices));
-  return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks, edge_vertices);
+  return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks,
+                        optional_numpy(std::move(batch.edge_vertices)));
 }
 
-Seeds seeds_of(py::handle value) {
-  const Ids found = ids(value, "seeds");
-  return {found.ids.data, found.ids.wide, found.size};
+template <typename Vertex>
+py::object to_python(ReachedBatch<Vertex>&& batch) {
+  py::list indptrs;
+  for (Array<int64_t>& each : batch.indptrs) indptrs.append(to_numpy(std::move(each)));
+  return py::make_tuple(to_numpy(std::move(batch.vertices)), indptrs);
 }
+
+py::object to_python(HopTimes&& times) {
+  py::dict seconds;
+  for (int phase = 0; phase < HopTimes::kNumPhases; ++phase) {
+    seconds[HopTimes::kNames[phase]] = times.shared[phase];
+  }
+  seconds["alone"] = times.alone;
+  return seconds;
+}
+
+Seeds seeds_of(const Ids& found) { return {found.ids.data, found.ids.wide, found.size}; }
+
+std::vector<int64_t> fanouts_of(const py::object& fanouts, bool replace) {
+  return integers(fanouts, "fanouts", -1, replace ? kMaxReplaced : kMaxFanout);
+}
+
+// The error of a damaged topology; `graph` is its path or its name.
+py::object damaged(const py::object& graph, const std::string& found) {
+  const std::string said = std::string(py::str(graph)) + ": damaged, " + found +
+                           "; gnnscale doctor store=DIR looks at all of it";
+  return py::module_::import("gnnscale.core.errors").attr("GraphError")(said);
+}
+
+template <typename Vertex>
+struct Pools {
+  explicit Pools(Topology<Vertex> graph) : usual(graph), at_once(graph, {.at_once_from = 1}) {}
+
+  SamplerPool<Vertex> usual;
+  SamplerPool<Vertex> at_once;  // for time_relabelling
+};
 
 // Keeps the topology's arrays alive for as long as the samplers that read them.
-template <typename Vertex>
-class BoundSampler {
+class NativeSampler {
  public:
-  BoundSampler(const py::object& indptr, const py::object& indices, const py::object& weights)
-      : indptr_(indptr),
-        indices_(indices),
-        weights_(weights),
-        edge_weights_(
-            optional_vector<float>(weights, "edge_weights", ids(indices, "indices").size).data),
-        pool_(topology<Vertex>(indptr, indices)),
-        at_once_pool_(topology<Vertex>(indptr, indices), {.at_once_from = 1}) {}
+  explicit NativeSampler(const py::object& graph) {
+    if (!py::isinstance(graph, py::module_::import("gnnscale.graph").attr("Graph"))) {
+      refuse_type("graph", type_name(graph), "a Graph");
+    }
+    const py::object path = graph.attr("path");
+    name_ = path.is_none() ? graph.attr("name") : path;
+    indptr_ = graph.attr("indptr");
+    indices_ = graph.attr("indices");
+    weights_ = graph.attr("edge_weights");
+    for_vertices(indices_, "indices", [&]<typename Vertex>() {
+      const auto given = topology<Vertex>(indptr_, indices_);
+      edge_weights_ = optional_vector<float>(weights_, "edge_weights", given.num_edges).data;
+      pools_ = std::make_unique<Pools<Vertex>>(given);
+    });
+  }
 
-  py::tuple sample_neighbors(const py::object& seeds, const py::object& fanouts,
-                             const py::object& replace, const py::object& seed,
-                             const py::object& step, const py::object& num_threads,
-                             const py::object& only_new, const py::object& by_weight,
-                             const py::object& positions, const py::object& edge_weights) {
-    const Seeds from = seeds_of(seeds);
+  py::object sample_neighbors(const py::object& seeds, const py::object& fanouts,
+                              const py::object& replace, const py::object& seed,
+                              const py::object& step, const py::object& num_threads,
+                              const py::object& only_new, const py::object& by_weight,
+                              const py::object& positions, const py::object& edge_weights) {
+    const Ids from = ids(seeds, "seeds");
     const bool replaces = flag(replace, "replace");
-    const auto counts = integers(fanouts, "fanouts", -1, replaces ? kMaxReplaced : kMaxFanout);
+    const auto counts = fanouts_of(fanouts, replaces);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     const bool expands_new = flag(only_new, "only_new");
-    const EdgeAsk ask = ask_of(by_weight, positions, edge_weights);
-    return batch_to_python([&] {
-      NoGil released;
-      return pool_.with_sampler([&](Sampler<Vertex>& sampler) {
-        return sampler.sample_neighbors(from, counts, replaces, run_seed, at, threads, expands_new,
-                                        ask);
+    const EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights);
+    return run([&](auto& pools) {
+      return pools.usual.with_sampler([&](auto& sampler) {
+        return sampler.sample_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads,
+                                        expands_new, ask);
       });
-    }());
+    });
   }
 
-  py::tuple reach_neighbors(const py::object& seeds, const py::object& fanouts,
-                            const py::object& replace, const py::object& seed,
-                            const py::object& step, const py::object& num_threads) {
-    const Seeds from = seeds_of(seeds);
+  py::object reach_neighbors(const py::object& seeds, const py::object& fanouts,
+                             const py::object& replace, const py::object& seed,
+                             const py::object& step, const py::object& num_threads) {
+    const Ids from = ids(seeds, "seeds");
     const bool replaces = flag(replace, "replace");
-    const auto counts = integers(fanouts, "fanouts", -1, replaces ? kMaxReplaced : kMaxFanout);
+    const auto counts = fanouts_of(fanouts, replaces);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
-    ReachedBatch<Vertex> batch = [&] {
-      NoGil released;
-      return pool_.with_sampler([&](Sampler<Vertex>& sampler) {
-        return sampler.reach_neighbors(from, counts, replaces, run_seed, at, threads);
+    return run([&](auto& pools) {
+      return pools.usual.with_sampler([&](auto& sampler) {
+        return sampler.reach_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads);
       });
-    }();
-    py::list indptrs;
-    for (Array<int64_t>& each : batch.indptrs) indptrs.append(to_numpy(std::move(each)));
-    return py::make_tuple(to_numpy(std::move(batch.vertices)), indptrs);
+    });
   }
 
-  py::dict time_relabelling(const py::object& seeds, const py::object& fanouts,
-                            const py::object& seed, const py::object& step,
-                            const py::object& num_threads) {
-    const Seeds from = seeds_of(seeds);
-    const auto counts = integers(fanouts, "fanouts", -1, kMaxFanout);
+  py::object time_relabelling(const py::object& seeds, const py::object& fanouts,
+                              const py::object& seed, const py::object& step,
+                              const py::object& num_threads) {
+    const Ids from = ids(seeds, "seeds");
+    const auto counts = fanouts_of(fanouts, false);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
-    const HopTimes times = [&] {
-      NoGil released;
-      return at_once_pool_.with_sampler([&](Sampler<Vertex>& sampler) {
-        return sampler.time_neighbors(from, counts, run_seed, at, threads);
+    return run([&](auto& pools) {
+      return pools.at_once.with_sampler([&](auto& sampler) {
+        return sampler.time_neighbors(seeds_of(from), counts, run_seed, at, threads);
       });
-    }();
-    py::dict found;
-    for (int phase = 0; phase < HopTimes::kNumPhases; ++phase) {
-      found[HopTimes::kNames[phase]] = times.shared[phase];
-    }
-    found["alone"] = times.alone;
-    return found;
+    });
   }
 
-  py::tuple sample_layers(const py::object& seeds, const py::object& layer_sizes,
-                          const py::object& seed, const py::object& step,
-                          const py::object& positions, const py::object& edge_weights) {
-    const Seeds from = seeds_of(seeds);
+  py::object sample_layers(const py::object& seeds, const py::object& layer_sizes,
+                           const py::object& seed, const py::object& step,
+                           const py::object& positions, const py::object& edge_weights) {
+    const Ids from = ids(seeds, "seeds");
     const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
-    const EdgeAsk ask = ask_of(py::bool_(false), positions, edge_weights);
-    return batch_to_python([&] {
-      NoGil released;
-      return pool_.with_sampler([&](Sampler<Vertex>& sampler) {
-        return sampler.sample_layers(from, sizes, run_seed, at, ask);
+    const EdgeAsk ask = ask_of(false, positions, edge_weights);
+    return run([&](auto& pools) {
+      return pools.usual.with_sampler([&](auto& sampler) {
+        return sampler.sample_layers(seeds_of(from), sizes, run_seed, at, ask);
       });
-    }());
+    });
   }
 
  private:
-  EdgeAsk ask_of(const py::object& by_weight, const py::object& positions,
+  // Calls use(pools) without the GIL, and returns what it finds.
+  template <typename Use>
+  py::object run(Use&& use) {
+    const auto run_on = [&](auto& pools) {
+      auto found = [&] {
+        NoGil released;
+        return use(*pools);
+      }();
+      return to_python(std::move(found));
+    };
+    try {
+      return std::visit(run_on, pools_);
+    } catch (const TopologyError& error) {
+      const py::object refusal = damaged(name_, error.what());
+      PyErr_SetObject(py::type::handle_of(refusal).ptr(), refusal.ptr());
+      throw py::error_already_set();
+    }
+  }
+
+  EdgeAsk ask_of(bool by_weight, const py::object& positions,
                  const py::object& edge_weights) const {
-    const EdgeAsk ask{edge_weights_, flag(by_weight, "by_weight"),
-                      flag(positions, "edge_positions"), flag(edge_weights, "edge_weights")};
+    const EdgeAsk ask{edge_weights_, by_weight, flag(positions, "edge_positions"),
+                      flag(edge_weights, "edge_weights")};
     if ((ask.by_weight || ask.edge_weights) && edge_weights_ == nullptr) {
       refuse_value(ask.by_weight ? "by_weight" : "edge_weights", "True",
                    "False for a graph whose edges have no weights");
@@ -132,37 +182,28 @@ class BoundSampler {
     return ask;
   }
 
-  py::object indptr_, indices_, weights_;
-  const float* edge_weights_;
-  SamplerPool<Vertex> pool_;
-  SamplerPool<Vertex> at_once_pool_;  // for time_relabelling
+  py::object name_, indptr_, indices_, weights_;
+  const float* edge_weights_ = nullptr;
+  std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
 };
-
-template <typename Vertex>
-void bind_class(py::module_& m, const char* name) {
-  using Bound = BoundSampler<Vertex>;
-  py::class_<Bound>(m, name, py::module_local())
-      .def(py::init<const py::object&, const py::object&, const py::object&>())
-      .def("sample_neighbors", &Bound::sample_neighbors)
-      .def("reach_neighbors", &Bound::reach_neighbors)
-      .def("time_relabelling", &Bound::time_relabelling)
-      .def("sample_layers", &Bound::sample_layers);
-}
 
 }  // namespace
 
 void bind_sampler(py::module_& m) {
   py::register_local_exception<TopologyError>(m, "TopologyError", PyExc_ValueError);
-  bind_class<int32_t>(m, "Sampler32");
-  bind_class<int64_t>(m, "Sampler64");
-  m.def("sampler",
-        [](const py::object& indptr, const py::object& indices,
-           const py::object& edge_weights) -> py::object {
-          if (ids(indices, "indices").ids.wide) {
-            return py::cast(std::make_unique<BoundSampler<int64_t>>(indptr, indices, edge_weights));
-          }
-          return py::cast(std::make_unique<BoundSampler<int32_t>>(indptr, indices, edge_weights));
-        });
+  m.def("damaged", &damaged, "graph"_a, "found"_a);
+  hop_type.define(m, "SampledHop", "indptr indices num_src importance positions edge_weights", 3);
+  py::class_<NativeSampler>(m, "NativeSampler", py::module_local())
+      .def(py::init<const py::object&>(), "graph"_a)
+      .def("sample_neighbors", &NativeSampler::sample_neighbors, "seeds"_a, "fanouts"_a,
+           py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
+           "by_weight"_a = false, "edge_positions"_a = false, "edge_weights"_a = false)
+      .def("reach_neighbors", &NativeSampler::reach_neighbors, "seeds"_a, "fanouts"_a,
+           py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a)
+      .def("time_relabelling", &NativeSampler::time_relabelling, "seeds"_a, "fanouts"_a,
+           py::kw_only(), "seed"_a, "step"_a, "num_threads"_a)
+      .def("sample_layers", &NativeSampler::sample_layers, "seeds"_a, "layer_sizes"_a,
+           py::kw_only(), "seed"_a, "step"_a, "edge_positions"_a = false, "edge_weights"_a = false);
 }
 
 }  // namespace gnnscale

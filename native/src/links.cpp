@@ -10,8 +10,8 @@ constexpr int64_t kGrain = 1 << 14;
 
 }  // namespace
 
-Array<int64_t> draw_negatives(const int64_t* edges, int64_t num_edges, int64_t count,
-                              int64_t num_vertices, uint64_t seed, uint64_t step, int num_threads) {
+Array<int64_t> draw_negatives(RowIds edges, int64_t num_edges, int64_t count, int64_t num_vertices,
+                              uint64_t seed, uint64_t step, int num_threads) {
   Array<int64_t> drawn(num_edges * count);
   const uint64_t root = stream_key(Stream::negatives, seed, step, 0);
   parallel_for(num_edges, kGrain, num_threads, [&](int64_t begin, int64_t end) {
@@ -26,8 +26,8 @@ Array<int64_t> draw_negatives(const int64_t* edges, int64_t num_edges, int64_t c
   return drawn;
 }
 
-Array<double> draw_of_pairs(const int64_t* first, const int64_t* second, int64_t num_pairs,
-                            uint64_t seed, int num_threads) {
+Array<double> draw_of_pairs(RowIds first, RowIds second, int64_t num_pairs, uint64_t seed,
+                            int num_threads) {
   Array<double> drawn(num_pairs);
   const uint64_t root = stream_key(Stream::edge_split, seed, 0, 0);
   parallel_for(num_pairs, kGrain, num_threads, [&](int64_t begin, int64_t end) {

@@ -152,12 +152,12 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
         **{"graph": graph, "devices": devices, "num_devices": len(clique), "cliques": (clique,)},
         **{
             "parts": None,
-            "draws": SimpleNamespace(exact=True),
+            "draws": SimpleNamespace(exact=True, num_threads=num_threads),
             "num_epochs": 1,
             "batch_size": 1,
             "fanouts": None,
         },
-        **{"aggregated_row_bytes": None, "seed": 0, "num_threads": num_threads},
+        **{"aggregated_row_bytes": None, "seed": 0},
     )
     vars(task).update(out_degrees=degrees)
     vars(task)["presampled"] = Presampled(reads=reads, num_epochs=1, num_threads=num_threads)

@@ -145,7 +145,6 @@ def run_of(
         fanouts=tuple(FANOUTS),
         aggregated_row_bytes=None,
         seed=0,
-        num_threads=num_threads,
     )
 
 

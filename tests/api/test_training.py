@@ -21,9 +21,10 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import Planetoid
 from gnnscale.graph import Graph
 from gnnscale.options.config import typed
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 
 Train = Callable[..., api.Training]
 
@@ -182,7 +183,7 @@ def test_the_programs_own_log_gets_what_it_asks_for(train: Train) -> None:
         ({"options": {"runtime.checkpoint": False}}, r"runtime\.checkpoint=false: the trained"),
         ({"partition": "hash"}, "^partition=hash: must be what graph_partition returns"),
         ({"features": "host"}, "^features=host: must be what feature_storing returns"),
-        ({"directory": "/proc/nowhere"}, "^directory=/proc/nowhere: No such file or directory"),
+        ({"directory": "/proc/nowhere"}, "^/proc/nowhere: No such file or directory"),
         ({"resume": "nowhere"}, "resume=nowhere: not a run directory"),
         (
             {"partition": api.Owners(function=lambda graph, parts: np.zeros(3, int))},

@@ -89,7 +89,6 @@ def task_of(
         fanouts=fanouts,
         aggregated_row_bytes=None,
         seed=3,
-        num_threads=num_threads,
     )
 
 

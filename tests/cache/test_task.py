@@ -102,3 +102,17 @@ def test_one_device_trains_what_is_drawn(
     assert not make_task(random_graph(), [None, 0]).draws_are_exact
     parts = Parts(num_parts=2, owner=(np.arange(300) % 2).astype(np.int16))
     assert make_task(random_graph(), [0, 0], parts=parts).draws_are_exact
+
+
+def test_devices_train_the_vertices_of_their_parts(
+    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
+) -> None:
+    graph = replace(random_graph(), train_idx=np.arange(0, 300, 3))
+    parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
+    task = make_task(graph, [0, 0], parts=parts)
+    assert np.array_equal(task.train_vertices([0]), np.arange(0, 100, 3))
+    assert np.array_equal(task.train_vertices([1]), np.arange(102, 300, 3))
+    everywhere = Parts(num_parts=2, owner=None)
+    for others in (None, everywhere):
+        found = replace(task, parts=others).train_vertices([1])
+        assert np.array_equal(found, graph.train_idx)

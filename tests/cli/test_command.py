@@ -176,7 +176,7 @@ def test_partition_prints_the_parts(at_once: Command) -> None:
     answer = at_once("partition", *options, "partitioner.num_parts=3")
     path = path_written(answer)
     assert {each.name for each in path.iterdir()} == {
-        *("partition.json", "partition.npz", "partition.svg")
+        *("partition.json", "owner.npy", "partition.svg")
     }
     said = json.loads((path / "partition.json").read_text())
     assert (said["algorithm"], said["num_parts"]) == ("random", 3)

@@ -19,7 +19,7 @@ IN_NATIVE_CODE = """
     from pathlib import Path
 
     from gnnscale.cli import interruption
-    from gnnscale.dataset.storage.folder import new_folder
+    from gnnscale.artifact.folder import new_folder
     from gnnscale.core.progress import track
 
     interruption._PATIENCE_S = 0.1

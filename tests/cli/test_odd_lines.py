@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,3 +209,14 @@ def test_text_and_names_are_checked_without_a_process() -> None:
     for argument in ("model=a/b", "model=[gcn,5]", "experiment='../x'", "hydra/sweeper=a.b"):
         with pytest.raises(ConfigError, match="the name of a"):
             check_overrides([argument])
+
+
+def test_one_of_two_commands_has_the_folder(
+    run_lines: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    """A folder that another command has claimed, and has not yet written anything else into."""
+    (tmp_path / "run" / ".hydra").mkdir(parents=True)
+    (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
+    assert answer.status == 1
+    assert "holds a run" in answer.stderr
+    assert os.listdir(tmp_path / "run") == [".hydra"]

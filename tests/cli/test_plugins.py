@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from gnnscale.cli.job import Job
-from gnnscale.cli.output import Output
 from gnnscale.cli.plugins import check_search, explain_missing_plugin
-from gnnscale.cli.tasks import TASKS
+from gnnscale.cli.tasks import TASKS, Job
 from gnnscale.core.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
@@ -133,15 +131,14 @@ def test_jobs_in_other_processes_know_a_file_of_ones_own(
     assert values.num_threads >= 1
 
 
-def test_a_job_can_be_sent(tmp_path: Path) -> None:
-    job = Job(command="train", output=Output(folder=str(tmp_path)), stops=True)
+def test_a_job_can_be_sent() -> None:
+    job = Job(command="train", stops=True)
     assert pickle.loads(pickle.dumps(job)) == job
 
 
 def test_code_that_leaves_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user's own code does that calls ``sys.exit``: the command would say nothing."""
-    monkeypatch.setattr("gnnscale.cli.job.failures", failures := [])
-    monkeypatch.setattr("gnnscale.cli.tasks.in_sweep", lambda: False)
+    monkeypatch.setattr("gnnscale.cli.tasks.failures", failures := [])
     monkeypatch.setitem(TASKS, "doctor", lambda *_: sys.exit("no more"))
     assert Job(command="doctor")(OmegaConf.create()) is None
     (error,) = failures

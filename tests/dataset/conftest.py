@@ -39,13 +39,3 @@ def adjacency():
         return scipy.sparse.csr_matrix((ones, graph.indices, graph.indptr), shape=shape)
 
     return build
-
-
-@pytest.fixture
-def leftovers():
-    """Return what lies beside a store, hidden or not, apart from the store itself."""
-
-    def find(store: Path) -> list[str]:
-        return sorted(path.name for path in store.parent.iterdir() if path != store)
-
-    return find

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from gnnscale.artifact.folder import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import (
     Dataset,
@@ -26,7 +27,6 @@ from gnnscale.dataset import (
     from_arrays,
     random_split,
 )
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.graph import Graph
 from gnnscale.options.config import typed
 from gnnscale.partition import Hash, write_part
@@ -80,9 +80,9 @@ def test_open_prepares_once(leftovers):
 
 def test_store_of_other_options(tmp_path):
     small(store=str(tmp_path / "x")).prepare()
-    with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
+    with pytest.raises(GraphError, match=r"x: made with self_loops=keep, now self_loops=add"):
         small(store=str(tmp_path / "x"), self_loops="add").open()
-    with pytest.raises(GraphError, match=r"x: prepared with self_loops=keep, now self_loops=add"):
+    with pytest.raises(GraphError, match=r"x: made with self_loops=keep, now self_loops=add"):
         small(store=str(tmp_path / "x"), self_loops="add").prepare()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.checks import check_split, class_labels
+from gnnscale.dataset.checks import check_split, class_labels, vertex_keys
 
 
 def test_unknown_classes_are_any_nan() -> None:
@@ -47,3 +47,22 @@ def test_a_vertex_twice_among_many() -> None:
             600_001,
             "raw",
         )
+
+
+def test_keys():
+    assert vertex_keys(["3", "0", "12"], source="x").tolist() == [3, 0, 12]
+    assert vertex_keys([], source="x").tolist() == []
+
+
+@pytest.mark.parametrize(
+    "key", ["-1", "x", "", "1.0", " 1", "1_0", "٣", "1" * 30, "9" * 19, "\x1b[2J", "\ud800"]
+)
+def test_keys_that_are_no_ids(key):
+    with pytest.raises(GraphError, match=r"x: key '.*' is not a vertex id") as error:
+        vertex_keys(["0", key], source="x")
+    assert str(error.value).isprintable()
+
+
+def test_two_spellings_are_not_two_vertices():
+    with pytest.raises(GraphError, match=r"x: vertex 7 is named twice"):
+        vertex_keys(["7", "07"], source="x")

@@ -30,7 +30,7 @@ GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
 RECORDS = {
     *("ArrangedBlock", "Contracted", "EdgeTiles", "Refined", "Replacing", "Rows", "Sampled"),
-    "SampledHop",
+    *("SampledHop", "naming_graph"),
     *("Shared", "UndirectedLists"),
 }
 #: The target for each kind of artefact that a run is made of.
@@ -43,14 +43,15 @@ ARTEFACTS = {
 }
 #: Functions and classes by which files are read.
 READ = {
-    *("read_versioned", "read_regular", "read_yaml", "load_yaml", "read_file", "map_npy"),
+    *("read_header", "read_regular", "read_yaml", "load_yaml", "read_file", "map_npy"),
     *("NpzReader", "Archive", "ParquetFile", "read_table", "read_csv", "CDLL", "opened_text"),
 }
 #: The target that damages what a module reads, by the module or by its package.
 DAMAGED_BY = {
     "gnnscale.api.results": "run",
+    "gnnscale.artifact": "store",
     "gnnscale.backend.fpga.csim": "bitstream",
-    "gnnscale.cache.storage": "cache_plan",
+    "gnnscale.cache.stored_plan": "cache_plan",
     "gnnscale.cli.staging": "commands",
     "gnnscale.dataset.formats": "readers",
     "gnnscale.dataset.ids": "store",
@@ -59,12 +60,10 @@ DAMAGED_BY = {
     "gnnscale.dataset.tables": "tables",
     "gnnscale.report.export.vertices": "run",
     "gnnscale.options.found": "run",
-    "gnnscale.graph_files": "store",
-    "gnnscale.npy": "store",
     "gnnscale.options.file": "run",
     "gnnscale.partition.given": "partition",
     "gnnscale.partition.nvlink": "nvlink",
-    "gnnscale.partition.storage": "partition",
+    "gnnscale.partition.store": "partition",
     "gnnscale.plan.platform": "platform",
     "gnnscale.report.files.steps": "run",
     "gnnscale.report.sweep": "run",

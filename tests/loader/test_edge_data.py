@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from gnnscale import ConfigError, Graph, GraphError, NeighborLoader
 from gnnscale.dataset import from_arrays
-from gnnscale.loader.arguments import FIXED, WITHOUT_EFFECT
+from gnnscale.loader.neighbor_loader import FIXED, WITHOUT_EFFECT
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -214,7 +215,7 @@ def test_rows_of_another_kind_are_refused() -> None:
         ([host.double()], r"caches\[0\]: torch.float64, allowed"),
         ([host.T.contiguous().T], r"caches\[0\]: shape \[4, 2\] with strided rows"),
         ([None], r"caches\[0\]: NoneType, allowed"),
-        ([host] * 1025, "caches: 1025 of them, allowed are up to 1024"),
+        ([host] * 1025, "caches: 1025 items, allowed are up to 1024"),
         ([torch.ones(1, 2).expand(2**31, 2)], r"caches: 2147483648 rows in all, allowed are"),
         ([torch.ones(1, 2).expand(2**30, 2)] * 2, r"caches: 2147483648 rows in all, allowed are"),
         (host, "caches: Tensor, allowed is a list"),
@@ -326,3 +327,149 @@ def test_no_row_is_written_twice(threads: int) -> None:
     slots[299] = 7
     with pytest.raises(ValueError, match=r"^slots_of_target: 7 at more than one place"):
         ops.copy_rows(source, np.zeros(300, np.int64), target, slots, num_threads=threads)
+
+
+def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
+    """Return the slot of every vertex, -1 for none: what its row holds in the caches."""
+    starts = ranked.starts
+    host = torch.full((num_vertices, 1), -1.0)
+    rows = torch.arange(float(starts[-1])).view(-1, 1)
+    caches = list(rows.split(np.diff(starts).tolist())) if len(starts) > 1 else []
+    out = torch.empty(num_vertices, 1)
+    vertices = np.arange(num_vertices)
+    ops.gather_cached(host, caches, ranked, vertices, out=out, num_threads=1)
+    return [int(slot) for slot in out[:, 0]]
+
+
+def table_of(num_vertices: int, members: list[NDArray[Any]]) -> list[int]:
+    table = np.full(num_vertices, -1, np.int64)
+    for slot, vertex in enumerate([v for vertices in members for v in vertices.tolist()]):
+        table[vertex] = slot
+    return [int(slot) for slot in table]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 5), st.booleans(), st.booleans(), st.data())
+def test_slots_are_those_of_a_table(
+    num_vertices: int, num_members: int, ascending: bool, repeated: bool, data: st.DataObject
+) -> None:
+    vertex = st.integers(0, num_vertices - 1)
+    every = data.draw(st.lists(vertex, unique=not repeated))
+    cuts = sorted(data.draw(st.integers(0, len(every))) for _ in range(num_members - 1))
+    dtype = data.draw(st.sampled_from([np.int32, np.int64]))
+    members = np.split(np.array(every, dtype), cuts)
+    if ascending:
+        members = [np.sort(vertices) for vertices in members]
+    ranked = ops.RankedSlots(num_vertices, members)
+    assert ranked.starts.tolist() == [0, *cuts, len(every)]
+    assert slots_by(ranked, num_vertices) == table_of(num_vertices, members)
+
+
+def test_slots_by_hand() -> None:
+    one = ops.RankedSlots(200, [np.array([3, 64, 127, 199])])
+    slots = slots_by(one, 200)
+    assert [(v, slot) for v, slot in enumerate(slots) if slot >= 0] == [
+        *((3, 0), (64, 1), (127, 2), (199, 3))
+    ]
+    two = ops.RankedSlots(4, [np.array([3]), np.array([0, 2], np.int32)])
+    assert two.starts.tolist() == [0, 1, 3]
+    assert slots_by(two, 4) == [1, -1, 2, 0]
+    assert slots_by(ops.RankedSlots(3, []), 3) == [-1, -1, -1]
+    assert slots_by(ops.RankedSlots(3, [np.array([], np.int64)] * 2), 3) == [-1, -1, -1]
+    assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
+
+
+def test_memory_is_little() -> None:
+    vertices = np.arange(0, 64_000, 2)
+    assert ops.RankedSlots(64_000, [vertices]).num_bytes == 16 * 1001
+    # Rows in another order need a table of the cached vertices.
+    assert ops.RankedSlots(64_000, [vertices[::-1]]).num_bytes == 16 * 1001 + 4 * 32_000
+
+
+def test_it_is_used_by_the_caches_that_it_was_made_of_alone() -> None:
+    slots, host, out = ops.RankedSlots(4, [np.array([3, 1])]), torch.ones(4, 2), torch.empty(1, 2)
+    vertices = np.array([0])
+    for caches in ([], [host[:1]], [host[:3]], [host[:1], host[:1]]):
+        with pytest.raises(ValueError, match=r"^caches: other rows than those that slots was"):
+            ops.gather_cached(host, caches, slots, vertices, out=out, num_threads=1)
+    with pytest.raises(ValueError, match=r"^starts: other rows than those that slots was"):
+        ops.count_slots(slots, vertices, np.array([0, 1, 2]), num_threads=1)
+    with pytest.raises(ValueError, match=r"^slots: 4 entries, must be 5"):
+        ops.gather_cached(torch.ones(5, 2), [host[:2]], slots, vertices, out=out, num_threads=1)
+    with pytest.raises(ValueError, match=r"^vertices: 4 at place 0, allowed are 0 to 3"):
+        ops.count_slots(slots, np.array([4]), slots.starts, num_threads=1)
+
+
+@pytest.mark.parametrize(
+    ("num_vertices", "members", "said"),
+    [
+        (4, [np.array([0]), np.array([1, 4])], r"members\[1\]: 4 at place 1, allowed are 0 to 3"),
+        (4, [np.array([-1], np.int32)], r"members\[0\]: -1 at place 0, allowed are 0 to 3"),
+        (0, [np.array([0])], r"members\[0\]: 0 at place 0"),
+        (4, [np.array([1.0])], r"members\[0\]: float64, allowed is int32 and int64"),
+        (4, [[1]], r"members\[0\]: list"),
+    ],
+)
+def test_members_that_are_refused(num_vertices: int, members: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{said}"):
+        ops.RankedSlots(num_vertices, members)
+
+
+def replacement_of(
+    num_vertices: int, capacity: int, *, match: bool = False
+) -> ops.NativeReplacement:
+    return ops.NativeReplacement(np.zeros(num_vertices, np.int32), capacity=capacity, match=match)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_step_by_hand(dtype: type[np.integer]) -> None:
+    replacement = replacement_of(4, 1, match=True)
+    for batch in ([0, 1], [2, 0], [1, 2]):
+        replacement.expect(np.array(batch, dtype), num_threads=1)
+    found = [replacement.advance(num_threads=1) for _ in range(2)]
+    # 0 is read by the next batch as well, and so leaves the slot to 1.
+    assert [each.tolist() for each in found[0][3:]] == [[1], [0]]
+    assert found[1][:3] == (0, 1, 1)
+    assert replacement.look_up(num_threads=1).tolist() == [0, 1]
+    assert replacement.slots.tolist() == [2, 0, 1, -1]
+
+
+def test_arrays_are_copied_and_may_have_gaps() -> None:
+    replacement = replacement_of(6, 6)
+    vertices = np.arange(6)
+    replacement.expect(vertices[::2], num_threads=1)
+    vertices[:] = 99
+    replacement.advance(num_threads=1)
+    assert replacement.slots.tolist() == [0, -1, 1, -1, 2, -1]
+
+
+@pytest.mark.parametrize("match", [False, True])
+def test_the_number_of_threads_changes_nothing(match: bool) -> None:
+    generator = np.random.default_rng(0)
+    priority = generator.integers(0, 50, 100_000).astype(np.int32)
+    batches = [generator.permutation(100_000)[:30_000] for _ in range(12)]
+    answers = []
+    for threads in (1, 3):
+        replacement = ops.NativeReplacement(priority, capacity=9000, match=match)
+        for batch in batches:
+            replacement.expect(batch, num_threads=threads)
+        served = [replacement.advance(num_threads=threads) for _ in batches]
+        flat = [np.hstack([counts, each, slots]) for *counts, each, slots in served]
+        answers.append(np.concatenate([*flat, replacement.slots]).tolist())
+    assert answers[0] == answers[1]
+
+
+def test_threads_of_the_caller_take_turns() -> None:
+    replacement = replacement_of(50_000, 5000)
+    generator = np.random.default_rng(0)
+    batches = [generator.permutation(50_000)[:20_000] for _ in range(40)]
+
+    def serve(batch: np.ndarray) -> int:
+        replacement.expect(batch, num_threads=2)
+        hits, previous, misses, *_ = replacement.advance(num_threads=2)
+        return hits + previous + misses
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(serve, batches)) == [20_000] * 40
+    cached = replacement.slots[replacement.slots >= 0]
+    assert sorted(cached.tolist()) == list(range(5000))

@@ -339,10 +339,13 @@ def test_sampled_edges_weigh_as_much_as_all_of_them() -> None:
     [
         ({"vertex_weights": np.full((6, 1), -1)}, "vertex_weights: -1"),
         ({"vertex_weights": np.ones((5, 1), np.int64)}, "vertex_weights: 5 entries"),
-        ({"vertex_weights": np.ones((6, 2), np.int64)}, "vertex_weights: 2 weights, must be 1"),
+        (
+            {"vertex_weights": np.ones((6, 2), np.int64)},
+            r"max_weights: shape \[2, 1\], allowed are 2 col",
+        ),
         ({"vertex_weights": np.ones(6, np.int64)}, r"vertex_weights: shape \[6\]"),
-        ({"vertex_weights": np.ones((6, 9), np.int64)}, "vertex_weights: 9 weights, allowed"),
-        ({"max_weights": np.ones((0, 1), np.int64)}, "max_weights: no row"),
+        ({"vertex_weights": np.ones((6, 9), np.int64)}, "vertex_weights: 9 columns, allowed"),
+        ({"max_weights": np.ones((0, 1), np.int64)}, "max_weights: 0 rows"),
         ({"edge_weights": np.zeros(14, np.int32)}, "edge_weights: 0"),
         ({"owner": np.full(6, 2, np.int32)}, "owner: 2"),
         ({"owner": np.full(6, -1, np.int32)}, "owner: -1"),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core.errors import GraphError
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 
 
 def slow_hottest(

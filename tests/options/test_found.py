@@ -40,15 +40,15 @@ from gnnscale.plan.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.export.predict import PredictConfig, predict
 from gnnscale.report.export.weights import ExportConfig, export
-from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
-from gnnscale.runtime.settings import (
+from gnnscale.runtime.command_options import (
     EvaluateConfig,
     PartitionConfig,
     PlacesOfData,
     PlanCacheConfig,
     PrepareConfig,
-    TrainConfig,
 )
+from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
+from gnnscale.runtime.settings import TrainConfig
 
 COMMANDS = (
     *(DoctorConfig, EvaluateConfig, ExportConfig, PartitionConfig, PlanCacheConfig, PredictConfig),

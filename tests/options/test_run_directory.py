@@ -5,8 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from gnnscale.cli.staging import run_directory
 from gnnscale.core.errors import ConfigError
-from gnnscale.options.run_directory import check_run_directory, check_store_of_run, read_run
+from gnnscale.options.run_directory import (
+    check_run_directory,
+    check_store_of_run,
+    check_unused,
+    read_run,
+    resume_command,
+    taken_back,
+)
 
 
 def run(directory: Path, text: str = "seed: 1\n") -> Path:
@@ -75,3 +83,66 @@ def test_a_store_is_made_nowhere_because_a_run_says_so(tmp_path: Path) -> None:
             check_store_of_run(Path("config.yaml"), store)
     (tmp_path / "meta.json").touch()
     check_store_of_run(Path("config.yaml"), str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "checkpoints", ".hydra"])
+def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine").touch()
+    check_unused(tmp_path)
+    check_unused(tmp_path / "missing")
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"^output={tmp_path}: holds a run; resume={tmp_path} "):
+        check_unused(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["multirun.yaml", "results.json", "0"])
+def test_a_folder_that_holds_a_sweep_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match="holds a sweep"):
+        check_unused(tmp_path, jobs=True)
+    check_unused(tmp_path)
+
+
+def interrupted(directory: Path, *made: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make(directory, *made)
+
+
+def make(directory: Path, *made: str) -> None:
+    with taken_back(directory) as mine:
+        mine.update(("a", "b"))
+        for name in made:
+            (directory / name).touch()
+        raise KeyboardInterrupt
+
+
+def test_what_was_made_is_taken_back(tmp_path: Path) -> None:
+    interrupted(tmp_path / "x" / "y", "a", "b")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_was_there_stays(tmp_path: Path) -> None:
+    for name in ("mine", "a"):
+        (tmp_path / name).touch()
+    interrupted(tmp_path, "a", "b")
+    assert sorted(os.listdir(tmp_path)) == ["a", "mine"]
+
+
+def test_a_run_that_has_begun_stays(tmp_path: Path) -> None:
+    interrupted(tmp_path / "x", "a", "checkpoint")
+    assert sorted(os.listdir(tmp_path / "x")) == ["a", "checkpoint"]
+
+
+def test_the_command_that_goes_on_is_for_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_directory, "_in_use", None)
+    assert resume_command() is None
+    directory = tmp_path / "it's mine"
+    directory.mkdir()
+    monkeypatch.setattr(run_directory, "_in_use", directory)
+    assert resume_command() is None
+    (directory / "config.yaml").touch()
+    told = resume_command()
+    assert told is not None
+    assert told == f"gnnscale train 'resume={tmp_path}/it'\"'\"'s mine'"

@@ -47,7 +47,7 @@ def test_what_are_no_owners(tmp_path: Path, tiny_graph: Graph, owners: Any, mess
 
 def test_what_is_no_file_of_owners(tmp_path: Path, tiny_graph: Graph) -> None:
     file = tmp_path / "owners.npy"
-    with pytest.raises(ConfigError, match=r"owners\.npy: No such file"):
+    with pytest.raises(ConfigError, match=r"owners\.npy: missing"):
         assign(file, tiny_graph, 2)
     np.save(file, np.array([print] * 5), allow_pickle=True)
     with pytest.raises(ConfigError, match=r"partitioner\.owners="):

@@ -12,7 +12,7 @@ from gnnscale import ops
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph
 from gnnscale.partition import NO_PART, UNREACHED, PaGraph, Parts
-from gnnscale.partition.storage.checks import problem_of
+from gnnscale.partition.partitioner import problem_of
 
 
 def graph_of(lists: list[list[int]], train: list[int], name: str = "tiny") -> Graph:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ import pytest
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.partition import NoPartitioner, Parts
-from gnnscale.partition.partitioner import MAX_PARTS, check_num_parts
+from gnnscale.partition import UNREACHED, NoPartitioner, Parts
+from gnnscale.partition.partitioner import MAX_PARTS, check_num_parts, problem_of
 
 
 @pytest.fixture
@@ -57,3 +58,62 @@ def test_every_part_has_everything(tiny_graph: Graph) -> None:
     assert parts == Parts(num_parts=3, owner=None)
     forecast = NoPartitioner().forecast(tiny_graph, num_parts=3, num_hops=2, num_threads=1)
     assert (forecast.memory_bytes, forecast.seconds) == (0, 0)
+
+
+OWNER = np.array([0, 0, 1, 1, -1], np.int16)
+HOPS = np.array([[0, 0, 1, 1, 255], [1, 255, 0, 0, 255]], np.uint8)
+
+
+@pytest.fixture
+def graph(tiny_graph: Graph) -> Graph:
+    return replace(tiny_graph, train_idx=np.array([0, 1, 3]))
+
+
+def changed(array: np.ndarray, place: Any, value: int) -> np.ndarray:
+    copy = array.copy()
+    copy[place] = value
+    return copy
+
+
+def parts(**fields: Any) -> Parts:
+    return Parts(**{"num_parts": 2, "owner": OWNER, **fields})
+
+
+def test_what_is_as_it_should_be(graph: Graph) -> None:
+    for each in (
+        parts(),
+        parts(hops=HOPS, num_hops=1),
+        parts(owner=None),
+        parts(owner=None, columns=((0, 1), (1, 2))),
+    ):
+        assert problem_of(each, graph) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"owner": None, "hops": HOPS}, "hops are given, and no owners"),
+        ({"columns": ((0, 1), (1, 2))}, "both owners and feature columns are given"),
+        ({"owner": None, "columns": ((0, 2),)}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ()}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ((0, 1), (0, 2))}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ((0, 0), (0, 2))}, "columns are not 2 ranges"),
+        ({"owner": None, "columns": ((0, 1), (1, 3))}, "columns go from 0 to 3, the graph has 2"),
+        ({"owner": OWNER.astype(np.int32)}, "owner is int32[5], needed is int16[5]"),
+        ({"owner": OWNER[1:]}, "owner is int16[4]"),
+        ({"owner": changed(OWNER, 2, 2)}, "owner 2 is out of range, allowed are -1 to 1"),
+        ({"owner": changed(OWNER, 2, -2)}, "owner -2 is out of range"),
+        ({"owner": changed(OWNER, 1, -1)}, "training vertex 1 belongs to no part"),
+        ({"hops": HOPS.astype(np.int8), "num_hops": 1}, "hops is int8[2, 5]"),
+        ({"hops": HOPS[:1], "num_hops": 1}, "hops is uint8[1, 5], needed is uint8[2, 5]"),
+        ({"hops": HOPS, "num_hops": 0}, "num_hops is 0, allowed are 1 to 254"),
+        ({"hops": HOPS, "num_hops": UNREACHED}, "num_hops is 255"),
+        ({"hops": changed(HOPS, (1, 2), 2), "num_hops": 1}, "part 1 has vertex 2 at 2 hops"),
+        ({"hops": changed(HOPS, (1, 3), 1), "num_hops": 1}, "training vertex 3 is not at 0 hops"),
+    ],
+)
+def test_what_is_not(
+    graph: Graph, fields: Any, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnnscale.partition.partitioner._SLICE_VERTICES", 2)
+    assert problem in (problem_of(parts(**fields), graph) or "")

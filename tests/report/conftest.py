@@ -18,7 +18,13 @@ from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Fpga, Threads
 from gnnscale.plan.perf.equations import PlanPredictions, Prediction
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.terminal.live import RunReport
-from gnnscale.runtime.telemetry.records import DeviceEpoch, DeviceStep, EpochRecord, StepRecord
+from gnnscale.runtime.telemetry.records import (
+    DeviceEpoch,
+    DeviceStep,
+    EpochRecord,
+    RunLayout,
+    StepRecord,
+)
 from gnnscale.runtime.telemetry.records import TrainResult as Result
 
 BATCH = 1024
@@ -75,7 +81,11 @@ class MadeUpRun:
 
     @property
     def result(self) -> Result:
-        return replace(self.started, history=self.epochs, test_metric=0.7123)
+        return replace(self.started, history=self.epochs, test_metrics={"accuracy": 0.7123})
+
+    def predicting(self, predicted: PlanPredictions | None) -> Result:
+        """Return the result with another prediction."""
+        return replace(self.result, layout=replace(self.started.layout, predicted=predicted))
 
     def tell(self, observer: RunReport) -> None:
         observer.started(self.started)
@@ -156,11 +166,10 @@ def make_up(
         dataset="planted_partition",
         model="Sage",
         seed=0,
-        metric="accuracy",
+        layout=RunLayout(plan=plan, predicted=_prediction(plan)),
+        measures=("accuracy",),
         ceiling=0.97,
         history=(),
-        plan=plan,
-        predicted=_prediction(plan),
     )
     return MadeUpRun(
         started=started,
@@ -189,7 +198,9 @@ def simulated(run: MadeUpRun) -> MadeUpRun:
         replace(epoch, devices=(epoch.devices[0], replace(epoch.devices[1], **named)))
         for epoch in run.epochs
     )
-    started = replace(run.started, plan=plan, steps_per_epoch=len(run.steps) // len(epochs))
+    layout = replace(run.started.layout, plan=plan)
+    num_steps = len(run.steps) // len(epochs)
+    started = replace(run.started, layout=layout, steps_per_epoch=num_steps)
     return replace(run, started=started, epochs=epochs)
 
 

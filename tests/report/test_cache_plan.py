@@ -25,7 +25,7 @@ from gnnscale.cache import (
     StaticCache,
     StoredPlan,
 )
-from gnnscale.cache.storage.identity import identify
+from gnnscale.cache.stored_plan import identify
 from gnnscale.graph import Graph
 from gnnscale.report.cache_plan import draw, print_plan
 

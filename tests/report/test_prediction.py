@@ -54,16 +54,19 @@ def test_medians_are_over_full_mini_batches_under_the_first_plan(
 def test_a_rehearsed_plan_is_scored_by_both_names_with_signs(
     tmp_path: Path, hybrid_run: Any
 ) -> None:
-    by_rates = hybrid_run.started.predicted.by_rates
+    by_rates = hybrid_run.started.layout.predicted.by_rates
     rehearsed = Prediction(
         devices=tuple(replace(each, propagate=2 * each.propagate) for each in by_rates.devices),
         step_s=0.05,
         num_edges=200_000,
         source="this_machine",
     )
-    predicted = replace(hybrid_run.started.predicted, rehearsed=rehearsed)
+    predicted = replace(hybrid_run.started.layout.predicted, rehearsed=rehearsed)
     steps = read(tmp_path, hybrid_run.steps)
-    compared = compare(replace(hybrid_run.result, predicted=predicted), steps)
+    compared = compare(
+        hybrid_run.predicting(predicted),
+        steps,
+    )
     assert compared is not None
     assert compared["basis"] == "rehearsed"
     measured = compared["measured_step_s"]
@@ -74,7 +77,7 @@ def test_a_rehearsed_plan_is_scored_by_both_names_with_signs(
     assert cpu["rehearsed"]["stage_errors"]["propagate"] > 1 / 2
     # One that is too short has the other sign.
     short = replace(predicted, by_rates=replace(by_rates, step_s=0.1 * measured))
-    compared = compare(replace(hybrid_run.result, predicted=short), steps)
+    compared = compare(hybrid_run.predicting(short), steps)
     assert compared is not None
     assert compared["by_rates"]["error"] == pytest.approx(-0.9)
 
@@ -92,8 +95,11 @@ def test_processors_and_emulated_devices_are_scored_apart(
     cpu = StageTimes(sample=0.004, load=0.005, propagate=0.006, sync=0.9)
     accelerator = StageTimes(sample=0.001, load=0.001, propagate=0.016, sync=0.1)
     step = Prediction(devices=(cpu, accelerator), step_s=0.02, num_edges=1, source="here")
-    predicted = replace(hybrid_run.started.predicted, by_rates=step)
-    compared = compare(replace(hybrid_run.result, predicted=predicted), read(tmp_path, steps))
+    predicted = replace(hybrid_run.started.layout.predicted, by_rates=step)
+    compared = compare(
+        hybrid_run.predicting(predicted),
+        read(tmp_path, steps),
+    )
     assert compared is not None
     assert [each["measured"]["step_s"] for each in compared["devices"]] == [0.008, 0.008]
     own = [each["by_rates"]["step_s"] for each in compared["devices"]]
@@ -132,7 +138,13 @@ def test_what_was_not_measured_is_none(tmp_path: Path, hybrid_run: Any) -> None:
     assert compared["by_rates"]["error"] is None
     assert compared["noise_floor"] is None
     assert compared["devices"][0]["measured"]["stage_times_s"]["load"] is None
-    assert compare(replace(hybrid_run.result, predicted=None), read(tmp_path, [])) is None
+    assert (
+        compare(
+            hybrid_run.predicting(None),
+            read(tmp_path, []),
+        )
+        is None
+    )
 
 
 def test_a_window_foretells_the_next() -> None:

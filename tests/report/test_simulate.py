@@ -12,7 +12,7 @@ def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any
     result = Simulated(
         num_accelerators=1,
         plan=hybrid_run.started.plan,
-        predicted=hybrid_run.started.predicted.by_rates,
+        predicted=hybrid_run.started.layout.predicted.by_rates,
         epoch_s=2.0,
         mteps=3.0,
         bottleneck="propagate",

@@ -11,8 +11,9 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 
 LINKS = (
     *("task=links", "batch_size=256", "epochs=3", "runtime.prefetch=none"),

@@ -12,8 +12,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.options.config import typed
 from gnnscale.partition import P3, Hash, Parts
+from gnnscale.runtime.command_options import PlanCacheConfig
 from gnnscale.runtime.order import checked_order
-from gnnscale.runtime.settings import PlanCacheConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler import SeedOrder, SeedOrderConfig, ShuffledOrder, StepSeeds
 from gnnscale.sampler.seed_order import labelled_vertices
 

@@ -15,9 +15,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.model import CustomModel
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.runtime.command_options import CodeOfModel, EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
 from gnnscale.runtime.processes.launch import WorkerError
-from gnnscale.runtime.settings import CodeOfModel, EvaluateConfig
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -176,7 +176,7 @@ def test_a_partition_of_another_graph_is_refused(launched: Any, tmp_path: Path) 
     store = f"partitioner.store={tmp_path / 'parts'}"
     options = (*COMMON, "device_plan=cpu_x2", "partitioner=hash", store)
     launched(tmp_path / "own", *options, "epochs=1")
-    with pytest.raises(Exception, match="parts: is a partition of another"):
+    with pytest.raises(Exception, match="parts: is a partition of"):
         launched(tmp_path / "other", *options, "dataset.seed=1", "epochs=1")
 
 

@@ -12,8 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import LAST, load_checkpoint
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 

@@ -18,7 +18,7 @@ from gnnscale.runtime.checkpoint import run_checkpoint
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.state.schedule import WorkerSchedule
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 
@@ -189,13 +189,13 @@ def test_training_does_not_wait_for_the_disk(
 
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", slowly)
     pauses: list[int] = []
-    pause = TrainState.paused
+    pause = WorkerSchedule.paused
 
-    def paused(self: TrainState) -> Any:
-        pauses.append(self.steps_done)
+    def paused(self: WorkerSchedule) -> Any:
+        pauses.append(observer.steps)
         return pause(self)
 
-    monkeypatch.setattr(TrainState, "paused", paused)
+    monkeypatch.setattr(WorkerSchedule, "paused", paused)
     # The first one is written only once the run is in its third epoch.
     observer: Any = Counting(2 * STEPS + 2, ready.set)
     every = ("runtime.checkpoint_every_s=0", "runtime.prefetch=two_stage")

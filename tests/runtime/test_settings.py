@@ -10,7 +10,8 @@ from own_layers import MaxPooling
 from gnnscale.core.errors import ConfigError
 from gnnscale.model.custom import Custom
 from gnnscale.optimizer import Sgd
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.sampler import LayerSampling, without_last_hop
 
 

@@ -24,6 +24,7 @@ def small_task(
     fanouts: Sequence[int] = (2, 2),
     num_epochs: int = 1,
     seed: int = 0,
+    num_threads: int = 1,
     **device: Any,
 ) -> CacheTask:
     """Return a task of devices with ``budgets`` bytes each, all of them alone where not said."""
@@ -46,7 +47,7 @@ def small_task(
         order,
         split=partial(apportion, split or [1] * len(devices)),
         seed=seed,
-        num_threads=1,
+        num_threads=num_threads,
     )
     return CacheTask(
         graph=graph,
@@ -62,5 +63,4 @@ def small_task(
         fanouts=tuple(fanouts),
         aggregated_row_bytes=None,
         seed=seed,
-        num_threads=1,
     )

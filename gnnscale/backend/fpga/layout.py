@@ -139,48 +139,29 @@ def pack_batch(
     """Arrange what leads to some seeds of a mini-batch for one compute unit.
 
     Raises:
-        DeviceMemoryError: what leads to one seed does not fit on the chip, or the input rows are
-            larger than ``max_row_bytes``.
+        DeviceMemoryError: one seed does not fit on the chip, or rows exceed ``max_row_bytes``.
     """
-    groups: list[tuple[list[_Stage], range]] = []
-    row_bytes = 0
-    for stages, part in _groups(model, products, limits, batch, inputs, seeds):
-        row_bytes += len(_input_rows(stages)) * words(inputs.x.shape[1]) * _WORD
-        if row_bytes > max_row_bytes:
-            raise DeviceMemoryError(
-                f"the input rows of {part.stop - seeds.start} of {len(seeds)} seeds, in "
-                f"{len(groups) + 1} groups whose output rows fit on the fpga's chip, take "
-                f"{row_bytes:,} bytes, and memory has room for {max_row_bytes:,}; lower "
-                "batch_size, sampler.fanouts or model.hidden"
-            )
-        groups.append((stages, part))
+    cut = _groups(model, products, limits, batch, inputs, seeds)
+    groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
     buffer, edges = _Buffer(len(groups)), _Buffer()
     heads, features = [], []
-    num_words = scratch = sources = 0
+    num_words = scratch = 0
     for stages, part in groups:
-        rows = _input_rows(stages)
-        x = ops.gather_columns(inputs.x, rows, num_threads=num_threads)
+        x = ops.gather_columns(inputs.x, _input_rows(stages), num_threads=num_threads)
         described, used = _describe(stages, weights, limits, batch, model, buffer, edges)
-        heads.append(
-            np.array(
-                [
-                    buffer.add(described),
-                    len(stages),
-                    num_words,
-                    buffer.add(_labels(graph, batch.seeds[part.start : part.stop])),
-                    len(part),
-                    graph.num_classes,
-                    # Logits come after the outcome.
-                    1 + (part.start - seeds.start) * words(graph.num_classes),
-                    *[0] * 9,
-                ],
-                np.int32,
-            )
-        )
+        head = [
+            buffer.add(described),
+            len(stages),
+            num_words,
+            buffer.add(_labels(graph, batch.seeds[part.start : part.stop])),
+            *(len(part), graph.num_classes),
+            # Logits come after the outcome.
+            1 + (part.start - seeds.start) * words(graph.num_classes),
+        ]
+        heads.append(np.array([*head, *[0] * 9], np.int32))
         features.append(x.reshape(-1, LANES))
         num_words += len(features[-1])
         scratch = max(scratch, used)
-        sources += len(rows)
     return PackedBatch(
         batch=buffer.join(heads),
         edges=edges.join(),
@@ -188,7 +169,7 @@ def pack_batch(
         num_groups=len(groups),
         num_seeds=len(seeds),
         scratch_bytes=scratch * _WORD,
-        num_sources=sources,
+        num_sources=sum(len(_input_rows(stages)) for stages, _ in groups),
     )
 
 
@@ -216,6 +197,25 @@ def _groups(
         middle = (seeds.start + seeds.stop) // 2
         for half in (range(seeds.start, middle), range(middle, seeds.stop)):
             yield from _groups(model, products, limits, batch, inputs, half)
+
+
+def _checked(
+    groups: Iterator[tuple[list[_Stage], range]], row_bytes: int, limit: int, seeds: range
+) -> list[tuple[list[_Stage], range]]:
+    """Return ``groups``, whose input rows together take at most ``limit`` bytes."""
+    found: list[tuple[list[_Stage], range]] = []
+    taken = 0
+    for stages, part in groups:
+        taken += len(_input_rows(stages)) * row_bytes
+        if taken > limit:
+            raise DeviceMemoryError(
+                f"the input rows of {part.stop - seeds.start} of {len(seeds)} seeds, in "
+                f"{len(found) + 1} groups whose output rows fit on the fpga's chip, take "
+                f"{taken:,} bytes, and memory has room for {limit:,}; lower "
+                "batch_size, sampler.fanouts or model.hidden"
+            )
+        found.append((stages, part))
+    return found
 
 
 def _input_rows(stages: Sequence[_Stage]) -> NDArray[np.int32]:

@@ -1,9 +1,9 @@
-"""Hotness from the graph alone: out-degree, degree ratio, PageRank, training vertices, random."""
+"""Hotness from the graph alone: out-degree, degree ratio, PageRank, random."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.core.errors import MAX_COUNT, GraphError
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 from gnnscale.partition.by_id import mixed
-from gnnscale.sampler.seed_order import labelled_vertices
-
-if TYPE_CHECKING:
-    from gnnscale.cache.task import CacheTask
 
 __all__ = [
     "degree_ratio",
@@ -24,7 +20,6 @@ __all__ = [
     "pagerank",
     "slices",
     "sum_at",
-    "train_vertices",
     "uniform",
 ]
 
@@ -169,15 +164,3 @@ def uniform(num_vertices: int, seed: int) -> NDArray[np.int32]:
         # Keys that are close together must not give each other's numbers, shifted.
         hotness[rows] = (mixed(mixed(ids) ^ key) >> np.uint64(33)).astype(np.int32)
     return hotness
-
-
-def train_vertices(task: CacheTask, device: int) -> NDArray[Any]:
-    """Return the training vertices of a device; those of all where it may train any of them.
-
-    A device whose part has none helps the others (HitGNN, Algorithm 3).
-    """
-    train_idx = labelled_vertices(task.graph, "train")
-    if task.parts is None or task.parts.owner is None:
-        return train_idx
-    own = task.parts.train_vertices(train_idx)[device]
-    return own if len(own) else train_idx

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.cache.hotness.degree import slices, train_vertices
-from gnnscale.cache.hotness.inclusion import inclusion
+from gnnscale.cache.hotness.degree import slices
+from gnnscale.cache.hotness.inclusion import Inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
-
-if TYPE_CHECKING:
-    from gnnscale.cache.task import CacheTask
 
 __all__ = [
     "ExpectedReads",
@@ -117,38 +114,41 @@ class ExpectedReads:
         return (counted + (self.num_epochs - 1) * expected) / self.num_epochs
 
 
-def expect_reads(task: CacheTask) -> ExpectedReads:
+def expect_reads(
+    first: Presampled,
+    groups: Sequence[Sequence[int]],
+    include: Callable[[Sequence[int], float], Inclusion],
+    *,
+    num_epochs: int,
+) -> ExpectedReads:
     """Estimate what the epochs of a run read, from its first one.
 
-    Devices of a clique count together where the graph is divided, and all devices where it is not:
-    they train vertices of one set, and what one of them reads tells of the others.
+    Args:
+        first: what it reads.
+        groups: devices that count together, since they train vertices of one set: what one of them
+            reads says something of the others. None for epochs that are taken to be like the first.
+        include: what a batch of so many seeds of some devices is expected to read.
+        num_epochs: epochs of the run.
     """
-    first = task.presampled
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
-    if task.num_epochs > 1 and task.fanouts is not None:
-        whole = task.parts is None or task.parts.owner is None
-        for group in (tuple(task.device_at),) if whole else task.cliques:
-            of_rows, of_lists = _later_epochs(task, group)
-            rows |= dict.fromkeys(group, of_rows)
-            lists |= dict.fromkeys(group, of_lists)
-    return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=task.num_epochs)
+    for group in groups:
+        of_rows, of_lists = _later_epochs(first, group, include)
+        rows |= dict.fromkeys(group, of_rows)
+        lists |= dict.fromkeys(group, of_lists)
+    return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=num_epochs)
 
 
-def _later_epochs(task: CacheTask, devices: Sequence[int]) -> tuple[LaterEpochs, LaterEpochs]:
+def _later_epochs(
+    first: Presampled,
+    devices: Sequence[int],
+    include: Callable[[Sequence[int], float], Inclusion],
+) -> tuple[LaterEpochs, LaterEpochs]:
     """Return what ``devices`` are expected to read in each epoch but the first: rows and lists."""
-    assert task.fanouts is not None
-    first = task.presampled
     reads = {each: first.of(each) for each in devices}
     num_batches = sum(each.num_batches for each in reads.values())
-    batch = inclusion(
-        task.graph,
-        np.unique(np.concatenate([train_vertices(task, each) for each in devices])),
-        task.fanouts,
-        batch_size=sum(each.num_seeds for each in reads.values()) / max(num_batches, 1),
-        replace=task.replace,
-        num_threads=task.num_threads,
-    )
+    num_seeds = sum(each.num_seeds for each in reads.values())
+    batch = include(devices, num_seeds / max(num_batches, 1))
     halves = [each.half for each in reads.values() if each.half is not None]
     share = sum(half.num_batches for half in halves) / max(num_batches, 1)
     return (
@@ -273,7 +273,9 @@ class Foretold:
         return found
 
 
-def later_steps(task: CacheTask) -> tuple[range, int | None]:
+def later_steps(
+    steps_per_epoch: int, *, batch_size: int, num_epochs: int
+) -> tuple[range, int | None]:
     """Return the epochs that are drawn after the first one, and their first steps; None for all.
 
     It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so
@@ -281,8 +283,8 @@ def later_steps(task: CacheTask) -> tuple[range, int | None]:
     half a point more or less. For these a small graph has several epochs drawn, all of them at
     most.
     """
-    steps = task.draws.steps_per_epoch
-    wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // task.batch_size), _MAX_SMALL_STEPS))
+    steps = steps_per_epoch
+    wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))
     if wanted < steps:
         return range(1, 2), wanted
-    return range(1, min(task.num_epochs, 1 + -(-wanted // steps))), None
+    return range(1, min(num_epochs, 1 + -(-wanted // steps))), None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.cache.hotness.degree import slices
 from gnnscale.graph import Graph
-from gnnscale.ops.native import naming_graph
+from gnnscale.ops import naming_graph
 
 __all__ = ["Inclusion", "inclusion"]
 
@@ -75,9 +75,8 @@ def inclusion(
     """
     num_vertices = graph.num_vertices
     seeded = min(1.0, batch_size / len(train))
-    reached = np.zeros(num_vertices)
+    reached, picked, missed = (np.zeros(num_vertices) for _ in range(3))
     reached[train] = seeded
-    picked, missed = np.zeros(num_vertices), np.empty(num_vertices)
     lists = np.zeros(num_vertices, np.float32)
     with np.errstate(divide="ignore"):  # what is certain is missed with probability exp(-inf)
         for fanout in fanouts:
@@ -89,12 +88,16 @@ def inclusion(
                 np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
             reached[:] = 0
             reached[train] = np.log1p(-seeded)
-            with naming_graph(graph.path or graph.name):
-                ops.scatter_to_neighbors(
-                    graph.indptr, graph.indices, missed, reached, num_threads=num_threads
-                )
+            _add_to_neighbors(graph, missed, reached, num_threads)
             np.subtract(0, np.expm1(reached, out=reached), out=reached)
     return Inclusion(probability=reached.astype(np.float32), lists=lists)
+
+
+def _add_to_neighbors(
+    graph: Graph, values: NDArray[np.float64], sums: NDArray[np.float64], num_threads: int
+) -> None:
+    with naming_graph(graph.path or graph.name):
+        ops.scatter_to_neighbors(graph.indptr, graph.indices, values, sums, num_threads=num_threads)
 
 
 def _num_picked(degrees: NDArray[np.int64], fanout: int, replace: bool) -> NDArray[np.int64]:

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO, Any
 
+from gnnscale.artifact.files import file_bytes, readable
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.formats.plain import file_bytes, readable
 from gnnscale.dataset.storage.space import NoSpaceError
 
 __all__ = ["Archive", "extract_all"]

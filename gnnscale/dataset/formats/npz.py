@@ -1,103 +1,255 @@
-"""Arrays in a ``.npz`` file, beside a JSON file that tells of them; neither is trusted."""
+"""Arrays of a .npz archive or a folder of .npy files, read in slices."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import GraphError, shown
+from gnnscale.artifact.arrays import (
+    SLICE_BYTES,
+    NpyError,
+    NpyHeader,
+    check_array,
+    map_npy,
+    read_header,
+    row_slices,
+)
+from gnnscale.core.errors import GraphError
 from gnnscale.dataset.formats.archive import Archive
-from gnnscale.graph_files import ArrayEntry
-from gnnscale.npy import NpyError, read_header
 
-__all__ = ["Form", "read_npz", "write_npz"]
+__all__ = ["ArrayFolder", "NpzReader", "open_arrays"]
 
-#: The type and the shape that an array must have.
-Form = tuple[np.dtype[Any], tuple[int, ...]]
+#: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
+#: of the web, sorted, take a seventeenth.
+_WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
+#: Sparse features that are written out, and edges, are read in slices.
+_ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200
+_PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
+_ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
 
-_MAX_HEADER_BYTES = 4096
 
+class NpzReader:
+    """The arrays of a .npz file, whole or in slices of rows, so that one may exceed memory.
 
-def write_npz(file: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayEntry]:
-    """Write ``arrays`` to ``file``, and return what a JSON file has to tell of each."""
-    np.savez(file, **arrays)  # type: ignore[arg-type]
-    with Archive(file) as archive:
-        return {
-            name: ArrayEntry(
-                shape=array.shape,
-                dtype=str(array.dtype),
-                bytes=archive.member_bytes(f"{name}.npy")[0],
-                crc32=archive.member_crc32(f"{name}.npy"),
+    Sizes, axes and types are checked before anything is read. Errors are GraphErrors that name
+    the file and the array.
+    """
+
+    def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
+        self.path = path
+        self._archive = Archive(path)
+        self._slice_bytes = slice_bytes
+
+    def __enter__(self) -> NpzReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._archive.__exit__(kind, error, trace)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        return [name.removesuffix(".npy") for name in self._archive.names]
+
+    def __contains__(self, name: str) -> bool:
+        return f"{name}.npy" in self._archive.names
+
+    def source(self, name: str) -> str:
+        """How errors name an array."""
+        return f"{self.path}/{name}.npy"
+
+    def text(self, name: str) -> bytes:
+        """Return the last 16 bytes of a small array, NULs left out: how SciPy stores a word."""
+        data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
+        return data[-16:].replace(b"\0", b"")
+
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
+        """Return shape and type of an array, checked as in ``map_npy``."""
+        member, source = self._member(name), self.source(name)
+        with self._archive.open(member) as file:
+            try:
+                header = read_header(file)
+            except NpyError as error:
+                raise GraphError(f"{source}: not a readable array ({error})") from None
+        check_array(header, axes=axes, kinds=kinds, source=source)
+        found = self._archive.member_bytes(member)[0] - header.offset
+        if found != header.num_bytes:
+            raise GraphError(f"{source}: {found} bytes, its header says {header.num_bytes}")
+        return header
+
+    def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
+        """Read the whole array ``name``, which must have one axis."""
+        return self._whole(name, 1, kinds)
+
+    def matrix(self, name: str, kinds: str = "iuf") -> NDArray[Any]:
+        """Read the whole array ``name``, which must have two axes."""
+        return self._whole(name, 2, kinds)
+
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
+        """Read classes, ``[num_vertices]`` or a row of them for each vertex.
+
+        Where nearly all are unknown they compress to nearly nothing, hence a limit of their own.
+        """
+        return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
+
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[NDArray[Any]]:
+        """Yield the matrix ``name`` in slices of its rows."""
+        header = self.header(name, axes=2, kinds=kinds)
+        needs = math.prod(header.shape) * max(4, header.dtype.itemsize)  # stored as float32
+        self._check_size(name, needs, allowance=_ROWS_ALLOWANCE, ratio=_ROWS_RATIO)
+        yield from self._slices(name, header, header.shape[0], header.shape[1:])
+
+    def pairs(self, name: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        header = self.header(name, axes=2, kinds="iu")
+        if header.shape[0] != 2:
+            raise GraphError(
+                f"{self.source(name)}: {list(header.shape)}, allowed is [2, num_edges]"
             )
-            for name, array in arrays.items()
-        }
+        self._check_size(name, 16 * header.shape[1], allowance=_PAIRS_ALLOWANCE, ratio=_PAIRS_RATIO)
+        length = header.shape[1]
+        rows = (self._slices(name, header, length, (), first) for first in (0, length))
+        yield from zip(*rows, strict=True)
+
+    def _whole(
+        self, name: str, axes: int | tuple[int, ...], kinds: str, allowance: int = _WHOLE_ALLOWANCE
+    ) -> NDArray[Any]:
+        header = self.header(name, axes=axes, kinds=kinds)
+        # Ids become int64 on their way; features keep their width.
+        itemsize = 8 if header.dtype.kind in "iu" else header.dtype.itemsize
+        needs = math.prod(header.shape) * itemsize
+        self._check_size(name, needs, allowance=allowance, ratio=_WHOLE_RATIO)
+        with self._archive.open(self._member(name)) as file:
+            _read_exactly(file, header.offset, self.source(name))
+            data = _read_exactly(file, header.num_bytes, self.source(name))
+            file.read(1)
+        return np.frombuffer(data, header.dtype).reshape(header.shape)
+
+    def _slices(
+        self,
+        name: str,
+        header: NpyHeader,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        first: int = 0,
+    ) -> Iterator[NDArray[Any]]:
+        row_bytes = header.dtype.itemsize * math.prod(row_shape)
+        source = self.source(name)
+        with self._archive.open(self._member(name)) as file:
+            for part in row_slices(first * row_bytes + header.offset, 1, self._slice_bytes):
+                _read_exactly(file, part.stop - part.start, source)
+            for part in row_slices(num_rows, row_bytes, self._slice_bytes):
+                length = part.stop - part.start
+                data = _read_exactly(file, length * row_bytes, source)
+                yield np.frombuffer(data, header.dtype).reshape(length, *row_shape)
+            if (first + num_rows) * row_bytes == header.num_bytes:
+                file.read(1)  # at the end the checksum is compared
+
+    def _check_size(self, name: str, needs: int, *, allowance: int, ratio: int) -> None:
+        self._archive.check_size(
+            self._member(name), allowance=allowance, ratio=ratio, needs=needs, advice=_ADVICE
+        )
+
+    def _member(self, name: str) -> str:
+        if name not in self:
+            raise GraphError(
+                f"{self.path}: has no array {name!r}, only {', '.join(self.names) or 'none'}"
+            )
+        return f"{name}.npy"
 
 
-def read_npz(
-    file: Path,
-    told: Mapping[str, ArrayEntry],
-    forms: Mapping[str, Form],
-    *,
-    json_name: str,
-    again: str,
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays in ``file``, of the types and shapes that they must have.
+def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
+    data = file.read(num_bytes)
+    if len(data) != num_bytes:
+        raise GraphError(f"{source}: ends before its last element")
+    return data
 
-    Args:
-        file: written by ``write_npz``.
-        told: what the JSON file tells of each.
-        forms: type and shape of each array that is told of; others may be among them.
-        json_name: the JSON file's name, for errors.
-        again: what makes both files anew, for errors.
+
+class ArrayFolder:
+    """The arrays of a folder of .npy files, with what ``NpzReader`` has for those of an archive.
+
+    Arrays are mapped, not read, so that any of them may exceed memory. Errors are GraphErrors that
+    name the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> ArrayFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        try:
+            return sorted(file.stem for file in self.path.iterdir() if file.suffix == ".npy")
+        except OSError as error:
+            raise GraphError(f"{self.path}: {error.strerror}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return (self.path / f"{name}.npy").exists()
+
+    def source(self, name: str) -> str:
+        """How errors name an array."""
+        return f"{self.path}/{name}.npy"
+
+    def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
+        """Return shape and type of an array, checked as in ``map_npy``."""
+        array = map_npy(self.path / f"{name}.npy")
+        check_array(array, axes=axes, kinds=kinds, source=self.source(name))
+        return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
+
+    def vector(self, name: str, kinds: str = "iu") -> NDArray[Any]:
+        """Map the array ``name``, which must have one axis."""
+        return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
+
+    def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> NDArray[Any]:
+        """Map labels, ``[num_vertices]`` or a row of them for each vertex."""
+        self.header(name, axes=(1, 2), kinds=kinds)
+        return map_npy(self.path / f"{name}.npy")
+
+    def rows(self, name: str, kinds: str = "iuf") -> Generator[NDArray[Any]]:
+        """Yield the matrix ``name`` in slices of its rows."""
+        array = map_npy(self.path / f"{name}.npy", axes=2, kinds=kinds)
+        for part in row_slices(len(array), array[:1].nbytes):
+            yield array[part]
+
+    def pairs(self, name: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        array = map_npy(self.path / f"{name}.npy", axes=2, kinds="iu")
+        if len(array) != 2:
+            raise GraphError(f"{self.source(name)}: {list(array.shape)}, allowed is [2, num_edges]")
+        for part in row_slices(array.shape[1], 2 * array.itemsize, SLICE_BYTES):
+            yield array[0, part], array[1, part]
+
+
+def open_arrays(path: Path) -> ArrayFolder | NpzReader:
+    """Open a folder of .npy files, or an archive of them, as a context manager.
 
     Raises:
-        GraphError: it is damaged, or not the file that was told of.
+        GraphError: ``path`` is neither.
     """
-    with Archive(file) as archive:
-        if sorted(archive.names) != sorted(f"{name}.npy" for name in told):
-            raise GraphError(
-                f"{file}: members are {shown(sorted(archive.names))}, {json_name} tells of "
-                f"{shown(sorted(told))}"
-            )
-        return {
-            name: _read_array(archive, name, forms[name], entry, json_name, again)
-            for name, entry in told.items()
-        }
-
-
-def _read_array(
-    archive: Archive, name: str, form: Form, entry: ArrayEntry, json_name: str, again: str
-) -> NDArray[Any]:
-    dtype, shape = form
-    source = f"{archive.path}/{name}.npy"
-    unpacked, _ = archive.member_bytes(f"{name}.npy")
-    num_bytes = math.prod(shape) * dtype.itemsize
-    if not num_bytes <= unpacked <= min(num_bytes + _MAX_HEADER_BYTES, archive.file_bytes):
-        raise GraphError(f"{source}: {unpacked} bytes, {dtype}{list(shape)} has {num_bytes}")
-    said = (entry.bytes, entry.crc32, entry.dtype, entry.shape)
-    if said != (unpacked, archive.member_crc32(f"{name}.npy"), str(dtype), shape):
-        raise GraphError(f"{source}: not the array that {json_name} tells of; {again}")
-    with archive.open(f"{name}.npy") as stream:
-        try:
-            header = read_header(stream)
-        except NpyError as error:
-            raise GraphError(f"{source}: not a readable .npy array ({error})") from None
-        if (header.dtype, header.shape) != (dtype, shape):
-            raise GraphError(
-                f"{source}: {header.dtype}{list(header.shape)}, needed is {dtype}{list(shape)}"
-            )
-        if unpacked != header.offset + num_bytes:
-            raise GraphError(
-                f"{source}: {unpacked - header.offset} bytes of data, needed are {num_bytes}"
-            )
-        array = np.empty(shape, dtype)
-        found = stream.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-        # The checksum is compared where the end is read.
-        if found != num_bytes or stream.read(1):
-            raise GraphError(f"{source}: ends after {found} bytes of data of {num_bytes}")
-    return array
+    if path.is_dir():
+        return ArrayFolder(path)
+    if path.suffix != ".npz":
+        raise GraphError(f"{path}: allowed are a folder of .npy files and a .npz file")
+    return NpzReader(path)

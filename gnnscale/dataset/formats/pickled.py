@@ -15,8 +15,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import check_array
+from gnnscale.artifact.files import read_file
 from gnnscale.core.errors import GraphError, shown
-from gnnscale.dataset.checks import check_array, quoted
+from gnnscale.dataset.checks import quoted
 from gnnscale.dataset.formats.pickle_objects import (
     CALLS,
     KNOWN,
@@ -26,7 +28,6 @@ from gnnscale.dataset.formats.pickle_objects import (
     PickleError,
     SparseRecord,
 )
-from gnnscale.dataset.formats.plain import read_file
 
 __all__ = ["array_of", "load_pickle", "parse_pickle", "sparse_fields"]
 

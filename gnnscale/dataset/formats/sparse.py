@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import check_array, row_slices
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.checks import check_array, check_num_features, quoted
-from gnnscale.dataset.formats.npy import NpzReader, row_slices
+from gnnscale.dataset.checks import check_num_features, quoted
+from gnnscale.dataset.formats.npz import NpzReader
 
 if TYPE_CHECKING:
     import scipy.sparse

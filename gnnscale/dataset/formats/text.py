@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import file_bytes, readable
+from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.core.errors import GraphError, one_line, shown
-from gnnscale.dataset.formats.plain import file_bytes, readable
-from gnnscale.graph_files import MAX_FEATURES
 
 __all__ = [
     "bad_line",

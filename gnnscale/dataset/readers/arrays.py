@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS, vertex_dtype
 from gnnscale.core.errors import GraphError, check_choice
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import class_labels, is_regression
-from gnnscale.dataset.formats.npy import ArrayFolder, NpzReader, open_arrays
+from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
 from gnnscale.dataset.storage.edge_file import EDGE_BYTES
 from gnnscale.dataset.storage.edge_spool import spooled_bytes
 from gnnscale.dataset.storage.space import check_space, size
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph_files import FEATURE_DTYPES, METRICS, vertex_dtype
 
 __all__ = [
     "Arrays",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.checks import check_num_vertices
-from gnnscale.dataset.formats.npy import NpzReader
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
 from gnnscale.dataset.structure import Structure

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import check_num_vertices
-from gnnscale.dataset.formats.npy import NpzReader
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.sparse import csr_edges, dense_rows, read_adjacency, sparse_matrix
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter

@@ -9,20 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy, row_slices
+from gnnscale.artifact.files import read_file, total_bytes
+from gnnscale.artifact.graph_store import MAX_FEATURES
+from gnnscale.artifact.header import parse_json
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import (
     check_num_features,
     check_num_vertices,
     quoted,
+    vertex_keys,
     whole_numbers,
 )
-from gnnscale.dataset.formats.json_file import parse_json, vertex_keys
-from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
-from gnnscale.dataset.formats.plain import read_file, total_bytes
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.sparse import csr_edges, read_adjacency
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph_files import MAX_FEATURES
 
 __all__ = ["GraphSaint"]
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import row_slices
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import check_num_features, check_num_vertices, count_classes
-from gnnscale.dataset.formats.npy import NpzReader, row_slices
-from gnnscale.dataset.formats.plain import file_bytes
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
 

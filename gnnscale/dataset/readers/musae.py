@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import read_file, total_bytes
+from gnnscale.artifact.header import parse_json
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.checks import check_num_vertices, quoted, whole_numbers
+from gnnscale.dataset.checks import check_num_vertices, quoted, vertex_keys, whole_numbers
 from gnnscale.dataset.formats.archive import Archive
-from gnnscale.dataset.formats.json_file import parse_json, vertex_keys
-from gnnscale.dataset.formats.plain import read_file, total_bytes
 from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.dataset.formats.text import csv_columns
 from gnnscale.dataset.storage.remote import Published, RemoteFile

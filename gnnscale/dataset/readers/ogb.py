@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy, row_slices
+from gnnscale.artifact.files import file_bytes, total_bytes
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import (
@@ -19,9 +21,8 @@ from gnnscale.dataset.checks import (
     quoted,
 )
 from gnnscale.dataset.formats.archive import Archive
-from gnnscale.dataset.formats.npy import NpzReader, map_npy, row_slices
+from gnnscale.dataset.formats.npz import NpzReader
 from gnnscale.dataset.formats.pickled import array_of, parse_pickle
-from gnnscale.dataset.formats.plain import file_bytes, total_bytes
 from gnnscale.dataset.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import file_bytes
+from gnnscale.artifact.graph_store import MAX_FEATURES
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset.base import Dataset
 from gnnscale.dataset.checks import quoted, whole_numbers
 from gnnscale.dataset.formats.pickled import array_of, load_pickle, sparse_fields
-from gnnscale.dataset.formats.plain import file_bytes
 from gnnscale.dataset.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.dataset.formats.text import csv_table
 from gnnscale.dataset.storage.remote import Published, RemoteFile
 from gnnscale.dataset.storage.store import StoreWriter
-from gnnscale.graph_files import MAX_FEATURES
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import total_bytes
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.prefetch import Pipeline
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.formats.plain import total_bytes
 from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage.remote import copy_remote, is_remote
 from gnnscale.dataset.storage.space import check_space, size

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
+from gnnscale.artifact.graph_store import vertex_dtype
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.dataset.storage.edge_file import EdgeBlock, packed
-from gnnscale.graph_files import vertex_dtype
 
 __all__ = ["SELF_LOOPS", "EdgeSpool", "spooled_bytes"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
+from gnnscale.artifact.graph_store import FEATURE_DTYPES
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_features
-from gnnscale.graph_files import FEATURE_DTYPES
-from gnnscale.npy import NpyWriter
 
 __all__ = ["FeatureEncoding", "write_features"]
 
@@ -42,7 +42,7 @@ def write_features(
     shape: tuple[int, int],
     encoding: FeatureEncoding,
     source: object,
-) -> dict[str, Any]:
+) -> ArrayEntry:
     """Write the feature rows of all vertices, in chunks and in order.
 
     Args:
@@ -52,37 +52,33 @@ def write_features(
         encoding: how rows are stored.
         source: named in errors.
 
-    Returns:
-        The array's entry of ``meta.json``.
-
     Raises:
         ConfigError: the type that the user chose cannot hold a value.
         GraphError: too few or too many rows, rows of another length, or values that are not finite.
     """
     num_vertices, num_features = shape
-    writer = NpyWriter(path, FEATURE_DTYPES[encoding.dtype], (num_features,))
     first = 0
-    try:
-        with track("writing features", num_vertices, "vertices") as advance:
-            for rows in chunks:
-                if rows.shape[1:] != (num_features,):
-                    raise GraphError(
-                        f"{source}: features from vertex {first} on are {list(rows.shape)}, "
-                        f"not {num_features} a row"
-                    )
-                if first + len(rows) > num_vertices:  # not after a disk full of them
-                    raise GraphError(
-                        f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
-                    )
-                check_features(rows, first, source)
-                writer.append(_encoded(rows, encoding, first, source))
-                first += len(rows)
-                advance(len(rows))
+    with (
+        NpyWriter(path, FEATURE_DTYPES[encoding.dtype], (num_features,)) as writer,
+        track("writing features", num_vertices, "vertices") as advance,
+    ):
+        for rows in chunks:
+            if rows.shape[1:] != (num_features,):
+                raise GraphError(
+                    f"{source}: features from vertex {first} on are {list(rows.shape)}, "
+                    f"not {num_features} a row"
+                )
+            if first + len(rows) > num_vertices:  # not after a disk full of them
+                raise GraphError(
+                    f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
+                )
+            check_features(rows, first, source)
+            writer.append(_encoded(rows, encoding, first, source))
+            first += len(rows)
+            advance(len(rows))
         if first != num_vertices:
             raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
         return writer.close()
-    finally:
-        writer.abandon()
 
 
 def _encoded(

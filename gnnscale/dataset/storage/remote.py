@@ -18,12 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.key import file_sha256
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
 from gnnscale.core.hardware import home
 from gnnscale.core.progress import track
 from gnnscale.dataset.formats.archive import extract_all
-from gnnscale.dataset.storage.folder import new_folder
-from gnnscale.dataset.storage.identity import file_sha256
 from gnnscale.dataset.storage.space import NoSpaceError, check_space, size
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, map_npy, write_array
+from gnnscale.artifact.graph_store import (
+    FEATURE_DTYPES,
+    MAX_CLASSES,
+    WEIGHTS,
+    vertex_dtype,
+    write_meta,
+)
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range
 from gnnscale.dataset.checks import (
     check_ids,
@@ -21,22 +29,12 @@ from gnnscale.dataset.checks import (
     checked_weights,
     count_classes,
 )
-from gnnscale.dataset.formats.npy import map_npy
 from gnnscale.dataset.storage.edge_spool import SELF_LOOPS, EdgeSpool
 from gnnscale.dataset.storage.features import FeatureEncoding, write_features
-from gnnscale.dataset.storage.identity import RawFile
+from gnnscale.dataset.storage.raw_files import RawFile
+from gnnscale.dataset.storage.sorted_lists import sorted_lists
 from gnnscale.dataset.storage.space import check_space
-from gnnscale.dataset.storage.topology import write_topology
-from gnnscale.graph_files import (
-    FEATURE_DTYPES,
-    FORMAT_VERSION,
-    MAX_CLASSES,
-    METRICS,
-    WEIGHTED_FORMAT_VERSION,
-    WEIGHTS,
-    vertex_dtype,
-)
-from gnnscale.npy import NpyWriter
+from gnnscale.graph import METRICS
 
 __all__ = ["StoreOptions", "StoreWriter"]
 
@@ -91,7 +89,7 @@ class StoreWriter:
         self.notes: dict[str, Any] = {}  # further entries of meta.json
         self._options = options
         self._spool: EdgeSpool | None = None
-        self._arrays: dict[str, dict[str, Any]] = {}
+        self._arrays: dict[str, ArrayEntry] = {}
         self._feature_dtype = ""
         self._labels: NDArray[Any] | None = None
         self._num_classes = 0
@@ -277,23 +275,18 @@ class StoreWriter:
         self._write("labels", self.labels)
         for part, ids in split.items():
             self._write(f"{part}_idx", _ascending(ids).astype(vertex_dtype(self.num_vertices)))
-        weighted = WEIGHTS in self._arrays
-        meta = {
-            "format_version": WEIGHTED_FORMAT_VERSION if weighted else FORMAT_VERSION,
-            "name": name,
-            "num_vertices": self.num_vertices,
-            "num_edges": self._arrays["indices"]["shape"][0],
-            "num_features": self._arrays["features"]["shape"][1],
-            "num_classes": self._num_classes,
-            "feature_dtype": self._feature_dtype,
-            "metric": self._metric,
-            "source": source,
-            "options": dict(options),
-            "raw": [asdict(file) for file in raw],
-            "arrays": self._arrays,
+        write_meta(
+            self.path,
+            self._arrays,
+            name=name,
+            num_classes=self._num_classes,
+            feature_dtype=self._feature_dtype,
+            metric=self._metric,
+            source=source,
+            options=dict(options),
+            raw=[asdict(file) for file in raw],
             **self.notes,
-        }
-        (self.path / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+        )
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -308,12 +301,40 @@ class StoreWriter:
         return self._spool
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
-        writer = NpyWriter(self.path / f"{name}.npy", array.dtype, array.shape[1:])
-        try:
-            writer.append(array)
-            self._arrays[name] = writer.close()
-        finally:
-            writer.abandon()
+        self._arrays[name] = write_array(self.path / f"{name}.npy", array)
+
+
+def write_topology(spool: EdgeSpool, path: Path, *, drop_duplicates: bool) -> dict[str, ArrayEntry]:
+    """Write ``indptr.npy``, ``indices.npy`` and perhaps ``edge_weights.npy``.
+
+    Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
+    disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
+    memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
+    most and read as often, however many there are. Edges with weights are sorted as words of both
+    (``weighted_lists``).
+
+    Args:
+        spool: all edges; done once.
+        path: a directory.
+        drop_duplicates: see ``sorted_lists``.
+    """
+    dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
+    if spool.weighted:
+        dtypes[WEIGHTS] = np.dtype(np.float32)
+    written = 0
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(NpyWriter(path / f"{name}.npy", dtype))
+            for name, dtype in dtypes.items()
+        }
+        files["indptr"].append(np.zeros(1, np.int64))
+        for part in sorted_lists(spool, drop_duplicates):
+            files["indices"].append(part.lists)
+            if part.weights is not None:
+                files[WEIGHTS].append(part.weights)
+            files["indptr"].append(part.offsets[1:] + written)
+            written += len(part.lists)
+        return {name: file.close() for name, file in files.items()}
 
 
 def _ascending(ids: NDArray[Any]) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import SLICE_BYTES, read_slices
+from gnnscale.artifact.graph_store import ARRAYS, DEGREES, WEIGHTS, StoreMeta, read_meta
 from gnnscale.core.errors import GraphError, one_line
 from gnnscale.core.progress import track
-from gnnscale.dataset.formats.npy import SLICE_BYTES, row_slices
 from gnnscale.dataset.ids import check_ids_file, read_ids
 from gnnscale.graph import Graph
-from gnnscale.graph_files import WEIGHTS, StoreMeta, read_meta
 
 __all__ = ["Check", "verify_store"]
 
@@ -28,7 +27,7 @@ class Check:
 
     Attributes:
         what: the file, and what of it.
-        problem: one line on the first thing that is wrong, None where all is well.
+        problem: one line on the first thing that is wrong, None if all is well.
     """
 
     what: str
@@ -51,13 +50,13 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     checks = [Check(what=opens, problem=None)]
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
-        for name in meta.arrays:
+        for name in filter(meta.arrays.__contains__, (*ARRAYS, DEGREES, WEIGHTS)):
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
 
 
 def _ids_checks(path: Path, meta: StoreMeta, graph: Graph) -> Iterator[Check]:
-    """Look at the user's ids of the vertices where the store has them."""
+    """Look at the user's ids of the vertices if the store has them."""
     if "ids" not in meta.entries:
         return
     try:
@@ -79,7 +78,8 @@ def _array_checks(
     """Read one array once, for its checksum and for what its values must be."""
     file, array = path / f"{name}.npy", getattr(graph, name)
     problem, crc32 = None, 0
-    for rows in _read_rows(file, array, slice_bytes, advance):
+    for rows in read_slices(file, array, slice_bytes):
+        advance(rows[1].nbytes)
         crc32 = zlib.crc32(rows[1].reshape(-1).view(np.uint8).data, crc32)
         if problem is None and name == "indices":
             problem = _neighbor_problem(*rows, graph)
@@ -98,25 +98,6 @@ def _array_checks(
     if what is not None:
         problem = problem and one_line(f"{file}: {problem}")
         yield Check(what=f"{name}.npy: {what}", problem=problem)
-
-
-def _read_rows(
-    file: Path, array: NDArray[Any], slice_bytes: int, advance: Callable[[int], None]
-) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield slices of a mapped array, and the number of their first row.
-
-    They are read: mapped pages would count as memory of this process.
-    """
-    row_bytes = array[:1].nbytes
-    with file.open("rb") as stream:
-        stream.seek(file.stat().st_size - array.nbytes)
-        for part in row_slices(len(array), row_bytes, slice_bytes):
-            shape = (part.stop - part.start, *array.shape[1:])
-            rows = np.fromfile(stream, array.dtype, math.prod(shape))
-            if rows.size != math.prod(shape):
-                raise GraphError(f"{file}: was changed while it was read")
-            yield part.start, rows.reshape(shape)
-            advance(rows.nbytes)
 
 
 def _neighbor_problem(first: int, ids: NDArray[np.integer], graph: Graph) -> str | None:
@@ -146,7 +127,7 @@ def _feature_problem(first: int, rows: NDArray[Any], dtype: str) -> str | None:
     """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
     if dtype == "uint8":
         return None
-    # bfloat16 is carried by uint16: its exponent has all bits set where it is not finite.
+    # bfloat16 is carried by uint16: its exponent has all bits set if it is not finite.
     finite = (rows & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(rows)
     if finite.all():
         return None

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.files import file_bytes
 from gnnscale.core.errors import GraphError, one_line, shown
-from gnnscale.dataset.formats.plain import file_bytes
 
 __all__ = [
     "ENDINGS",

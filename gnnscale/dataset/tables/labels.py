@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import MAX_CLASSES, has_label
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.dataset.tables.batch import Batch, floats, is_text, plain
 from gnnscale.dataset.tables.ids import IdColumn
-from gnnscale.graph_files import MAX_CLASSES, has_label
 
 __all__ = ["LABEL_KINDS", "MAX_CLASS_NAMES", "LabelColumn", "SplitColumn"]
 

@@ -63,7 +63,7 @@ class _Effort:
     rounds: int  #: of everything that is timed with several numbers of threads
     probes: tuple[StepProbe, ...]  #: training steps that are timed
     product_rows: int  #: rows of the products that are timed
-    #: of rows that are read by themselves, if the graph's would all be in the cache
+    #: of rows that are read by themselves, since the graph's would all be in the cache
     widths: tuple[int, ...]
     num_vertices: int  #: of the graph that is sampled
     table_bytes: int  #: of the rows that are read by themselves

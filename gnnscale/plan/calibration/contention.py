@@ -130,7 +130,7 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
 
 
 def _mean_sync(step: StepTimes) -> StepTimes:
-    """Return ``step`` with what synchronisation takes both: one waits less if it is slower."""
+    """Return ``step`` with what synchronisation takes both: the slower one waits less."""
     seconds = torch.tensor([step.sync_s])
     dist.all_reduce(seconds)
     return replace(step, sync_s=float(seconds) / 2)

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from gnnscale import graph_files, ops
+from gnnscale import ops
+from gnnscale.artifact.graph_store import FEATURE_DTYPES
 from gnnscale.dataset import from_arrays
 from gnnscale.feature import HostFeatures
 from gnnscale.graph import Graph
@@ -24,7 +25,7 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.optimizer.plain import PlainAdam
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
-from gnnscale.sampler import NeighborSampler
+from gnnscale.sampler import MiniBatch, NeighborSampler
 
 _SEED = 0
 #: Which of the stages that are timed synchronises.
@@ -49,7 +50,7 @@ class StepProbe:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row of features."""
-        return self.num_features * graph_files.FEATURE_DTYPES[self.stored].itemsize
+        return self.num_features * FEATURE_DTYPES[self.stored].itemsize
 
 
 def _probe(
@@ -275,56 +276,29 @@ def time_steps(
 
     Args:
         table: memory from which features are taken, at least as much as the graph's rows have; None
-            to make it, which takes a while if there is much.
+            to make it, which takes a while when there is much.
     """
-    model = probe.model.build(num_features=probe.num_features, num_classes=probe.num_classes)
-    optimizer = PlainAdam(model.parameters(), fused=True)
+    trainer = _Trainer(probe, graph, table, threads)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
     order = np.random.default_rng(_SEED).permutation(graph.train_idx)
-    num_bytes = graph.num_vertices * probe.row_bytes
-    memory = (mapped(-(-num_bytes // 4)) if table is None else table).view(np.uint8)[:num_bytes]
-    rows = memory.view(graph_files.FEATURE_DTYPES[probe.stored]).reshape(-1, probe.num_features)
-    features = HostFeatures(rows, probe.stored)
-    degrees = np.diff(graph.indptr).astype(np.float32)
-    labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
-    bucket = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
-    sizes, times = [], []
+    times = []
     with torch_threads(threads):
         for step in range(repeats + 1):
             seeds = order[step * probe.num_seeds % (len(order) - probe.num_seeds) :]
             batch = sampler.sample(seeds[: probe.num_seeds], step)
-            ends = [clock()]
-            inputs = model.load(
-                features,
-                batch,
-                degrees[batch.input_vertices] if model.uses_degrees else None,
-                aggregates=probe.host_aggregates,
-                dtype=torch.float32,
-                num_threads=threads,
-            )
-            ends.append(clock())
-            functional.cross_entropy(model(batch, inputs), labels).backward()  # type: ignore[no-untyped-call]
-            ends.append(clock())
-            if together:
-                dist.all_reduce(bucket)
-            ends.append(clock())
-            _gather_gradients(model, bucket)
-            optimizer.step()
-            optimizer.zero_grad()
-            ends.append(clock())
-            sizes.append(BatchSize.of(batch))
-            times.append(np.diff(ends))
+            times.append(trainer.train(batch, together=together, clock=clock))
     load_s, propagate_s, sync_s, update_s = _stage_seconds(np.array(times[1:]), together).tolist()
+    size = BatchSize.of(batch)
     workload = replace(
-        unmeasured_workload(graph, model),
+        unmeasured_workload(graph, trainer.model),
         num_seeds=(probe.num_seeds,),
-        sizes=(sizes[-1],),
+        sizes=(size,),
         host_aggregates=probe.host_aggregates,
-        feature_bytes=rows.itemsize,
+        feature_bytes=FEATURE_DTYPES[probe.stored].itemsize,
     )
     return StepTimes(
         workload=workload,
-        size=sizes[-1],
+        size=size,
         load_s=load_s,
         propagate_s=propagate_s,
         sync_s=sync_s,
@@ -332,10 +306,57 @@ def time_steps(
     )
 
 
+class _Trainer:
+    """Trains the model of a probe on rows in memory, a step at a time."""
+
+    def __init__(
+        self, probe: StepProbe, graph: Graph, table: NDArray[np.float32] | None, threads: int
+    ) -> None:
+        self.model = probe.model.build(
+            num_features=probe.num_features, num_classes=probe.num_classes
+        )
+        self._probe = probe
+        self._threads = threads
+        self._optimizer = PlainAdam(self.model.parameters(), fused=True)
+        num_bytes = graph.num_vertices * probe.row_bytes
+        memory = (mapped(-(-num_bytes // 4)) if table is None else table).view(np.uint8)
+        rows = memory[:num_bytes].view(FEATURE_DTYPES[probe.stored])
+        self._features = HostFeatures(rows.reshape(-1, probe.num_features), probe.stored)
+        self._degrees = np.diff(graph.indptr).astype(np.float32)
+        self._labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
+        self._bucket = torch.zeros(sum(each.numel() for each in self.model.parameters()))
+
+    def train(
+        self, batch: MiniBatch, *, together: bool, clock: Callable[[], float]
+    ) -> NDArray[np.float64]:
+        """Train a step, and return the seconds of its stages."""
+        model, ends = self.model, [clock()]
+        inputs = model.load(
+            self._features,
+            batch,
+            self._degrees[batch.input_vertices] if model.uses_degrees else None,
+            aggregates=self._probe.host_aggregates,
+            dtype=torch.float32,
+            num_threads=self._threads,
+        )
+        ends.append(clock())
+        loss = functional.cross_entropy(model(batch, inputs), self._labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        ends.append(clock())
+        if together:
+            dist.all_reduce(self._bucket)
+        ends.append(clock())
+        _gather_gradients(model, self._bucket)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        ends.append(clock())
+        return np.diff(ends)
+
+
 def _stage_seconds(times: NDArray[np.float64], together: bool) -> NDArray[np.float64]:
     """Return the seconds of each stage of the median step, whose sum is that step.
 
-    A sum of medians is less if some of the stages take long in one step, and others in the next.
+    A sum of medians is less when some of the stages take long in one step, and others in the next.
 
     Args:
         times: ``[steps, stages]`` seconds of loading, propagation, synchronisation and update.

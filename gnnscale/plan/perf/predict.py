@@ -92,7 +92,7 @@ class Host:
     def exchange(self, workload: Workload, size: BatchSize) -> float:
         """Seconds in which a device gets what a split first layer (P3) needs from the others.
 
-        That is as much as it sends if devices have slices of one size.
+        That is as much as it sends when devices have slices of one size.
         """
         others = workload.num_sharing - 1
         if not others:

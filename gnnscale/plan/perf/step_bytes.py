@@ -1,7 +1,7 @@
 """Bytes that a step moves: data-parallel, and with a first layer that is split by columns (P3).
 
 P3 (Gandhi and Iyer, OSDI 2021, section 3.2) moves rows of the first hidden layer between devices,
-when data parallelism moves input features to them. It is the cheaper one if |V^0|·f^0 is large
+while data parallelism moves input features to them. It is the cheaper one when |V^0|·f^0 is large
 against |V^1|·f^1.
 """
 
@@ -30,12 +30,12 @@ class StepBytes:
 
     @property
     def data_parallel(self) -> float:
-        """Bytes if every device has the whole first layer."""
+        """Bytes when every device has the whole first layer."""
         return self.features + self.first_gradients
 
     @property
     def p3(self) -> float:
-        """Bytes if each device has some columns of it, and of the features in its memory."""
+        """Bytes when each device has some columns of it, and of the features in its memory."""
         return self.blocks + self.partials
 
     @property

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES
 from gnnscale.core.hardware import cache_bytes
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FEATURE_DTYPES
 from gnnscale.model import TrainableModel
 from gnnscale.model.cost import BYTES_PER_FEATURE, CountedCost, LayerCost
 from gnnscale.plan.device import Device
@@ -47,7 +47,7 @@ class CacheEffect:
     num_bytes: int = 0  #: device memory that it takes
     row_misses: float = 1.0  #: the part of a mini-batch's rows that cross the link
     peer_rows: float = 0.0  #: the part of them that come from other devices
-    #: the part of sampled neighbours that are read over the link, if the device samples by
+    #: the part of sampled neighbours that are read over the link, when the device samples by
     #: itself
     list_misses: float = 1.0
 

@@ -23,7 +23,7 @@ ANSWERS = ("classes", "probabilities", "logits")
 #: What rows of a hidden layer are called.
 EMBEDDINGS = "embeddings"
 
-#: What rows of the last layer are called if labels are values, not classes.
+#: What rows of the last layer are called when labels are values, not classes.
 VALUES = "values"
 
 
@@ -36,7 +36,7 @@ def answer(what: str, rows: NDArray[np.float32], *, multilabel: bool) -> NDArray
 
     Returns:
         ``[n]`` int64 classes, those of the highest logit; with several labels
-        ``[n, num_classes]`` uint8, one if the logit is positive. Probabilities are float32, the
+        ``[n, num_classes]`` uint8, 1 for a positive logit. Probabilities are float32, the
         softmax of a row, or the sigmoid of each logit with several labels.
     """
     if what == "classes":

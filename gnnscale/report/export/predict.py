@@ -26,8 +26,10 @@ from gnnscale.report.export.answers import (
 )
 from gnnscale.report.export.tables import Layout, check_file, check_ids, open_table, row_bytes
 from gnnscale.report.export.vertices import find_vertices
-from gnnscale.runtime.evaluation.evaluate import Predictor, load_best, load_run
-from gnnscale.runtime.settings import INFERENCE, FoundRun
+from gnnscale.runtime.command_options import FoundRun
+from gnnscale.runtime.evaluation.evaluate import load_best, load_run
+from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.runtime.settings import INFERENCE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy
 from gnnscale.core.errors import ConfigError, shown
-from gnnscale.dataset.formats.npy import map_npy
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from gnnscale.core.files import write_atomically
 from gnnscale.model import GNN, ModelConfig, TrainableModel, foreign_module, links
 from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
+from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
-from gnnscale.runtime.settings import FoundRun
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.

@@ -18,16 +18,19 @@ import json
 import math
 import time
 from array import array
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.core.files import write_atomically
-from gnnscale.core.stages import STAGES, Access, Traffic
+from gnnscale.core.records import Count
+from gnnscale.core.stages import STAGES
 
 if TYPE_CHECKING:
     from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
@@ -36,19 +39,54 @@ __all__ = ["STEPS_FILE", "StepLog", "Steps", "read_steps"]
 
 STEPS_FILE = "steps.jsonl"
 
-_THREAD_STAGES = ("sample", "load", "propagate")
-_TRAFFIC_PARTS = tuple(field.name for field in fields(Traffic))
-_ACCESS_COUNTS = tuple(field.name for field in fields(Access))
 _FLUSH_EVERY_S = 1.0
 #: Steps that a report is made of, at most; a plot shows far fewer.
 _MAX_STEPS = 1 << 16
 #: What lines of steps hold after which nothing was decided.
-_NO_DECISION = '"decision":null'
+_NO_DECISION = b'"decision":null'
 #: Characters of a line that could be one of a run.
 _MAX_LINE = 1 << 20
-_MAX_COUNT = 2**63 - 1
-#: Rows and lists are added up, and their sum is still a count.
-_MAX_TRAFFIC = 2**62 - 1
+
+
+#: So many of them have a finite sum.
+_Number = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
+
+
+class _Access(msgspec.Struct):
+    # Rows and lists are added up, and their sum is still a count.
+    link_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62 - 1)] = 0
+
+
+class _Traffic(msgspec.Struct):
+    rows: _Access = msgspec.field(default_factory=_Access)
+    lists: _Access = msgspec.field(default_factory=_Access)
+
+
+class _Threads(msgspec.Struct):
+    sample: Count
+    load: Count
+    propagate: Count
+
+
+class _Device(msgspec.Struct):
+    seeds: Count
+    threads: _Threads
+    stage_s: dict[str, _Number]
+    traffic: _Traffic = msgspec.field(default_factory=_Traffic)
+
+
+class _Step(msgspec.Struct):
+    """What is read of a line."""
+
+    global_step: Count
+    epoch: Count
+    seconds: _Number
+    loss: _Number | None
+    decision: str | None
+    devices: list[_Device]
+
+
+_decoder = msgspec.json.Decoder(_Step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,23 +189,22 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
     seconds, loss = array("d"), array("d")
     num_seeds, threads, stages, link_bytes = array("q"), array("q"), array("d"), array("q")
     decisions: list[tuple[int, str]] = []
-    for place, values in _parsed(file, stride):
-        if len(values["devices"]) != num_devices:
+    for place, _, step in _parsed(file, stride):
+        if len(step.devices) != num_devices:
             continue
-        if values["decision"] is not None:
-            decisions.append((values["global_step"], values["decision"]))
+        if step.decision is not None:
+            decisions.append((step.global_step, step.decision))
         if place % stride:
             continue
-        number.append(values["global_step"])
-        epoch.append(values["epoch"])
-        seconds.append(values["seconds"])
-        loss.append(math.nan if values["loss"] is None else values["loss"])
-        for device in values["devices"]:
-            num_seeds.append(device["seeds"])
-            threads.extend(device["threads"][name] for name in _THREAD_STAGES)
-            stages.extend(device["stage_s"].get(name, math.nan) for name in STAGES)
-            traffic = device.get("traffic", {})
-            link_bytes.append(sum(each.get("link_bytes", 0) for each in traffic.values()))
+        number.append(step.global_step)
+        epoch.append(step.epoch)
+        seconds.append(step.seconds)
+        loss.append(math.nan if step.loss is None else step.loss)
+        for device in step.devices:
+            num_seeds.append(device.seeds)
+            threads.extend((device.threads.sample, device.threads.load, device.threads.propagate))
+            stages.extend(device.stage_s.get(name, math.nan) for name in STAGES)
+            link_bytes.append(device.traffic.rows.link_bytes + device.traffic.lists.link_bytes)
     n = len(number)
     return Steps(
         number=np.array(number, dtype=np.int64),
@@ -175,7 +212,7 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
         seconds=np.array(seconds, dtype=np.float64),
         loss=np.array(loss, dtype=np.float64),
         num_seeds=np.array(num_seeds, dtype=np.int64).reshape(n, num_devices),
-        threads=np.array(threads, dtype=np.int64).reshape(n, num_devices, len(_THREAD_STAGES)),
+        threads=np.array(threads, dtype=np.int64).reshape(n, num_devices, 3),
         stages=np.array(stages, dtype=np.float64).reshape(n, num_devices, len(STAGES)),
         link_bytes=np.array(link_bytes, dtype=np.int64).reshape(n, num_devices),
         decisions=tuple(decisions),
@@ -215,74 +252,26 @@ def _count_lines(file: Path) -> int:
         return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b"")) + 1
 
 
-def _parsed(file: Path, stride: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the place of every ``stride``-th line of ``file``, and of decisions, and its step.
+def _parsed(file: Path, stride: int) -> Iterator[tuple[int, bytes, _Step]]:
+    """Yield the place of every ``stride``-th line of ``file``, and of decisions, it and its step.
 
     Lines that are cut off or damaged are left out.
     """
     if not file.is_file():  # a pipe would be waited for
         return
-    with file.open(errors="replace") as lines:
+    with file.open("rb") as lines:
         for place in itertools.count():
             if not (line := lines.readline(_MAX_LINE)):
                 return
             if place % stride and _NO_DECISION in line:
                 continue
-            try:
-                values = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if _is_step(values):
-                yield place, values
-
-
-def _is_step(values: Any) -> bool:
-    """Whether a line holds what ``_line`` writes."""
-    if not isinstance(values, dict) or not isinstance(values.get("devices"), list):
-        return False
-    return (
-        all(_is_count(values.get(name)) for name in ("global_step", "epoch"))
-        and _is_number(values.get("seconds"))
-        and (values.get("loss", "") is None or _is_number(values.get("loss")))
-        and isinstance(values.get("decision", 0), (str, type(None)))
-        and all(map(_is_device, values["devices"]))
-    )
-
-
-def _is_device(values: Any) -> bool:
-    if not isinstance(values, dict) or not _is_count(values.get("seeds")):
-        return False
-    threads, seconds = values.get("threads"), values.get("stage_s")
-    traffic = values.get("traffic", {})
-    return (
-        _is_mapping(threads, _THREAD_STAGES)
-        and len(threads) == len(_THREAD_STAGES)
-        and all(map(_is_count, threads.values()))
-        and _is_mapping(seconds, STAGES)
-        and all(map(_is_number, seconds.values()))
-        and _is_mapping(traffic, _TRAFFIC_PARTS)
-        and all(_is_mapping(each, _ACCESS_COUNTS) for each in traffic.values())
-        and all(_is_count(n, _MAX_TRAFFIC) for each in traffic.values() for n in each.values())
-    )
-
-
-def _is_mapping(values: Any, names: Collection[str]) -> TypeGuard[dict[str, Any]]:
-    """Whether ``values`` is a mapping with some of ``names`` and no other."""
-    return isinstance(values, dict) and values.keys() <= set(names)
-
-
-def _is_count(value: Any, high: int = _MAX_COUNT) -> bool:
-    return type(value) is int and 0 <= value <= high
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300
+            with suppress(ValueError, RecursionError):
+                yield place, line, _decoder.decode(line)
 
 
 def _keep_before(file: Path, step: int) -> None:
     """Rewrite ``file`` with the lines of steps before ``step`` only."""
     if not file.is_file():  # a pipe would be waited for
         return
-    found = (values for _, values in _parsed(file, 1) if values["global_step"] < step)
-    lines = (json.dumps(each, separators=(",", ":")) + "\n" for each in found)
-    write_atomically(file, (line.encode() for line in lines))
+    before = (line for _, line, found in _parsed(file, 1) if found.global_step < step)
+    write_atomically(file, (line.rstrip(b"\n") + b"\n" for line in before))

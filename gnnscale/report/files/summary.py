@@ -74,12 +74,9 @@ def summarise(
         "valid_metrics": run.valid_metrics,
         "test_metrics": run.test_metrics,
         "ceiling": run.ceiling,
-        "planning_s": run.planning_s,
+        "planning_s": run.layout.planning_s,
         "first_step_s": first_step_s,
-        "epoch_time_s": {
-            "mean": statistics.fmean(times) if times else None,
-            "median": statistics.median(times) if times else None,
-        },
+        "epoch_time_s": _averages(times),
         "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
         "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
         "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
@@ -88,11 +85,18 @@ def summarise(
             _device(share.device, list(run.epochs_of(rank).values()), run.steps_per_epoch or 0)
             for rank, share in enumerate(run.plan.shares)
         ],
-        "partition": _partition(run.partition),
+        "partition": _partition(run.layout.partition),
         "step_bytes": _step_bytes(run),
         "cache": _cache(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
+    }
+
+
+def _averages(times: Sequence[float]) -> dict[str, float | None]:
+    return {
+        "mean": statistics.fmean(times) if times else None,
+        "median": statistics.median(times) if times else None,
     }
 
 
@@ -111,7 +115,7 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
         return None
     total = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
     steps = len(run.history) * run.steps_per_epoch
-    expected = run.step_bytes
+    expected = run.layout.step_bytes
     return {
         "host": (total.rows.host_bytes + total.lists.host_bytes) / steps,
         "link": total.link_bytes / steps,
@@ -130,7 +134,7 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
 
     What was predicted of the run's first epochs is held against these alone.
     """
-    plan = run.cache
+    plan = run.layout.cache
     if plan is None:
         return None
     predicted = plan.predicted

@@ -1,1 +1,1 @@
-"""What a terminal shows of a run while it goes on."""
+"""What a terminal shows of a run in progress."""

@@ -1,4 +1,4 @@
-"""Caches planned anew between epochs, if they hit far from how often was predicted.
+"""Caches planned anew between epochs, when their hit rate is far from the predicted one.
 
 A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
 pure function of the step, so that the next epochs can be drawn beforehand: what is kept then is

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gnnscale.artifact.key import plain
 from gnnscale.cache import (
     CacheDevice,
     CachePlannerConfig,
@@ -23,7 +24,6 @@ from gnnscale.model import TrainableModel
 from gnnscale.model.cost import BYTES_PER_FEATURE
 from gnnscale.partition import Partition
 from gnnscale.partition.nvlink import disjoint_cliques, links_of
-from gnnscale.partition.storage.identity import plain
 from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.device_plan import apportion
 from gnnscale.plan.perf import equations, work
@@ -156,7 +156,6 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
         replace=bool(getattr(config.sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
-        num_threads=config.num_threads,
     )
     found = _devices(config, graph, unmeasured_workload(graph, model), task)
     return replace(task, devices=found, cliques=_cliques(config, found))

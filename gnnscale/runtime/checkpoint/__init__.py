@@ -1,1 +1,1 @@
-"""Checkpoints: everything that a stopped run needs to go on."""
+"""Checkpoints: everything that a stopped run needs to resume."""

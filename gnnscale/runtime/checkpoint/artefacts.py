@@ -7,18 +7,18 @@ Workers only open what was made, and make sure that it is the same still.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from gnnscale.artifact.graph_store import read_meta
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
-from gnnscale.graph_files import read_meta
 from gnnscale.partition.make import make_partition
-from gnnscale.partition.storage.store import Partition, read_partition
-from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.partition.store import Partition, read_partition
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 GRAPH_STORE = "graph store"
 PARTITION = "partition"
@@ -83,7 +84,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
 
 
 def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
-    """Make what a run needs of ``graph``, where it is not there yet.
+    """Make what a run needs of ``graph``, unless it is there.
 
     That is a partition or divided edges, a cache plan, and preaggregated features.
 
@@ -100,7 +101,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
     if config.has_caches:
         made.append(_cache(config, graph, open_partition(made, graph)))
     if config.features.preaggregates:
-        from gnnscale.runtime.preaggregation.make import preaggregate
+        from gnnscale.runtime.preaggregation import open_rows, preaggregate
 
         rows = preaggregate(config.model, graph, num_threads=config.num_threads)
         content = open_rows(rows, graph).content
@@ -110,7 +111,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
 
 def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Artefact:
     """Return the cache plan of a run: the one that is given, or the planner's."""
-    # The launching process imports no torch where nothing is cached: its start would take longer.
+    # The launching process imports no torch if nothing is cached: its start would take longer.
     from gnnscale.runtime.cache.task import check_given_plan, plan_caches
 
     if config.cache_plan is not None:
@@ -122,7 +123,7 @@ def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Ar
 
 
 def divide(config: BatchesConfig, graph: Graph) -> Artefact:
-    """Make the partition of ``graph`` that a run needs, where there is none yet.
+    """Make the partition of ``graph`` that a run needs, if there is none yet.
 
     Raises:
         GraphError: it cannot be made, or is damaged.
@@ -139,18 +140,12 @@ def divide(config: BatchesConfig, graph: Graph) -> Artefact:
 
 
 def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | None:
-    """Open the partition of ``graph`` among ``artefacts``; None where there is none.
+    """Open the partition of ``graph`` among ``artefacts``; None if there is none.
 
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
     """
-    found = _named(artefacts, PARTITION)
-    if found is None:
-        return None
-    partition = read_partition(found.path, graph)
-    if partition.content != found.content:
-        raise GraphError(f"{found.path}: holds another partition than when the run was launched")
-    return partition
+    return _reopened(artefacts, PARTITION, lambda path: read_partition(path, graph))
 
 
 def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) -> Task:
@@ -159,11 +154,10 @@ def open_task(config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph) 
     Raises:
         GraphError: what was made for it is damaged, or another one than when the run was launched.
     """
-    found = _named(artefacts, LINKS)
-    task = _opened(config, graph, None if found is None else found.path)
-    if found is not None and task.graph.content != found.content:
-        raise GraphError(f"{found.path}: holds other edges than when the run was launched")
-    return task
+    task = _reopened(
+        artefacts, LINKS, lambda path: _opened(config, graph, path), lambda task: task.graph.content
+    )
+    return _opened(config, graph, None) if task is None else task
 
 
 def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
@@ -171,24 +165,18 @@ def _opened(config: TrainConfig, graph: Graph, made: Path | None) -> Task:
 
 
 def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:
-    """Open the cache plan for ``graph`` among ``artefacts``; None where there is none.
+    """Open the cache plan for ``graph`` among ``artefacts``; None if there is none.
 
     Raises:
         GraphError: it is damaged, or another one than when the run was launched.
     """
-    found = _named(artefacts, CACHE_PLAN)
-    if found is None:
-        return None
-    stored = read_plan(found.path, graph)
-    if stored.content != found.content:
-        raise GraphError(f"{found.path}: holds another cache plan than when the run was launched")
-    return stored
+    return _reopened(artefacts, CACHE_PLAN, lambda path: read_plan(path, graph))
 
 
 def open_aggregated(
     artefacts: Sequence[Artefact], graph: Graph, host: FeatureStore
 ) -> PreaggregatedFeatures | None:
-    """Open the preaggregated features of ``graph`` among ``artefacts``; None where there are none.
+    """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none.
 
     Args:
         artefacts: what was made for the run.
@@ -199,18 +187,10 @@ def open_aggregated(
         GraphError: they are damaged, or others than when the run was launched.
     """
     from gnnscale.feature import PreaggregatedFeatures
+    from gnnscale.runtime.preaggregation import open_rows
 
-    found = _named(artefacts, PREAGGREGATED)
-    if found is None:
-        return None
-    opened = open_rows(found.path, graph)
-    if opened.content != found.content:
-        raise GraphError(f"{found.path}: holds other rows than when the run was launched")
-    return PreaggregatedFeatures(opened.rows, host)
-
-
-def _named(artefacts: Sequence[Artefact], name: str) -> Artefact | None:
-    return next((each for each in artefacts if each.name == name), None)
+    opened = _reopened(artefacts, PREAGGREGATED, lambda path: open_rows(path, graph))
+    return None if opened is None else PreaggregatedFeatures(opened.rows, host)
 
 
 def open_graph(artefacts: Sequence[Artefact]) -> Graph:
@@ -219,8 +199,22 @@ def open_graph(artefacts: Sequence[Artefact]) -> Graph:
     Raises:
         GraphError: it is damaged, or holds another graph than when the run was launched.
     """
-    (store,) = (each for each in artefacts if each.name == GRAPH_STORE)
-    graph = Graph.open(store.path)
-    if graph.content != store.content:
-        raise GraphError(f"{store.path}: holds another graph than when the run was launched")
+    graph = _reopened(artefacts, GRAPH_STORE, Graph.open)
+    assert graph is not None
     return graph
+
+
+def _reopened(
+    artefacts: Sequence[Artefact],
+    name: str,
+    opened: Callable[[Path], T],
+    content: Callable[[T], str | None] = attrgetter("content"),
+) -> T | None:
+    """Open the artefact ``name`` and make sure that it is the same still; None if there is none."""
+    found = next((each for each in artefacts if each.name == name), None)
+    if found is None:
+        return None
+    artefact = opened(found.path)
+    if content(artefact) != found.content:
+        raise GraphError(f"{found.path}: the {name} in it changed since the run was launched")
+    return artefact

@@ -5,7 +5,6 @@ What writes and reads tensors is imported then: whoever only tidies up behind a 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ __all__ = [
     "PLAN_OPTIONS",
     "check_same_graph",
     "check_same_run",
-    "has_checkpoint",
     "load_checkpoint",
     "max_bytes",
     "read_checkpoint",
@@ -36,7 +34,7 @@ __all__ = [
 ]
 
 #: Bumped when the contents of a checkpoint change their meaning.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 #: Everything after the last step that was kept, relative to the run directory.
 LAST = Path("checkpoints") / "last.safetensors"
 #: The weights with the best validation metric, relative to the run directory.
@@ -103,18 +101,6 @@ def max_bytes(model: nn.Module) -> int:
     return 8 * num_bytes + _MAX_VALUES_BYTES
 
 
-def has_checkpoint(file: Path) -> bool:
-    """Return whether there is a checkpoint.
-
-    Raises:
-        ConfigError: there is one, of a release that wrote another format.
-    """
-    older = file.with_suffix(".pt")
-    if not os.path.lexists(file) and os.path.lexists(older):
-        raise ConfigError(f"{older}: of an older release; this one reads {file.name}")
-    return os.path.lexists(file)
-
-
 def read_checkpoint(file: Path, *, limit: int) -> bytes:
     """Return the bytes of a checkpoint, of which nothing is known yet.
 
@@ -125,7 +111,6 @@ def read_checkpoint(file: Path, *, limit: int) -> bytes:
     try:
         return read_regular(file, limit=limit)
     except FileNotFoundError:
-        has_checkpoint(file)
         raise ConfigError(f"{file}: no such checkpoint") from None
     except OSError as error:
         raise ConfigError(f"{file}: not a readable checkpoint ({error.strerror})") from None

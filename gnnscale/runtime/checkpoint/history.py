@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gnnscale.core.errors import ConfigError
+from gnnscale.core.records import decode
 from gnnscale.core.stages import STAGES
 from gnnscale.options.run_directory import METRICS_FILE
 from gnnscale.runtime.telemetry.records import EpochRecord
@@ -126,8 +126,8 @@ def _parsed(line: bytes) -> EpochRecord | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        record = EpochRecord.from_dict(json.loads(line))
+        record = decode(EpochRecord, line, source="history")
         check_record(record, record.epoch)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return record

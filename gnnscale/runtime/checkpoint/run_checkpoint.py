@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,14 +25,13 @@ from gnnscale.runtime.checkpoint.file import (
     BEST,
     LAST,
     check_same_run,
-    has_checkpoint,
     max_bytes,
     read_checkpoint,
     save_checkpoint,
 )
 from gnnscale.runtime.checkpoint.history import is_validation_of, num_recorded, read_history
 from gnnscale.runtime.checkpoint.saved_run import SavedRun
-from gnnscale.runtime.checkpoint.worker_part import WorkerPart
+from gnnscale.runtime.checkpoint.tensor_file import unpack
 from gnnscale.runtime.checkpoint.writer import BackgroundWriter
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
@@ -156,7 +156,7 @@ class RunCheckpoint:
             "best_model": dict(best_weights),
             "optimizer": {number: _copied(each) for number, each in optimizer.items()},
             "torch_rng": torch.get_rng_state(),
-            "sums": None if sums is None else sums.to_values(),
+            "sums": None if sums is None else replace(sums, counters={}),
             "plan": plan.to_values(),
             "management": management,
             "config": dict(self.options),
@@ -176,8 +176,8 @@ class RunCheckpoint:
         """Write a checkpoint, and behind it the weights of epoch ``best`` where they are new."""
         validated = history if workers else history[:-1]
         known = num_recorded(self.directory, validated)
-        content["records"] = [record.to_dict() for record in history[known:]]
-        content["workers"] = [WorkerPart.unpacked(each) for each in workers]
+        content["records"] = history[known:]
+        content["workers"] = [unpack(each) for each in workers]
         save_checkpoint(self.directory / LAST, content)
         if best is not None:
             self._write_best(best, content["best_model"])
@@ -225,7 +225,7 @@ class RunCheckpoint:
         """
         file = self.directory / LAST
         content = b""
-        if group.is_rank0 and has_checkpoint(file):
+        if group.is_rank0 and os.path.lexists(file):
             content = read_checkpoint(file, limit=max_bytes(model))
             self._checked(file, content, model, optimizer, steps_per_epoch)
         content = group.broadcast(content if group.is_rank0 else None)

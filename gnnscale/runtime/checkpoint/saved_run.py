@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core.records import Count, Positive, decode
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.checkpoint.file import load_checkpoint
-from gnnscale.runtime.checkpoint.history import check_record
+from gnnscale.runtime.checkpoint.history import check_record, is_validation_of
 from gnnscale.runtime.checkpoint.worker_part import WorkerPart
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.epoch_sums import EpochSums
@@ -44,19 +45,40 @@ class SavedRun:
         graph: its graph's identity.
     """
 
-    epoch: int
-    step: int
+    epoch: Count
+    step: Positive
     model: dict[str, Tensor]
     best_model: dict[str, Tensor]
     optimizer: dict[int, dict[str, Tensor]]
     torch_rng: Tensor
     records: list[EpochRecord]
-    sums: EpochSums | None
     workers: list[WorkerPart]
-    plan: list[Any] | None
-    management: dict[str, Any] | None
     config: dict[str, Any]
     graph: dict[str, Any]
+    sums: EpochSums | None = None
+    plan: list[Any] | None = None
+    management: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check all that depends neither on the model nor on the run."""
+        inside = self.sums is not None
+        if bool(self.workers) != inside:
+            raise ValueError("no parts of its workers")
+        if self.epoch < int(not inside):
+            raise ValueError(f"{self.epoch} epochs")
+        if not int(not inside) <= len(self.records) <= self.epoch:
+            raise ValueError("no records of its epochs")
+        for number, record in enumerate(self.records, self.epoch - len(self.records) + 1):
+            check_record(record, number)
+        # After an epoch, its own record is yet to be validated.
+        if not inside and not is_validation_of(self.records[-1], self.records[-1]):
+            raise ValueError(f"record of epoch {self.epoch}")
+        try:
+            # JSON could hold these: nothing in them is compared in ways of its own.
+            json.dumps([self.plan, self.management, self.config, self.graph])
+            torch.Generator().set_state(self.torch_rng)
+        except (RuntimeError, TypeError):
+            raise ValueError("no plain options, or no state of the random generator") from None
 
     @classmethod
     def load(cls, file: Path, content: bytes) -> SavedRun:
@@ -67,7 +89,7 @@ class SavedRun:
         """
         saved = load_checkpoint(file, content)
         try:
-            return cls._of(saved)
+            return decode(cls, saved, source="checkpoint")
         except ValueError as error:
             raise foreign(file, str(error)) from None
 
@@ -130,46 +152,6 @@ class SavedRun:
         if batch_size != config.batch_size:
             raise foreign(file, f"its plan shares out {batch_size} seeds")
 
-    @classmethod
-    def _of(cls, saved: Mapping[Any, Any]) -> SavedRun:
-        """Check the types of all that does not depend on the model."""
-        sums, workers = _inside(saved)
-        epoch = saved.get("epoch")
-        if type(epoch) is not int or epoch < (1 if sums is None else 0):
-            raise ValueError(f"{shown(epoch)} epochs")
-        last = _records(saved.get("records"), epoch, behind=sums is None)
-        step, rng = saved.get("step"), saved.get("torch_rng")
-        if type(step) is not int or not 0 < step < 2**63:
-            raise ValueError(f"{shown(step)} steps")
-        if not isinstance(rng, Tensor):
-            raise ValueError("no state of the random generator")
-        try:
-            torch.Generator().set_state(rng)
-        except (RuntimeError, TypeError):
-            raise ValueError("no state of the random generator") from None
-        plan = saved.get("plan")
-        if plan is not None and not isinstance(plan, list):
-            raise ValueError("no device plan")
-        management = saved.get("management")
-        return cls(
-            epoch=epoch,
-            step=step,
-            model=_tensors(saved.get("model"), str),
-            best_model=_tensors(saved.get("best_model"), str),
-            optimizer={
-                key: _tensors(each, str)
-                for key, each in _mapping(saved.get("optimizer"), int).items()
-            },
-            torch_rng=rng,
-            records=last,
-            sums=sums,
-            workers=workers,
-            plan=plan,
-            management=None if management is None else _plain(management, "resource management"),
-            config=_plain(saved.get("config"), "options"),
-            graph=_plain(saved.get("graph"), "graph"),
-        )
-
 
 def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
     """Return ``weights``, refused where they are not those of ``model``.
@@ -216,52 +198,6 @@ def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:
     prefetch = options.get("runtime", {}).get("prefetch")
     names = ("device_plan", "num_threads", "cache_plan", "cache_planner", "features")
     return prefetch, *(options.get(name) for name in names)
-
-
-def _inside(saved: Mapping[Any, Any]) -> tuple[EpochSums | None, list[WorkerPart]]:
-    """Return the sums and the workers' parts of a checkpoint inside an epoch."""
-    sums, workers = saved.get("sums"), saved.get("workers")
-    if not isinstance(workers, list) or bool(workers) != (sums is not None):
-        raise ValueError("no parts of its workers")
-    found = None if sums is None else EpochSums.from_values(sums)
-    return found, [WorkerPart.of(each) for each in workers]
-
-
-def _records(values: Any, epoch: int, *, behind: bool) -> list[EpochRecord]:
-    """Return the records of the last epochs; ``behind`` an epoch, its own is not validated."""
-    if not isinstance(values, list) or not int(behind) <= len(values) <= epoch:
-        raise ValueError("no records of its epochs")
-    found = [EpochRecord.from_dict(each) for each in values]
-    for number, record in enumerate(found, start=epoch - len(found) + 1):
-        check_record(record, number)
-    last = found[-1] if behind else None
-    if last is not None and (
-        last.valid_metric is not None or last.valid_metrics or last.eval_time_s is not None
-    ):
-        raise ValueError(f"record of epoch {epoch}")
-    return found
-
-
-def _mapping(value: Any, key: type) -> dict[Any, Any]:
-    if not isinstance(value, dict) or not all(type(each) is key for each in value):
-        raise ValueError(f"{shown(type(value).__name__)} in place of a mapping")
-    return value
-
-
-def _tensors(value: Any, key: type) -> dict[Any, Tensor]:
-    found = _mapping(value, key)
-    if not all(isinstance(each, Tensor) for each in found.values()):
-        raise ValueError("something else in place of a tensor")
-    return found
-
-
-def _plain(value: Any, what: str) -> dict[str, Any]:
-    """Return a mapping that JSON could hold: nothing in it behaves in ways of its own."""
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"no {what}") from None
-    return _mapping(value, str)
 
 
 def foreign(file: Path, reason: str) -> ConfigError:

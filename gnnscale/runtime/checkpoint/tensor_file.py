@@ -1,14 +1,16 @@
 """Nested plain values and tensors as the bytes of one safetensors file.
 
 A file of that format holds named tensors and nothing that could run. The values around the tensors
-are JSON, kept as one more tensor of bytes. JSON has no tuples, no tensors and no numbers as keys:
-each of these, and every mapping, is written as an object with one member that tells what it is.
+are JSON, kept as one more tensor of bytes. It has the name of a tensor in place of it, marked by a
+character that no option and no name holds.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 
 import safetensors.torch
@@ -18,6 +20,8 @@ from torch import Tensor
 __all__ = ["TensorFileError", "pack", "packed", "unpack"]
 
 _VALUES = "values"
+#: The first character of a tensor's name in JSON.
+_MARK = "\0"
 #: What the format calls types of tensors.
 _DTYPES = {
     torch.float64: "F64",
@@ -38,11 +42,11 @@ class TensorFileError(ValueError):
 
 
 def pack(content: Any) -> bytes:
-    """Return ``content`` as bytes: ``unpack`` gives it back exactly.
+    """Return ``content`` as bytes, for ``unpack``.
 
     Args:
-        content: None, bool, int, float, str, tensors, and lists, tuples and mappings of these.
-            Keys are text or numbers. Tensors that share memory are written one by one.
+        content: what JSON holds, tensors as members of dicts, and dataclasses of these. Tensors
+            that share memory are written one by one.
 
     Raises:
         TypeError: it holds something else.
@@ -56,7 +60,17 @@ def packed(content: Any) -> Iterator[bytes | memoryview]:
     That would hold Python's lock, for which the thread that trains would wait.
     """
     tensors: dict[str, Tensor] = {}
-    text = json.dumps(_described(content, tensors), separators=(",", ":")).encode()
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            name = str(len(tensors))
+            tensors[name] = value.detach().cpu().contiguous()
+            return _MARK + name
+        if is_dataclass(value):
+            return vars(value)
+        raise TypeError(f"neither a tensor nor a plain value: {type(value).__name__}")
+
+    text = json.dumps(content, separators=(",", ":"), default=plain).encode()
     tensors[_VALUES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     # The widest come first, so that each lies at a multiple of its width.
     ordered = sorted(tensors.items(), key=lambda pair: -pair[1].itemsize)
@@ -76,7 +90,7 @@ def packed(content: Any) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return what ``pack`` was given.
+    """Return what ``pack`` was given, as JSON has it: lists for tuples, dicts with text for keys.
 
     Raises:
         TensorFileError: the bytes are truncated, changed, or something else from the start.
@@ -91,7 +105,8 @@ def unpack(content: bytes) -> Any:
     if text is None or text.dtype != torch.uint8 or text.ndim != 1:
         raise TensorFileError("no values beside its tensors")
     try:
-        return _restored(json.loads(text.numpy().tobytes()), tensors)
+        hook = partial(_restored, tensors=tensors)
+        return json.loads(text.numpy().tobytes(), object_hook=hook)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise TensorFileError("its values are damaged") from None
     # Numbers of thousands of digits.
@@ -99,44 +114,9 @@ def unpack(content: bytes) -> Any:
         raise TensorFileError(str(error).splitlines()[0]) from None
 
 
-def _described(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return ``value`` for JSON, with its tensors moved to ``tensors``."""
-    if isinstance(value, Tensor):
-        name = str(len(tensors))
-        tensors[name] = value.detach().cpu().contiguous()
-        return {"tensor": name}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, list):
-        return [_described(each, tensors) for each in value]
-    if isinstance(value, tuple):
-        return {"tuple": [_described(each, tensors) for each in value]}
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, (str, int)) for key in value):
-            raise TypeError(f"keys are neither text nor numbers: {list(value)[:3]}")
-        return {"mapping": [[key, _described(each, tensors)] for key, each in value.items()]}
-    raise TypeError(f"neither a tensor nor a plain value: {type(value).__name__}")
-
-
-def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Undo ``_described``.
-
-    Raises:
-        TensorFileError: ``value`` is none of its results.
-    """
-    if isinstance(value, list):
-        return [_restored(each, tensors) for each in value]
-    if not isinstance(value, dict):
-        return value
-    kind, content = next(iter(value.items())) if len(value) == 1 else ("", None)
-    if kind == "tensor" and isinstance(content, str) and content in tensors:
-        return tensors[content]
-    if kind == "tuple" and isinstance(content, list):
-        return tuple(_restored(each, tensors) for each in content)
-    if kind == "mapping" and isinstance(content, list) and all(map(_is_member, content)):
-        return {key: _restored(each, tensors) for key, each in content}
-    raise TensorFileError("its values are damaged")
-
-
-def _is_member(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], (str, int))
+def _restored(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Put tensors in the place of their names."""
+    return {
+        key: tensors.get(each[1:], each) if isinstance(each, str) and each[:1] == _MARK else each
+        for key, each in members.items()
+    }

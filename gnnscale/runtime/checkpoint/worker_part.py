@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gnnscale.core.errors import shown
-from gnnscale.runtime.checkpoint.tensor_file import pack, unpack
+from gnnscale.core.records import Count
+from gnnscale.runtime.checkpoint.tensor_file import pack
 
 __all__ = ["WorkerPart"]
 
@@ -29,42 +27,12 @@ class WorkerPart:
     """
 
     buffers: dict[str, Tensor]
-    rows: dict[int, int]
-    counters: dict[str, float]
+    rows: dict[Count, Count]
+    counters: dict[str, int | float]
 
     def packed(self) -> bytes:
-        """Return it as bytes, for ``of`` once they are unpacked."""
+        """Return it as bytes, for ``unpack``."""
         return pack(vars(self))
-
-    @staticmethod
-    def unpacked(content: bytes) -> dict[str, Any]:
-        """Return the plain values of ``packed``."""
-        values: dict[str, Any] = unpack(content)
-        return values
-
-    @classmethod
-    def of(cls, values: Any) -> WorkerPart:
-        """Rebuild a part from its plain values.
-
-        Raises:
-            ValueError: they are something else.
-        """
-        if not isinstance(values, Mapping):
-            raise ValueError(f"workers: {shown(values)} is no record")
-        found = {name: values.get(name) for name in ("buffers", "rows", "counters")}
-        if not all(isinstance(each, dict) for each in found.values()):
-            raise ValueError("workers: no buffers, rows and counters")
-        part = cls(**found)  # type: ignore[arg-type]
-        if not all(isinstance(each, Tensor) for each in part.buffers.values()):
-            raise ValueError("workers: something else in place of a tensor")
-        rows = [*part.rows, *part.rows.values()]
-        if not all(type(each) is int and 0 <= each < 2**63 for each in rows):
-            raise ValueError("workers: rows are no counts")
-        if not all(isinstance(each, str) for each in part.counters) or not all(
-            type(each) in (int, float) for each in part.counters.values()
-        ):
-            raise ValueError("workers: counters are no numbers")
-        return part
 
     @torch.no_grad()
     def restore_buffers(self, model: nn.Module) -> None:

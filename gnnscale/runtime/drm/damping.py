@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+import msgspec
+
+from gnnscale.core.records import Count, Seconds
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
-from gnnscale.runtime.drm.move import Move
+from gnnscale.runtime.drm.move import Move, Trade
 
 #: Moves that are not expected to save this part of a step are not made.
 DEAD_BAND = 0.02
@@ -42,21 +45,22 @@ class Trial:
 class Damping:
     """What is remembered between decisions, so that they settle; ``Damping()`` to begin with."""
 
-    decisions: int = 0  #: how many there were
+    decisions: Count = 0  #: how many there were
     plan: DevicePlan | None = None  #: the plan that the last one was about
     #: each device's time under that plan, the mean of ``count`` decisions
-    seconds: tuple[float, ...] = ()
-    count: int = 0  #: see ``seconds``
+    seconds: tuple[Seconds, ...] = ()
+    count: Count = 0  #: see ``seconds``
     #: the part of each device's time that did not depend on its seeds, as far as moves of work have
     #: shown
-    fixed: tuple[float, ...] = ()
-    gain: float = 1.0  #: the part of the way that a move of work goes
+    fixed: tuple[Seconds, ...] = ()
+    #: the part of the way that a move of work goes
+    gain: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     shift: tuple[int, ...] = ()  #: seeds that each device got with the last move of work
     #: devices without seeds, because they were too slow for even a few
     excluded_devices: tuple[int, ...] = ()
     trial: Trial | None = None  #: the trade of threads made last, if it was the last move
     #: trades that must not be made, each with the decision until which that holds
-    tabu_trades: tuple[tuple[Trade, int], ...] = ()
+    tabu_trades: tuple[tuple[Trade, Count], ...] = ()
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
         """Take note of each device's time; those under one plan are averaged."""

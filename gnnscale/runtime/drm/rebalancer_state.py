@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnscale.core.errors import shown
+from gnnscale.core.records import Count, decode
 from gnnscale.core.stages import StageTimes
-from gnnscale.plain_records import fields_from, record_from
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.balance_thread import Trade
 from gnnscale.runtime.drm.damping import Damping
+from gnnscale.runtime.drm.move import Trade
 from gnnscale.runtime.drm.task_times import CPU_TASKS, TaskTimes
 from gnnscale.runtime.pipeline.schedule import MAX_PLANS
 
@@ -39,15 +38,11 @@ class RebalancerState:
 
     def to_values(self) -> dict[str, Any]:
         """Return plain values; the devices themselves are in the run's options."""
-        damping = asdict(replace(self.damping, plan=None, tabu_trades=()))
-        damping["plan"] = None if self.damping.plan is None else self.damping.plan.to_values()
-        damping["tabu_trades"] = [[asdict(each), until] for each, until in self.damping.tabu_trades]
-        return {
-            "applies_from": self.applies_from,
-            "window": [[asdict(each) for each in step] for step in self.window],
-            "damping": damping,
-            "pending": [[first, plan.to_values()] for first, plan in self.pending],
-        }
+        plan = self.damping.plan
+        values = asdict(replace(self, damping=replace(self.damping, plan=None), pending=()))
+        values["damping"]["plan"] = None if plan is None else plan.to_values()
+        values["pending"] = [[first, each.to_values()] for first, each in self.pending]
+        return values
 
     @classmethod
     def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> RebalancerState:
@@ -62,14 +57,11 @@ class RebalancerState:
         Raises:
             ValueError: the values are not those of a state under ``plan``.
         """
-        found = fields_from(cls, values, where="drm", without=("damping", "pending"))
-        pending = tuple(
-            (_number(each[0], "drm.pending"), _plan(plan, each[1]))
-            for each in _pairs(values.get("pending"), "drm.pending")
-        )
+        found = decode(_StateValues, values, source="drm")
+        pending = tuple((first, _plan(plan, each)) for first, each in found.pending)
         last = pending[-1][1] if pending else plan
-        damping = _damping(last, values.get("damping"))
-        state = cls(damping=damping, pending=pending, **found)
+        damping = _damping(last, found.damping)
+        state = cls(**{**vars(found), "damping": damping, "pending": pending})
         state._check(plan, step)
         return state
 
@@ -77,51 +69,49 @@ class RebalancerState:
         firsts = [step, *(first for first, _ in self.pending)]
         if sorted(set(firsts)) != firsts or len(firsts) > MAX_PLANS:
             raise ValueError(f"drm.pending: plans from steps {shown(firsts[1:])} on, behind {step}")
-        _number(self.applies_from, "drm.applies_from")
         if len(self.window) >= WINDOW or any(len(each) != len(plan.shares) for each in self.window):
             raise ValueError(f"drm.window: not fewer than {WINDOW} steps of all devices")
-        _check_seconds(
-            [s for each in self.window for times in each for s in asdict(times).values()]
-        )
+        seconds = [s for step in self.window for times in step for s in asdict(times).values()]
+        if min(seconds, default=0.0) < 0:
+            raise ValueError(f"drm.window: {shown(min(seconds))} seconds")
 
 
-def _damping(plan: DevicePlan, values: Any) -> Damping:
+@dataclass(frozen=True, kw_only=True)
+class _DampingValues(Damping):
+    """``Damping`` with its plan as plain values."""
+
+    plan: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StateValues:
+    """``RebalancerState`` with its plans as plain values."""
+
+    applies_from: Count
+    window: tuple[tuple[StageTimes, ...], ...]
+    damping: _DampingValues
+    pending: tuple[tuple[Count, Any], ...]
+
+
+def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
     """Rebuild what the last decision left, and make sure that the next one can read it.
 
     Args:
         plan: what was decided last.
         values: what was kept.
     """
-    where = "drm.damping"
-    found = fields_from(Damping, values, where=where, without=("plan", "tabu_trades"))
-    known = values.get("plan")
-    damping = Damping(
-        plan=None if known is None else _plan(plan, known),
-        tabu_trades=tuple(
-            (record_from(Trade, each[0], where=where), _number(each[1], where))
-            for each in _pairs(values.get("tabu_trades"), where)
-        ),
-        **found,
-    )
+    known = None if values.plan is None else _plan(plan, values.plan)
+    damping = Damping(**{**vars(values), "plan": known})
     num_devices = len(plan.shares)
-    lengths = {len(damping.seconds), len(damping.fixed)}
-    if lengths != {0 if damping.plan is None else num_devices}:
-        raise ValueError(f"{where}.seconds: not of {num_devices} devices")
+    if {len(damping.seconds), len(damping.fixed)} != {0 if known is None else num_devices}:
+        raise ValueError(f"drm.damping.seconds: not of {num_devices} devices")
     if len(damping.shift) not in (0, num_devices):
-        raise ValueError(f"{where}.shift: not of {num_devices} devices")
-    if min(damping.decisions, damping.count) < 0 or not 0 < damping.gain <= 1:
-        raise ValueError(f"{where}: no state of {shown(damping.decisions)} decisions")
+        raise ValueError(f"drm.damping.shift: not of {num_devices} devices")
     if not set(damping.excluded_devices) <= set(range(num_devices)):
-        raise ValueError(f"{where}.excluded_devices: there are {num_devices} devices")
-    _check_seconds([*damping.seconds, *damping.fixed])
+        raise ValueError(f"drm.damping.excluded_devices: there are {num_devices} devices")
     if damping.trial is not None:
         _check_trade(damping.trial.trade, plan)
     return damping
-
-
-def _check_seconds(seconds: Sequence[float]) -> None:
-    if min(seconds, default=0.0) < 0:
-        raise ValueError(f"drm: {shown(min(seconds))} seconds")
 
 
 def _check_trade(trade: Trade, plan: DevicePlan) -> None:
@@ -137,8 +127,6 @@ def _check_trade(trade: Trade, plan: DevicePlan) -> None:
 
 def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
     """Rebuild a plan of the devices and the mini-batch of ``plan``, within their memory."""
-    if not isinstance(values, list):
-        raise ValueError(f"drm: {shown(values)} is no plan")
     found = DevicePlan.from_values([share.device for share in plan.shares], values)
     if found.batch_size != plan.batch_size:
         raise ValueError(f"drm: a plan shares out {found.batch_size} seeds")
@@ -148,17 +136,3 @@ def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
     shares = tuple(replace(old, max_seeds=new.max_seeds, depth=new.depth) for old, new in pairs)
     found = DevicePlan(shares=shares)
     return found.with_split(found.within_memory(found.split))
-
-
-def _pairs(values: Any, where: str) -> list[Any]:
-    if not isinstance(values, list) or not all(
-        isinstance(each, list) and len(each) == 2 for each in values
-    ):
-        raise ValueError(f"{where}: {shown(values)} are no pairs")
-    return values
-
-
-def _number(value: Any, where: str) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{where}: {shown(value)} is no number of a step")
-    return value

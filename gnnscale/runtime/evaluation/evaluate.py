@@ -1,23 +1,18 @@
-"""How good a model is: predictions for given vertices, and metrics of them."""
+"""How good the model of a run is: its options, its best weights, and metrics of them."""
 
 from __future__ import annotations
 
-import logging
+import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from gnnscale.backend import chunks, loading
 from gnnscale.core.errors import ConfigError, shown
-from gnnscale.core.progress import track
-from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.options import found, run_directory
@@ -26,25 +21,19 @@ from gnnscale.runtime.checkpoint import run_checkpoint, saved_run
 from gnnscale.runtime.checkpoint.file import (
     BEST,
     check_same_graph,
-    has_checkpoint,
     load_checkpoint,
     max_bytes,
     read_checkpoint,
 )
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.examine import open_examiner
-from gnnscale.runtime.evaluation.inference import LayerwiseInference
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
 from gnnscale.task.measures import ceiling
 
-_LOG = logging.getLogger(__name__)
-
 #: Groups of a run's options that are used after it. Losses and observers stay what they are, names.
 _USED = ("dataset.", "model.", "task.")
-
-#: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
-#: vertex does not depend on which others are evaluated with it.
-EVALUATION_STEP = 1 << 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,109 +54,6 @@ class Evaluation:
     test_metric: float | None
     ceiling: float | None
     metrics: dict[str, dict[str, float | None]]
-
-
-class Predictor:
-    """Predicts vertices of one graph with one model, whose weights may change between calls.
-
-    ``runtime.inference`` selects all neighbours or sampled ones; the same weights
-    give the same answer every time.
-    """
-
-    def __init__(
-        self,
-        model: TrainableModel,
-        graph: Graph,
-        config: TrainConfig,
-        *,
-        store: FeatureStore | None = None,
-        num_layers: int | None = None,
-    ) -> None:
-        """Predict with ``model``.
-
-        Args:
-            store: where features are read; None for the graph's own.
-            num_layers: rows are what comes of the first so many layers, over all neighbours; None
-                for logits.
-        """
-        self._model = model
-        self._graph = graph
-        self._config = config
-        self._store = store
-        exact = config.runtime.inference == "exact"
-        self._exact = (
-            LayerwiseInference(
-                model, graph, num_threads=config.num_threads, store=store, num_layers=num_layers
-            )
-            if exact and model.infers_by_layer
-            else None
-        )
-        if exact and self._exact is None:
-            _LOG.info(
-                f"runtime.inference=exact: {config.model.name} has no inference_per_layer, and is "
-                "evaluated over sampled neighbours (docs/your-model.md)"
-            )
-
-    @property
-    def inference(self) -> str:
-        """One of ``INFERENCE``, what is done."""
-        return "sampled" if self._exact is None else "exact"
-
-    def prepare(self, vertices: NDArray[np.integer[Any]] | None) -> None:
-        """Say what predicting ``vertices``, all if None, takes; refuse it without room.
-
-        Raises:
-            ConfigError: exact inference needs more of the disk than is free.
-        """
-        if self._exact is not None:
-            self._exact.prepare(vertices)
-
-    def logits(self, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order."""
-        if self._exact is not None:
-            return self._exact.logits(vertices).numpy()
-        return np.concatenate(list(self._sampled(vertices)))
-
-    def rows(self, vertices: NDArray[np.integer[Any]] | None) -> Iterator[NDArray[np.float32]]:
-        """Yield rows of ``vertices``, all if None, some after the other in their order."""
-        if self._exact is not None:
-            yield from (rows.numpy() for rows in self._exact.rows(vertices))
-        else:
-            yield from self._sampled(
-                range(self._graph.num_vertices) if vertices is None else vertices
-            )
-
-    def logits_of_each(
-        self, splits: Sequence[NDArray[np.integer[Any]]]
-    ) -> list[NDArray[np.float32]]:
-        """Return the logits of the vertices of each of ``splits``."""
-        if self._exact is None:
-            return [self.logits(vertices) for vertices in splits]
-        # One pass: the layers below the last are mostly the same vertices for every split.
-        together = self.logits(np.concatenate(splits))
-        return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
-
-    @torch.no_grad()
-    def _sampled(self, vertices: chunks.Vertices) -> Iterator[NDArray[np.float32]]:
-        config = self._config
-        self._model.eval()
-        sampler = config.sampler.sampler(
-            self._graph, seed=config.seed, num_threads=config.num_threads
-        )
-        loader = loading.FeatureLoader(
-            self._graph,
-            self._model,
-            num_threads=config.num_threads,
-            store=self._store,
-            compute_dtype=getattr(torch, config.runtime.compute_dtype),
-        )
-        dtype = self._graph.indices.dtype
-        with track("evaluating", total=len(vertices), unit="vertices") as advance:
-            for start in range(0, len(vertices), config.batch_size):
-                seeds = np.asarray(vertices[start : start + config.batch_size], dtype)
-                batch = sampler.sample(seeds, EVALUATION_STEP)
-                yield self._model(batch, loader.load(batch)).numpy()
-                advance(batch.num_seeds)
 
 
 def load_run(
@@ -225,7 +111,7 @@ def load_best(
         GraphError: the run's graph store is not usable.
     """
     file = directory / BEST
-    if not has_checkpoint(file):
+    if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
     task = open_run_task(run) if task is None else task
     graph, model = task.graph, task.build(run.model)

@@ -36,9 +36,9 @@ _LIMITS = Limits()
 class LayerwiseInference:
     """Computes exact logits: every layer for all vertices that need it before the next one.
 
-    Of fewer layers, what comes of them. Each hidden layer is computed once a vertex, if sampling
-    would compute it once a path. What the first layer reads depends on no weight. If it is small
-    it is kept, since a small graph would spend most of each validation on reading it again.
+    Of fewer layers, what comes of them. Each hidden layer is computed once per vertex;
+    sampling would compute it once per path. What the first layer reads depends on no weight, and is
+    kept if it is small: a small graph would spend most of each validation on reading it again.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LayerwiseInference:
         return self._last
 
     def prepare(self, vertices: NDArray[Any] | None) -> None:
-        """Say what inference of ``vertices``, all if None, takes, if that is much.
+        """Say what inference of ``vertices``, None for all, takes when that is much.
 
         Raises:
             ConfigError: there is less room on the disk than hidden layers need.

@@ -80,7 +80,7 @@ B = TypeVar("B")
 class Workers:
     """Computes chunks at once, so that one is multiplied while another one's rows are read.
 
-    No thread then waits for the slowest part of each step, as all do if they share one chunk.
+    No thread then waits for the slowest part of each step, as all do when they share one chunk.
     """
 
     def __init__(self, num_threads: int) -> None:

@@ -10,7 +10,8 @@ import torch
 
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation import evaluate, examine
+from gnnscale.runtime.evaluation import examine
+from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
@@ -25,12 +26,12 @@ class Validator:
         """Measure ``model`` at ``task``.
 
         Args:
-            store: where features are read; the graph's own are, if devices trade rows or have
-                columns, and so but a part of them.
+            store: its features are read, unless devices trade rows or hold some of the columns: it
+                then has a part of them only, and the graph's own are read.
         """
         self._config = config
         own = store if config.exchange is None and store.columns is None else None
-        predictor = evaluate.Predictor(model, task.graph, config, store=own)
+        predictor = Predictor(model, task.graph, config, store=own)
         self._examiner = examine.open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:

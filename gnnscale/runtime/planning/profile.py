@@ -79,8 +79,6 @@ def profile_plan(
 ) -> PlanProfile:
     """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
-    Where a device is simulated, one step counts.
-
     Every worker does so at the same time, and all of them stop after the same step.
 
     Args:
@@ -92,9 +90,7 @@ def profile_plan(
         stages: the stages before propagation.
         step: propagation and update, with an optimizer whose state nobody needs afterwards.
     """
-    share = plan.shares[rank]
-    simulated = any(each.device.simulated for each in plan.shares)
-    warm_up = _SIMULATED_WARM_UP if simulated else _WARM_UP
+    share, measured = plan.shares[rank], _Measured(plan)
     backend.set_threads(share.threads)
     lead_steps = 1 + _DEPTH * any(each.prefetch != "none" for each in plan.shares)
     schedule = Schedule(
@@ -112,23 +108,16 @@ def profile_plan(
         has_link=not share.device.on_host,
         limit=_DEPTH,
     )
-    found: list[tuple[StageTimes, float]] = []
-    counted: list[float] = []
-    ends: list[float] = []
-    done = False
     try:
         with restored(model):
             for batch in batches:
                 step.propagate(batch)
                 totals = step.synchronize(batch)
                 step.update_weights(batch)
-                if done:
+                if measured.done:
                     continue
-                found.append((batch.stages, _seconds(plan, totals.stages)))
-                ends.append(time.perf_counter())
-                counted = [seconds for _, seconds in found[warm_up:]]
-                done = len(counted) >= _SIMULATED_STEPS if simulated else _enough(counted)
-                if done:
+                measured.add(batch.stages, totals.stages)
+                if measured.done:
                     # The device's memory is free once all that is on its way is trained.
                     schedule.end_at(batch.step + lead_steps)
                 else:
@@ -137,12 +126,48 @@ def profile_plan(
         schedule.close()
         batches.close()
         backend.load_state()
-    return PlanProfile(
-        stages=medians([[times] for times, _ in found[warm_up:]])[0],
+    return measured.profile()
+
+
+class _Measured:
+    """The times of a rehearsal's steps; done after as many as its plan needs."""
+
+    def __init__(self, plan: DevicePlan) -> None:
+        self._plan = plan
+        self._simulated = any(each.device.simulated for each in plan.shares)
+        self._warm_up = _SIMULATED_WARM_UP if self._simulated else _WARM_UP
+        self._stages: list[StageTimes] = []
+        self._seconds: list[float] = []
+        self._ends: list[float] = []
+
+    def add(self, mine: StageTimes, every: Sequence[StageTimes]) -> None:
+        """Take note of a step: this worker's stages, and those of every worker."""
+        self._stages.append(mine)
+        # Known to every worker alike, unlike what its own clock says.
+        parts = zip(every, self._plan.shares, strict=True)
+        self._seconds.append(max(pipeline_seconds(t, share.prefetch) for t, share in parts))
+        self._ends.append(time.perf_counter())
+
+    @property
+    def done(self) -> bool:
+        """Whether the steps so far will do."""
+        counted = self._seconds[self._warm_up :]
+        if self._simulated:
+            return len(counted) >= _SIMULATED_STEPS
+        if len(counted) < _MIN_STEPS:
+            return False
+        return len(counted) >= _MAX_STEPS or sum(counted) >= _BUDGET_S
+
+    def profile(self) -> PlanProfile:
+        """Return the medians of the steps that count."""
+        counted, first = self._seconds[self._warm_up :], self._warm_up
         # What simulating takes is none of the plan's business.
-        step_s=float(np.median(counted if simulated else np.diff(ends[warm_up - 1 :]))),
-        num_steps=len(counted),
-    )
+        times = counted if self._simulated else np.diff(self._ends[first - 1 :])
+        return PlanProfile(
+            stages=medians([[each] for each in self._stages[first:]])[0],
+            step_s=float(np.median(times)),
+            num_steps=len(counted),
+        )
 
 
 class _FullSteps:
@@ -156,19 +181,6 @@ class _FullSteps:
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         return (each for each in self._order.epoch(epoch) if len(each.seeds) == self.batch_size)
-
-
-def _seconds(plan: DevicePlan, stages: Sequence[StageTimes]) -> float:
-    """About what a step took: known to every worker alike, unlike what its own clock says."""
-    parts = zip(stages, plan.shares, strict=True)
-    return max(pipeline_seconds(times, share.prefetch) for times, share in parts)
-
-
-def _enough(seconds: Sequence[float]) -> bool:
-    """Whether steps that took so long will do."""
-    if len(seconds) < _MIN_STEPS:
-        return False
-    return len(seconds) >= _MAX_STEPS or sum(seconds) >= _BUDGET_S
 
 
 @contextmanager

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gnnscale.graph import Graph
-from gnnscale.model import GNN, TrainableModel
-from gnnscale.model.layer import GraphLayer
 from gnnscale.plan import Device, DevicePlan
-from gnnscale.plan.calibration.kept import this_machine
-from gnnscale.plan.device_plan import apportion
-from gnnscale.plan.memory import check_parts, seed_limits, with_depths
-from gnnscale.plan.perf.correction import correct
-from gnnscale.plan.perf.counted import nominal_platform
-from gnnscale.plan.perf.equations import PlanPredictions, Prediction
-from gnnscale.plan.perf.predict import Correction, predict
-from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
-from gnnscale.plan.perf.workload import CacheEffect, measure_workload
-from gnnscale.plan.planner import plan_devices
-from gnnscale.runtime.planning.measured_step import with_measured_step
+from gnnscale.plan.perf.equations import PlanPredictions
+from gnnscale.plan.perf.predict import Correction
+from gnnscale.plan.perf.step_bytes import StepBytes
+from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
-from gnnscale.runtime.planning.workloads import workloads_of
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
-from gnnscale.sampler import SamplerConfig, SeedOrder
+from gnnscale.sampler import SeedOrder
 
-__all__ = ["PlanSearch"]
+__all__ = ["PlanSearch", "agree_on_plan"]
 
-#: Plans that are rehearsed at most, the seconds that each takes, or the steps where these are
+log = logging.getLogger(__name__)
+
+#: Plans that are rehearsed at most, the seconds that each takes, or the steps if these are
 #: longer, and the part of a run that all of them may take: no plan is that much faster.
 _REHEARSALS = 3
 _REHEARSAL_S = 0.75
 _REHEARSAL_STEPS = 6
 _PART = 0.25
 #: By how much another plan has to promise a shorter step to be rehearsed as well; and what is
-#: enough where it prefetches in another way, which the model knows less of.
+#: enough if it prefetches in another way, which the model knows less of.
 _WORTHWHILE = 0.95
 _UNCERTAIN = 1.25
+#: Seconds of a step above which a rehearsal is announced.
+_SLOW_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,98 +61,41 @@ class PlanSearch:
     def __init__(
         self,
         config: TrainConfig,
-        graph: Graph,
-        model: TrainableModel,
-        group: Group,
+        model: PlanModel,
         order: SeedOrder,
         known: Sequence[dict[str, Any]] | None,
-        *,
-        sampling: SamplerConfig,
-        devices: Sequence[Device],
-        effects: Sequence[CacheEffect],
     ) -> None:
-        """Propose a plan by the rates of ``gnnscale doctor calibrate=true``, or a quick estimate.
-
-        With ``runtime.deterministic`` by nominal rates, and that is what is taken.
+        """Propose a plan. With ``runtime.deterministic`` that is what is taken.
 
         Args:
-            config: the run's options, which may fix the split and the kind of prefetching.
-            graph: the graph.
-            model: the model, for its sizes.
-            group: the workers, which may be spread over several machines of the same kind.
+            config: the run's options.
+            model: what the performance model says of the run.
             order: the seeds of every step.
             known: the plan of a run that is resumed, as plain values: nothing is left to choose.
-            sampling: how mini-batches are sampled.
-            devices: the trainers, in the order of ranks.
-            effects: what each device's cache takes and spares.
         """
         self._config = config
-        self._group = group
+        self._model = model
         self._num_steps = config.epochs * order.steps_per_epoch
-        #: Whether nothing that is measured may decide.
-        self._counts = config.runtime.deterministic
-        self._platform = nominal_platform(config.host_threads) if self._counts else this_machine()
-        self._devices = tuple(devices)
-        workload = measure_workload(
-            graph,
-            model,
-            sampling,
-            order,
-            seed=config.seed,
-            cores=config.host_threads,
-            num_steps=0 if self._counts else self._num_steps,
-        )
-        if self._counts:
-            workload = replace(workload, sample_threads=(), sample_s=())
-        elif workload.counted is not None:
-            workload = with_measured_step(workload, config, graph, model, order, self._platform)
-        self._workloads = workloads_of(config, workload, self._devices, effects)
-        self._first = model.layer(0) if isinstance(model, GNN) else None
-        self._id_bytes = graph.indices.itemsize
-        first = next(iter(order.epoch(0)))
-        #: Seeds of each device, where the user or the seed order fixes them.
-        self._split = config.device_plan.split or (
-            first.counts and apportion(first.counts, config.batch_size)
-        )
-        if first.counts is not None:
-            counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
-            largest = [max(each) for each in counts]
-            check_parts(self._devices, self._workloads, largest, batch_size=config.batch_size)
         self._tried: list[_Tried] = []
         if known is None:
-            self.plan, self.predicted = self._proposals(None)[0]
+            self.plan, self.predicted = self._model.proposals(None)[0]
         else:
-            self.plan = self._within_limits(DevicePlan.from_values(self._devices, known))
-            self.predicted = self._predict(None)
-        nothing_to_choose = known is not None or self._has_one_plan() or self._counts
+            self.plan = model.within_limits(DevicePlan.from_values(model.devices, known))
+            self.predicted = self._model.predict(self.plan)
+        nothing_to_choose = known is not None or self._has_one_plan or config.runtime.deterministic
         # Without a full mini-batch there is nothing that a prediction could be held against.
-        useless = nothing_to_choose or len(first.seeds) < config.batch_size
-        self._rehearsals = 0 if useless else self._how_many_pay()
+        is_full = len(next(iter(order.epoch(0))).seeds) == config.batch_size
+        self._rehearsals = 0 if nothing_to_choose or not is_full else self._how_many_pay()
         self.converged = not self._rehearsals
 
     def step_bytes(self) -> StepBytes | None:
-        """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
-
-        None for one device, and where the first layer cannot be split (see ``StepBytes``), or
-        its aggregation is ready.
-        """
-        first = self._first
-        ready = self._config.features.preaggregates
-        if ready or first is None or not first.splits_columns or len(self._devices) < 2:
-            return None
-        pairs = zip(self._workloads, self.plan.split, strict=True)
-        return step_bytes(
-            [workload.size(num_seeds) for workload, num_seeds in pairs],
-            widths=self._workloads[0].widths,
-            feature_bytes=self._workloads[0].feature_bytes,
-            num_first_weights=_num_weights(first),
-            id_bytes=self._id_bytes,
-        )
+        """Return what a step of ``plan`` moves, as ``PlanModel`` says."""
+        return self._model.step_bytes(self.plan)
 
     @property
     def predictions(self) -> PlanPredictions:
         """What is predicted of ``plan``: by the rates, and by a rehearsal of just this plan."""
-        by_rates = self._predict(None)
+        by_rates = self._model.predict(self.plan)
         same = (each for each in self._tried if each.plan == self.plan)
         tried = min(same, key=lambda each: each.step_s, default=None)
         if tried is None:
@@ -165,15 +103,14 @@ class PlanSearch:
             return PlanPredictions(by_rates=by_rates, window_steps=steps)
         return PlanPredictions(
             by_rates=by_rates,
-            rehearsed=self._predict(tried.correction),
+            rehearsed=self._model.predict(self.plan, tried.correction),
             window_steps=tried.num_steps,
         )
 
     def learn(self, rehearsed: Sequence[PlanProfile]) -> None:
         """Take note of what every worker measured of ``plan``, and propose a plan again."""
         step_s = max(each.step_s for each in rehearsed)
-        stages = [each.stages for each in rehearsed]
-        correction = correct(self.plan, self._workloads, self._platform, stages, step_s)
+        correction = self._model.correction(self.plan, rehearsed, step_s)
         self._tried.append(
             _Tried(
                 plan=self.plan,
@@ -184,14 +121,15 @@ class PlanSearch:
         )
         best = min(self._tried, key=lambda each: each.step_s)
         if len(self._tried) < self._rehearsals:
-            for plan, predicted in self._proposals(correction):
+            for plan, predicted in self._model.proposals(correction):
                 if predicted.step_s < self._promise(plan) * best.step_s:
                     self.plan, self.predicted = plan, predicted
                     return
         self.plan = best.plan
-        self.predicted = self._predict(best.correction)
+        self.predicted = self._model.predict(self.plan, best.correction)
         self.converged = True
 
+    @property
     def _has_one_plan(self) -> bool:
         """Whether the options leave no choice: one device, and when it does what."""
         return (
@@ -209,54 +147,38 @@ class PlanSearch:
 
         Several devices correct much of a wrong choice by resource management; one alone cannot.
         """
-        if len(self._devices) > 1:
+        if len(self._model.devices) > 1:
             return _WORTHWHILE
         tried = {each.plan.shares[0].prefetch for each in self._tried}
         return _WORTHWHILE if plan.shares[0].prefetch in tried else _UNCERTAIN
 
-    def _proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
-        config, group = self._config, self._group
-        return plan_devices(
-            self._devices,
-            batch_size=config.batch_size,
-            cores=config.host_threads * -(-group.size // group.local_size),
-            prefetch=config.runtime.prefetch,
-            split=self._split,
-            workloads=self._workloads,
-            platform=self._platform,
-            in_flight=self._in_flight,
-            per_machine=group.local_size,
-            correction=correction,
-        )
 
-    @property
-    def _in_flight(self) -> int:
-        """Mini-batches that a device may hold at once."""
-        runtime = self._config.runtime
-        return 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
+def agree_on_plan(
+    search: PlanSearch | None,
+    devices: Sequence[Device],
+    group: Group,
+    profile: Callable[[DevicePlan], PlanProfile],
+) -> DevicePlan:
+    """Profile the proposals of ``search`` until it has converged, and return its choice.
 
-    def _within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return a plan that was kept, with what the devices hold now: the depth may be another.
+    Every worker calls this at the same time.
 
-        Raises:
-            ConfigError: a device cannot hold its part any more.
-        """
-        limits = seed_limits(
-            self._devices,
-            self._workloads,
-            self._in_flight,
-            batch_size=plan.batch_size,
-            split=plan.split,
-        )
-        pairs = zip(plan.shares, limits, strict=True)
-        shares = tuple(replace(share, max_seeds=limit) for share, limit in pairs)
-        return with_depths(DevicePlan(shares=shares), self._workloads, self._in_flight)
-
-    def _predict(self, correction: Correction | None) -> Prediction:
-        """What is said of ``plan``."""
-        return predict(self.plan, self._workloads, self._platform, correction=correction)
-
-
-def _num_weights(layer: GraphLayer) -> int:
-    """Return the elements of a layer's weights, biases aside: W¹ is what P3 splits."""
-    return sum(each.numel() for each in layer.parameters() if each.dim() > 1)
+    Args:
+        search: finds the plan, on rank 0; None on the others.
+        devices: the devices of the plan.
+        group: the workers.
+        profile: trains a few steps under a plan.
+    """
+    while True:
+        proposal = search and (search.plan.to_values(), search.converged)
+        values, converged = group.broadcast_json(proposal)
+        plan = DevicePlan.from_values(devices, values)
+        if converged:
+            return plan
+        if search is not None and search.predicted.step_s > _SLOW_S:
+            expected = search.predicted.step_s
+            log.info(f"rehearsing the device plan: a few steps, about {expected:.1f} s each")
+        mine = json.dumps(profile(plan).to_dict()).encode()
+        every = [PlanProfile.from_dict(json.loads(each)) for each in group.gather(mine)]
+        if search is not None:
+            search.learn(every)

@@ -59,7 +59,7 @@ def train_rank0(
     """Train the part of the device whose position in the plan is this process's rank.
 
     ``torchrun`` starts the processes and ends them all when one fails. ``num_threads`` counts the
-    threads of one machine. The observer receives all events if this is rank 0. ``job`` is the
+    threads of one machine. The observer receives all events on rank 0. ``job`` is the
     number of the run in its sweep.
 
     Raises:

@@ -1,12 +1,14 @@
-"""What an epoch has added up so far, as plain values that a checkpoint keeps."""
+"""What an epoch has added up so far."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
+import msgspec
+
+from gnnscale.core.records import Count, Positive
 from gnnscale.core.stages import StageTimes, Traffic
-from gnnscale.plain_records import fields_from
 
 __all__ = ["DeviceSums", "EpochSums"]
 
@@ -21,7 +23,7 @@ class DeviceSums:
         traffic: what its slices moved.
     """
 
-    num_seeds: int = 0
+    num_seeds: Count = 0
     stages: StageTimes = field(default_factory=StageTimes)
     traffic: Traffic = field(default_factory=Traffic)
 
@@ -30,41 +32,21 @@ class DeviceSums:
 class EpochSums:
     """An epoch that is not done: with these its record becomes that of an undisturbed one.
 
+    An epoch without steps has no sums, and no mean loss.
+
     Attributes:
         num_batches, num_seeds, num_edges, num_vertices: so far, over all devices.
         loss: summed over the seeds.
         seconds: since the epoch began, without those in which the run stood still.
         devices: each device's part; empty where others go on than those that began.
-        counters: figures of this worker's own device; they are not among the plain values.
+        counters: figures of this worker's own device; a checkpoint has them in ``workers``.
     """
 
-    num_batches: int
-    num_seeds: int
-    num_edges: int
-    num_vertices: int
+    num_batches: Positive
+    num_seeds: Positive
+    num_edges: Positive
+    num_vertices: Positive
     loss: float
-    seconds: float
+    seconds: Annotated[float, msgspec.Meta(gt=0)]
     devices: tuple[DeviceSums, ...] = ()
     counters: dict[str, float] = field(default_factory=dict)
-
-    def to_values(self) -> dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        values = asdict(self)
-        del values["counters"]
-        return values
-
-    @classmethod
-    def from_values(cls, values: Any) -> EpochSums:
-        """Rebuild the sums from ``to_values``.
-
-        Raises:
-            ValueError: the values are those of something else.
-        """
-        found = cls(**fields_from(cls, values, where="sums", without=("counters",)))
-        counts = [found.num_batches, found.num_seeds, found.num_edges, found.num_vertices]
-        traffic = [count for each in found.devices for count in each.traffic.counts()]
-        seeds = [each.num_seeds for each in found.devices]
-        # An epoch without steps has no sums, and no mean loss.
-        if min(counts) < 1 or min([*seeds, *traffic], default=0) < 0 or found.seconds <= 0:
-            raise ValueError("sums: no sums of an epoch")
-        return found

@@ -13,7 +13,6 @@ from gnnscale.cache import CacheFigures
 from gnnscale.core.metrics import better
 from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.partition import PartitionFigures
-from gnnscale.plain_records import record_from
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.step_bytes import StepBytes
@@ -23,6 +22,7 @@ __all__ = [
     "DeviceStep",
     "EpochRecord",
     "Observer",
+    "RunLayout",
     "StepRecord",
     "TrainResult",
     "best_epoch",
@@ -144,18 +144,31 @@ class EpochRecord:
     devices: tuple[DeviceEpoch, ...] = ()
     valid_metrics: dict[str, float | None] = field(default_factory=dict)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> EpochRecord:
-        """Rebuild a record from ``asdict``, ignoring keys of another release.
-
-        Raises:
-            ValueError: a field is missing or has another type.
-        """
-        return record_from(cls, values, where="history")
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values only, fit for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLayout:
+    """What the devices of a run do and keep.
+
+    Attributes:
+        plan: the device plan that the run begins with.
+        predicted: what the performance model predicts for it, on rank 0; None if not asked.
+        planning_s: seconds that finding it took, rehearsals included.
+        step_bytes: what a step is expected to move, data-parallel and as P3 does; None if the model
+            cannot be split.
+        partition: what is known of the devices' parts; None if the graph is whole.
+        cache: what is known of the devices' caches; None if there are none.
+    """
+
+    plan: DevicePlan
+    predicted: PlanPredictions | None = None
+    planning_s: float | None = None
+    step_bytes: StepBytes | None = None
+    partition: PartitionFigures | None = None
+    cache: CacheFigures | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,42 +179,43 @@ class TrainResult:
         dataset: name of the graph.
         model: name of the model's options class.
         seed: the run's seed.
-        metric: what ``valid_metric`` and ``test_metric`` measure, and what is best is best by.
-        ceiling: the best test accuracy that the graph's generator allows, None where not known.
+        layout: what its devices do and keep.
+        measures: what validation and test measure; the first decides which epoch is the best.
+        ceiling: the best test accuracy that the graph's generator allows, None if not known.
         history: the epochs, those before a resumption included.
-        plan: the device plan that the run began with.
-        predicted: what the performance model predicts for ``plan``, None where not asked.
-        planning_s: seconds that finding ``plan`` took, rehearsals included.
-        test_metric: under the weights of ``best_epoch``; None where the run did not get there.
-        measures: what validation and test measure, ``metric`` first.
-        test_metrics: all that the run measures, by name, that of ``test_metric`` first.
+        test_metrics: all of ``measures`` under the weights of ``best_epoch``, by name; empty if the
+            run did not get there.
         stopped_early: whether patience ran out before the last epoch.
         steps_per_epoch: steps of an epoch; None before a run has begun.
         steps_done: over all epochs, those before a resumption included.
-        partition: what is known of the parts that the devices have; None where the graph is whole.
-        step_bytes: what a step is expected to move, data-parallel and as P3 does; None where the
-            model cannot be split.
-        cache: what is known of the devices' caches; None where there are none.
     """
 
     dataset: str
     model: str
     seed: int
-    metric: str
+    layout: RunLayout
+    measures: tuple[str, ...]
     ceiling: float | None
     history: tuple[EpochRecord, ...]
-    plan: DevicePlan
-    predicted: PlanPredictions | None = None
-    planning_s: float | None = None
-    test_metric: float | None = None
+    test_metrics: dict[str, float | None] = field(default_factory=dict)
     stopped_early: bool = False
     steps_per_epoch: int | None = None
     steps_done: int = 0
-    partition: PartitionFigures | None = None
-    step_bytes: StepBytes | None = None
-    cache: CacheFigures | None = None
-    measures: tuple[str, ...] = ()
-    test_metrics: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> DevicePlan:
+        """The device plan that the run began with."""
+        return self.layout.plan
+
+    @property
+    def metric(self) -> str:
+        """What ``valid_metric`` and ``test_metric`` are."""
+        return self.measures[0]
+
+    @property
+    def test_metric(self) -> float | None:
+        """Test metric under the weights of ``best_epoch``; None if the run did not get there."""
+        return self.test_metrics.get(self.metric)
 
     @property
     def best_epoch(self) -> int | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,30 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import ConfigError, GraphError, shown
-from gnnscale.core.files import write_atomically
+from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
+from gnnscale.artifact.graph_store import check_offsets
+from gnnscale.artifact.key import digest
+from gnnscale.artifact.kind import Form, Kind
+from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.progress import track
 from gnnscale.dataset.checks import check_ids, checked_weights
-from gnnscale.dataset.formats.json_file import read_versioned
-from gnnscale.dataset.formats.npy import map_npy
-from gnnscale.dataset.formats.plain import file_bytes
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.space import check_space
 from gnnscale.graph import Graph
-from gnnscale.graph_files import ArrayEntry, check_offsets
-from gnnscale.npy import NpyWriter
-from gnnscale.partition.storage.identity import place_in_home
-from gnnscale.plain_records import record_from
+from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 __all__ = ["EdgeSplit", "SplitIdentity", "identify_split", "make_split", "open_split"]
 
-FORMAT_VERSION = 1
-JSON_FILE = "links.json"
+LINKS = Kind(
+    name="division of edges",
+    header="links.json",
+    version=2,
+    folder="links",
+    max_bytes=1 << 20,
+)
 #: The parts of the split, in the order in which their shares are cut from the unit interval.
 PARTS = ("test", "valid", "train")
 
 _SLICE_EDGES = 1 << 22
-_MAX_JSON_BYTES = 1 << 20
 #: Draws have 53 bits; those below the first twenty say which end of an undirected edge is first.
 _ORIENTATION = float(1 << 20)
 
@@ -46,19 +45,13 @@ class SplitIdentity:
     """What decides the split.
 
     Attributes:
-        graph: hash of what the graph's store holds.
-        name: of the graph.
-        num_vertices: of the graph.
-        num_edges: of the graph.
+        graph: whose edges are divided.
         valid_fraction: share of the edges that are validated.
         test_fraction: share of the edges that are tested.
         seed: fixes which.
     """
 
-    graph: str
-    name: str
-    num_vertices: int
-    num_edges: int
+    graph: GraphIdentity
     valid_fraction: float
     test_fraction: float
     seed: int
@@ -91,7 +84,7 @@ class EdgeSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Said:
+class _Header:
     """The entries of ``links.json`` beside its version."""
 
     identity: SplitIdentity
@@ -105,15 +98,12 @@ def identify_split(
     """Return what decides a split of ``graph``.
 
     Raises:
-        GraphError: the graph is in memory alone, where nothing tells it apart.
+        GraphError: the graph is in memory, without a hash of its content.
     """
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, edges of a store alone are divided")
     return SplitIdentity(
-        graph=graph.content,
-        name=graph.name,
-        num_vertices=graph.num_vertices,
-        num_edges=graph.num_edges,
+        graph=describe(graph),
         valid_fraction=valid_fraction,
         test_fraction=test_fraction,
         seed=seed,
@@ -124,30 +114,28 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     """Divide the edges of ``graph``, unless that is done already, and return the directory.
 
     The part that an edge belongs to is a pure function of its ends and the seed; an edge and its
-    reverse belong to the same where every edge has one. Loops send messages, and are not predicted.
+    reverse belong to the same if every edge has one. Loops send messages, and are not predicted.
     Memory is bounded, whatever the number of edges.
 
     Raises:
         ConfigError: a part of the split would be empty.
-        GraphError: the split cannot be written, and nothing is left behind; or another one is
-            where it belongs.
+        GraphError: the split cannot be written, and nothing is left; or another one is
+            in its place.
     """
-    path = place_in_home(
-        "links", graph.name, "split", {"format": FORMAT_VERSION, **asdict(identity)}
-    )
-    with new_folder(path) as folder:
+    path = LINKS.place(None, graph.name, "split", asdict(identity))
+    with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
         if folder is not None:
             undirected = is_undirected(graph)
             arrays = _write(folder, graph, identity, undirected)
-            said = {"identity": asdict(identity), "undirected": undirected, "arrays": arrays}
-            content = {"format_version": FORMAT_VERSION, **said}
-            write_atomically(folder / JSON_FILE, json.dumps(content, indent=1) + "\n")
-        elif (found := _read_said(path).identity) != identity:
-            raise GraphError(
-                f"{path / JSON_FILE}: is of {shown(asdict(found))}, not of what was asked for; "
-                f"{_again(path)}"
-            )
+            entries = {"identity": asdict(identity), "undirected": undirected, "arrays": arrays}
+            LINKS.write_header(folder, entries)
     return path
+
+
+def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
+    found = LINKS.record(_Header, LINKS.read_header(path), path).identity
+    check_graph(LINKS, path, found.graph, graph)
+    LINKS.check_same(path, asdict(identity), asdict(found))
 
 
 def open_split(path: Path, graph: Graph) -> EdgeSplit:
@@ -156,16 +144,16 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
     Raises:
         GraphError: it is of another graph, or damaged.
     """
-    said, again = _read_said(path), _again(path)
-    if said.identity.graph != graph.content:
-        raise GraphError(f"{path}: divides the edges of another graph than {graph.name}; {again}")
-    forms = _dtypes(graph)
-    arrays = {name: _mapped(path, name, said, form, again) for name, form in forms.items()}
+    header = LINKS.record(_Header, LINKS.read_header(path), path)
+    check_graph(LINKS, path, header.identity.graph, graph)
+    forms: dict[str, Form] = {
+        name: (dtype, (None, *row_shape)) for name, (dtype, row_shape) in _dtypes(graph).items()
+    }
+    arrays = LINKS.arrays(path, header.arrays, forms)
     try:
         _check_arrays(path, arrays, graph)
     except GraphError as error:
-        raise GraphError(f"{error}; {again}") from None
-    text = json.dumps(asdict(said), sort_keys=True)
+        raise LINKS.worded(path, error) from None
     divided = replace(
         graph,
         indptr=arrays["indptr"],
@@ -174,10 +162,10 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         edge_ids=None,
         metric="mrr",
         attainable_accuracy=None,
-        content=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
+        content=digest(asdict(header)),
     )
     return EdgeSplit(
-        graph=divided, undirected=said.undirected, **{part: arrays[part] for part in PARTS}
+        graph=divided, undirected=header.undirected, **{part: arrays[part] for part in PARTS}
     )
 
 
@@ -217,29 +205,26 @@ def _edges(graph: Graph, what: str) -> Iterator[tuple[NDArray[np.int64], NDArray
 
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, ArrayEntry]:
     """Write all arrays, and return their entries."""
     what = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     check_space(what, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
-    writers = {
-        name: NpyWriter(folder / f"{name}.npy", dtype, shape)
-        for name, (dtype, shape) in _dtypes(graph).items()
-    }
-    try:
+    with ExitStack() as stack:
+        writers = {
+            name: stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, shape))
+            for name, (dtype, shape) in _dtypes(graph).items()
+        }
         _fill(writers, graph, identity, undirected, what)
         arrays = {name: writer.close() for name, writer in writers.items()}
-        for part in PARTS:
-            if not arrays[part]["shape"][0]:
-                raise ConfigError(
-                    f"task: none of the {graph.num_edges} edges of {graph.name} is left for "
-                    f"{part}; task.valid_fraction={identity.valid_fraction}, "
-                    f"task.test_fraction={identity.test_fraction}"
-                )
-        return arrays
-    finally:
-        for writer in writers.values():
-            writer.abandon()
+    for part in PARTS:
+        if not arrays[part].shape[0]:
+            raise ConfigError(
+                f"task: none of the {graph.num_edges} edges of {graph.name} is left for "
+                f"{part}; task.valid_fraction={identity.valid_fraction}, "
+                f"task.test_fraction={identity.test_fraction}"
+            )
+    return arrays
 
 
 def _dtypes(graph: Graph) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -285,43 +270,6 @@ def _fill(
             found = pairs[once & (part == number)]
             writers[name].append(found.astype(graph.indices.dtype))
     writers["indptr"].append(np.cumsum(indptr))
-
-
-def _again(path: Path) -> str:
-    return f"remove {path}, and it is made again"
-
-
-def _read_said(path: Path) -> _Said:
-    file, again = path / JSON_FILE, _again(path)
-    entries = read_versioned(file, version=FORMAT_VERSION, max_bytes=_MAX_JSON_BYTES, again=again)
-    try:
-        return record_from(_Said, entries, where="entry")
-    except (ValueError, RecursionError) as error:
-        raise GraphError(f"{file}: {str(error) or 'nested too deeply'}; {again}") from None
-
-
-def _mapped(
-    path: Path, name: str, said: _Said, form: tuple[np.dtype[Any], tuple[int, ...]], again: str
-) -> NDArray[Any]:
-    """Map an array that is as ``links.json`` says, and of the type and rows that it must have."""
-    file, entry = path / f"{name}.npy", said.arrays.get(name)
-    if entry is None:
-        raise GraphError(f"{path / JSON_FILE}: says nothing of {name}; {again}")
-    if file_bytes(file) != entry.bytes:
-        raise GraphError(
-            f"{file}: {file_bytes(file)} bytes, {JSON_FILE} says {entry.bytes} (truncated?); "
-            f"{again}"
-        )
-    array = map_npy(file)
-    if array.shape != entry.shape or str(array.dtype) != entry.dtype or not array.flags.aligned:
-        raise GraphError(f"{file}: not the array that {JSON_FILE} tells of; {again}")
-    dtype, row_shape = form
-    if array.dtype != dtype or array.ndim != 1 + len(row_shape) or array.shape[1:] != row_shape:
-        needed = ", ".join(map(str, ("n", *row_shape)))
-        raise GraphError(
-            f"{file}: {array.dtype}{list(array.shape)}, must be {dtype}[{needed}]; {again}"
-        )
-    return array
 
 
 def _check_arrays(path: Path, arrays: dict[str, NDArray[Any]], graph: Graph) -> None:

@@ -16,7 +16,6 @@ from gnnscale.model.trainable import Objective
 from gnnscale.sampler import SamplerConfig, SeedOrder
 from gnnscale.sampler.links import LinkSampling
 from gnnscale.task.links.split import EdgeSplit
-from gnnscale.task.options import LinkPrediction
 
 __all__ = ["LinkTask"]
 
@@ -26,12 +25,17 @@ class LinkTask:
     """Edges are predicted.
 
     Attributes:
-        config: the task's options.
         split: the edges, and the graph without those that are held out.
+        num_negatives, decoder, hits, num_candidates: as in ``LinkPrediction``.
+        seed: fixes the candidates.
     """
 
-    config: LinkPrediction
     split: EdgeSplit
+    num_negatives: int
+    decoder: str
+    hits: int
+    num_candidates: int
+    seed: int
 
     @property
     def graph(self) -> Graph:
@@ -46,7 +50,7 @@ class LinkTask:
     @property
     def measures(self) -> tuple[str, ...]:
         """Mean reciprocal rank, and Hits@k."""
-        return "mrr", f"hits@{self.config.hits}"
+        return "mrr", f"hits@{self.hits}"
 
     @property
     def objective(self) -> Objective:
@@ -58,7 +62,7 @@ class LinkTask:
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,
-            num_negatives=self.config.num_negatives,
+            num_negatives=self.num_negatives,
             undirected=self.split.undirected,
             order=order,
         )
@@ -68,4 +72,4 @@ class LinkTask:
         assert isinstance(model, LayeredModel)
         gnn = model.build(num_features=self.graph.num_features, num_classes=model.hidden)
         initialise_rows(gnn)
-        return LinkGNN(gnn, make_decoder(self.config.decoder, gnn.widths[-1]))
+        return LinkGNN(gnn, make_decoder(self.decoder, gnn.widths[-1]))

@@ -23,8 +23,7 @@ from gnnscale.cache import (
     make_plan,
     read_plan,
 )
-from gnnscale.cache.storage.identity import identify
-from gnnscale.cache.storage.store import write_plan
+from gnnscale.cache.stored_plan import identify, write_plan
 from gnnscale.graph import Graph
 from gnnscale.plan.device_plan import apportion
 from gnnscale.sampler import NeighborSampling, Shuffled
@@ -52,6 +51,7 @@ class CachePlans(Stored):
 
     name = "cache_plan"
     record = "cache_plan.json"
+    checksums = True
     kinds = ("kept", "named")
 
     def __init__(self) -> None:
@@ -121,7 +121,6 @@ def _task(graph: Graph) -> CacheTask:
         fanouts=tuple(_FANOUTS),
         aggregated_row_bytes=20,
         seed=0,
-        num_threads=1,
     )
 
 

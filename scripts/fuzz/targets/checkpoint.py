@@ -11,9 +11,11 @@ from typing import Any
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.opening import _kept_management, _resume
+from gnnscale.runtime.saving import kept_management, resume
+from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.state.train_state import Progress
 from gnnscale.runtime.sync.group import ALONE
-from gnnscale.runtime.telemetry.records import EpochRecord
+from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout
 
 from ..case import Input, case_rng
 from ..structured import packed_value
@@ -80,27 +82,25 @@ class Checkpoints(Artefact):
         state: Any = SimpleNamespace(
             config=run.config,
             group=ALONE,
-            model=model,
-            trained=model,
-            split=None,
-            optimizer=optimizer,
+            learning=Learning(model=model, trained=model, optimizer=optimizer),
             checkpoint=run.checkpoint(path),
-            order=SimpleNamespace(steps_per_epoch=run.steps_per_epoch),
-            measures=(run.graph.metric,),
+            progress=Progress(steps_per_epoch=run.steps_per_epoch),
+            metric=run.graph.metric,
             step=SimpleNamespace(rows={}),
-            first_plan=run.plan,
-            history=[],
+            layout=RunLayout(plan=run.plan),
         )
-        saved = _resume(state)
+        saved = resume(state)
         if saved is None:
             return
         kept = saved.plan_under(state.checkpoint.options)
         if kept is not None:
-            state.first_plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
-        _kept_management(state, saved)
-        if not all(isinstance(each, EpochRecord) for each in state.history):
+            plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
+            state.layout = RunLayout(plan=plan)
+        kept_management(state, saved)
+        if not all(isinstance(each, EpochRecord) for each in state.progress.history):
             raise WrongResultError("something else in place of an epoch")
-        if [each.epoch for each in state.history] != list(range(1, len(state.history) + 1)):
+        history = state.progress.history
+        if [each.epoch for each in history] != list(range(1, len(history) + 1)):
             raise WrongResultError("epochs do not follow each other")
         run.step(model, optimizer)
 

@@ -1,4 +1,4 @@
-"""Divided edges: damaged ones are opened, sampled, and trained one step on."""
+"""GraphIdentity edges: damaged ones are opened, sampled, and trained one step on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ class LinkSplits(Stored):
         if split.graph.edge_weights is not None and not (split.graph.edge_weights >= 0).all():
             raise WrongResultError("a weight is negative, or no number")
         sample_all(split.graph)
-        _train_step(LinkTask(config=replace(_OPTIONS, decoder=made.kind), split=split))
+        task = LinkTask(
+            split=split, num_negatives=1, decoder=made.kind, hits=10, num_candidates=100, seed=0
+        )
+        _train_step(task)
 
 
 def _both_ways(graph: Graph) -> Graph:

@@ -146,7 +146,7 @@ def _refused(call: Call, error: Exception, cause: str) -> Outcome:
 def _alias(args: dict[str, Any], spoilt: dict[str, Spoilt]) -> None:
     """Let ``out`` be another argument's memory."""
     others = [name for name in args if name != "out" and type(args[name]) is type(args.get("out"))]
-    if others:
+    if "out" in args and others:
         args["out"] = args[others[0]]
         spoilt["out"] = Spoilt(args["out"], f"is {others[0]}", ANY)
 

@@ -22,8 +22,7 @@ from gnnscale.partition import (
     read_partition,
 )
 from gnnscale.partition.figures import Predicted, cut_matrix
-from gnnscale.partition.storage.identity import identify
-from gnnscale.partition.storage.store import write_partition
+from gnnscale.partition.store import identify, write_partition
 
 from ..case import Input
 from ..verdict import WrongResultError
@@ -43,6 +42,7 @@ class Partitions(Stored):
 
     name = "partition"
     record = "partition.json"
+    checksums = True
     kinds = ("kept", "named")
     leaves = frozenset({"home"})
 

@@ -11,8 +11,7 @@ import torch
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.feature import HostFeatures, PreaggregatedFeatures
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig
-from gnnscale.runtime.preaggregation.make import preaggregate
-from gnnscale.runtime.preaggregation.store import open_rows
+from gnnscale.runtime.preaggregation import open_rows, preaggregate
 from gnnscale.sampler import NeighborSampler
 
 from ..case import Input
@@ -34,7 +33,6 @@ class Preaggregated(Stored):
 
     name = "preaggregated"
     record = "preaggregated.json"
-    entries = "rows"
 
     def valid(self, folder: Path) -> list[Valid]:
         """Aggregate the features of a graph for several models."""

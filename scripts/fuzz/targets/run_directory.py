@@ -20,8 +20,8 @@ from gnnscale.report.files.steps import STEPS_FILE, read_steps
 from gnnscale.report.files.summary import summarise
 from gnnscale.report.page.page import render
 from gnnscale.report.sweep import SweepReport
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import EvaluateConfig
 
 from ..case import Input, case_rng
 from ..structured import packed_value

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -46,10 +47,12 @@ class Stored(Artefact):
     Attributes:
         record: name of the JSON file.
         entries: of it that tell of arrays: one of each, by name, or that of one array alone.
+        checksums: whether arrays are refused for their checksums when they are read.
     """
 
     record: ClassVar[str]
     entries: ClassVar[str] = "arrays"
+    checksums: ClassVar[bool] = False
 
     def spoiled(
         self, files: Mapping[str, bytes], key: str, number: int, keep: frozenset[int] | None
@@ -66,7 +69,7 @@ class Stored(Artefact):
         """Write into the JSON file what the others say."""
         try:
             said = json.loads(files[self.record])
-            tell_files(said[self.entries], files)
+            tell_files(said[self.entries], files, checksums=self.checksums)
         except Exception:  # damaged itself
             return dict(files)
         return {**files, self.record: json.dumps(said).encode()}
@@ -101,12 +104,15 @@ def without_times(archive: bytes) -> bytes:
     return packed.getvalue()
 
 
-def tell_files(entries: dict[str, Any], files: Mapping[str, bytes]) -> None:
+def tell_files(
+    entries: dict[str, Any], files: Mapping[str, bytes], *, checksums: bool = False
+) -> None:
     """Write into entries of arrays what their files say, or the archive that they are in.
 
     Args:
         entries: one of each array by its name, or that of one array alone.
         files: by name.
+        checksums: write those of ``.npy`` files, too.
     """
     for name, content in files.items():
         if name.endswith(".npz"):
@@ -120,6 +126,9 @@ def tell_files(entries: dict[str, Any], files: Mapping[str, bytes]) -> None:
         if name.endswith(".npy") and entry and found:
             shape = [int(axis) for axis in found[2].split(b",") if axis.strip()]
             entry.update(bytes=len(content), shape=shape)
+            if checksums:
+                first = 10 + int.from_bytes(content[8:10], "little")
+                entry["crc32"] = zlib.crc32(content[first:])
             if "dtype" in entry:
                 entry["dtype"] = str(np.dtype(found[1].decode()))
 

@@ -30,6 +30,7 @@ from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
     DeviceStep,
     EpochRecord,
+    RunLayout,
     StepRecord,
     TrainResult,
 )
@@ -67,7 +68,7 @@ class TinyRun:
         given = dict(each.split("=") for each in TINY)
         known = {name: yaml.safe_load(value) for name, value in given.items()}
         asked = {name.replace("__", "."): value for name, value in asked.items()}
-        node, _, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
+        node, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
         config = typed(node, TrainConfig)
         options: Any = OmegaConf.to_container(node, resolve=True)
         return cls(config=config, options=options, graph=config.dataset.open())
@@ -175,11 +176,9 @@ class TinyRun:
             dataset=self.graph.name,
             model=self.config.model.name,
             seed=0,
-            metric=self.graph.metric,
+            layout=RunLayout(plan=self.plan),
             ceiling=None,
             history=tuple(self.history),
-            plan=self.plan,
-            test_metric=0.5,
             test_metrics={self.graph.metric: 0.5},
             measures=(self.graph.metric,),
             steps_per_epoch=self.steps_per_epoch,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from gnnscale.artifact.graph_store import FEATURE_DTYPES, METRICS
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.graph import Graph
-from gnnscale.graph_files import FEATURE_DTYPES, METRICS
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig, TrainableModel
 from gnnscale.model.trainable import seed_loss
 from gnnscale.sampler import LayerSampler, MiniBatch, NeighborSampler

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gnnscale.cache import CacheTask
 from gnnscale.cache.hotness import degree as module
 from gnnscale.cache.hotness import degree_ratio, out_degree, pagerank, uniform
-from gnnscale.cache.hotness.degree import slices, sum_at, train_vertices
+from gnnscale.cache.hotness.degree import slices, sum_at
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
-from gnnscale.partition import Parts
 
 
 def test_lists_that_a_vertex_is_in_are_counted(
@@ -139,17 +136,3 @@ def test_sums_of_others_than_integers_have_64_bits() -> None:
     values = np.array([2**24, 1, 1, 1, 0.5], np.float32)
     assert sum_at(values, np.arange(5)) == 2**24 + 3.5
     assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0
-
-
-def test_devices_train_the_vertices_of_their_parts(
-    random_graph: Callable[..., Graph], make_task: Callable[..., CacheTask]
-) -> None:
-    graph = replace(random_graph(), train_idx=np.arange(0, 300, 3))
-    parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
-    task = make_task(graph, [0, 0], parts=parts)
-    assert np.array_equal(train_vertices(task, 0), np.arange(0, 100, 3))
-    assert np.array_equal(train_vertices(task, 1), np.arange(102, 300, 3))
-    everywhere = Parts(num_parts=2, owner=None)
-    for others in (None, everywhere):
-        found = train_vertices(replace(task, parts=others), 1)
-        assert np.array_equal(found, graph.train_idx)

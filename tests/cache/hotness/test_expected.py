@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gnnscale.cache import CacheTask, Legion, StaticCache
 from gnnscale.cache.hotness import Presampled, presample
 from gnnscale.cache.hotness.expected import Foretold, later_steps
-from gnnscale.cache.hotness.metrics import EXACT, METRICS
 from gnnscale.cache.hotness.presampled import DeviceReads
 from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.policies import EXACT, METRICS
 from gnnscale.dataset.readers.heterophilous import Heterophilous
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.graph import Graph
@@ -173,7 +173,9 @@ def test_more_is_drawn_of_small_graphs(
 ) -> None:
     graph = replace(graph_of([[]]), train_idx=np.zeros(num_train, np.int32))
     task = make_task(graph, [0], batch_size=batch_size, num_epochs=num_epochs)
-    assert later_steps(task) == drawn_later
+    steps = task.draws.steps_per_epoch
+    found = later_steps(steps, batch_size=batch_size, num_epochs=num_epochs)
+    assert found == drawn_later
 
 
 @given(data=st.data())

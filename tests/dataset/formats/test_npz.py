@@ -1,165 +1,193 @@
 from __future__ import annotations
 
-import io
+import re
+import struct
 import zipfile
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy
 from gnnscale.core.errors import GraphError
-from gnnscale.dataset.formats.npz import Form, read_npz, write_npz
-from gnnscale.graph_files import ArrayEntry
+from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 
-IDS = np.array([3, 1, 2], np.int32)
-TABLE = np.arange(6, dtype=np.uint8).reshape(2, 3)
-ARRAYS = {"ids": IDS, "table": TABLE}
+PAIRS = np.array([[0, 1, 2], [3, 4, 5]])
 
 
-def forms_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Form]:
-    return {name: (array.dtype, array.shape) for name, array in arrays.items()}
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_slices(tmp_path, save):
+    pairs, rows = np.arange(200).reshape(2, 100), np.arange(60.0).reshape(20, 3)
+    save(tmp_path / "x.npz", pairs=pairs, rows=rows)
+    with NpzReader(tmp_path / "x.npz", slice_bytes=64) as npz:
+        slices = list(npz.pairs("pairs"))
+        assert len(slices) > 10
+        np.testing.assert_array_equal(np.concatenate(slices, axis=1), pairs)
+        slices = list(npz.rows("rows"))
+        assert len(slices) == 10
+        np.testing.assert_array_equal(np.concatenate(slices), rows)
+        np.testing.assert_array_equal(npz.matrix("rows"), rows)
+        assert npz.header("rows", axes=2, kinds="f").shape == (20, 3)
+        assert npz.names == ["pairs", "rows"]
+        assert "rows" in npz
+        assert "row" not in npz
+        with pytest.raises(
+            GraphError, match=r"rows.npy: float64\[20, 3\], needed are whole numbers"
+        ):
+            list(npz.pairs("rows"))
 
 
-def read(
-    file: Path, told: Mapping[str, ArrayEntry], forms: Mapping[str, Form] | None = None
-) -> dict[str, NDArray[Any]]:
-    forms = forms_of(ARRAYS) if forms is None else forms
-    return read_npz(file, told, forms, json_name="a.json", again="make it anew")
-
-
-@pytest.fixture
-def told(tmp_path: Path) -> dict[str, ArrayEntry]:
-    return write_npz(tmp_path / "a.npz", ARRAYS)
-
-
-def refused(*arguments: Any) -> str:
-    with pytest.raises(GraphError) as error:
-        read(*arguments)
-    assert str(error.value).isprintable()
-    return str(error.value)
-
-
-def test_what_is_written_is_read(told: dict[str, ArrayEntry], tmp_path: Path) -> None:
-    found = read(tmp_path / "a.npz", told)
-    assert found.keys() == ARRAYS.keys()
-    for name, array in found.items():
-        assert array.dtype == ARRAYS[name].dtype
-        assert array.tolist() == ARRAYS[name].tolist()
-        assert array.flags.writeable
-    assert (told["ids"].shape, told["ids"].dtype, told["ids"].bytes) == ((3,), "int32", 128 + 12)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["int16", "int32", "int64", "uint8", "float32"]),
-            st.lists(st.integers(0, 4), max_size=3),
-        ),
-        max_size=4,
-    )
-)
-def test_any_shapes(tmp_path_factory: pytest.TempPathFactory, shapes: list[Any]) -> None:
-    generator = np.random.default_rng(0)
+def test_what_arrays_are_refused(tmp_path):
     arrays = {
-        f"a{number}": generator.integers(0, 100, shape).astype(dtype)
-        for number, (dtype, shape) in enumerate(shapes)
+        "objects": np.array([{}]),
+        "fortran": np.asfortranarray(np.ones((3, 2))),
+        "records": np.zeros(3, [("a", int)]),
+        "text": np.array(["a", "b"]),
+        "point": np.array(3),
+        "cube": np.zeros((1, 2, 3), int),
+        "flags": np.zeros(3, bool),
+        "pairs": np.zeros((3, 2), int),
     }
-    file = tmp_path_factory.mktemp("npz") / "a.npz"
-    found = read(file, write_npz(file, arrays), forms_of(arrays))
-    assert {name: array.tolist() for name, array in found.items()} == {
-        name: array.tolist() for name, array in arrays.items()
+    np.savez(tmp_path / "x.npz", **arrays)
+    cases = {
+        "objects": "not a readable array",
+        "fortran": "not a readable array (fortran_order is True",
+        "records": "not a readable array",
+        "text": "not a readable array",
+        "point": "int64[] has 0 axes, needed are 1",
+        "cube": "int64[1, 2, 3] has 3 axes, needed are 1",
+        "flags": "bool[3], needed are whole numbers",
+        "pairs": "int64[3, 2] has 2 axes, needed are 1",
+        "none": "has no array 'none', only objects",
     }
+    with NpzReader(tmp_path / "x.npz") as npz:
+        for name, message in cases.items():
+            with pytest.raises(GraphError) as error:
+                npz.vector(name)
+            assert message in str(error.value)
+            assert "x.npz" in str(error.value)
+        with pytest.raises(GraphError, match=r"pairs.npy: \[3, 2\], allowed is \[2, num_edges\]"):
+            list(npz.pairs("pairs"))
 
 
-def test_members_that_were_not_told_of(told: dict[str, ArrayEntry], tmp_path: Path) -> None:
-    del told["table"]
-    line = refused(tmp_path / "a.npz", told)
-    assert line.endswith("members are ['ids.npy', 'table.npy'], a.json tells of ['ids']")
+def with_header(descr="'<i8'", fortran="False", shape="(4,)", data=bytes(32)):
+    """Return a .npy file with any header."""
+    text = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
 @pytest.mark.parametrize(
-    "changes", [{"bytes": 139}, {"crc32": 1}, {"dtype": "int64"}, {"shape": (4,)}]
-)
-def test_entries_of_another_file(
-    told: dict[str, ArrayEntry], tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    told["ids"] = replace(told["ids"], **changes)
-    assert refused(tmp_path / "a.npz", told) == (
-        f"{tmp_path}/a.npz/ids.npy: not the array that a.json tells of; make it anew"
-    )
-
-
-@pytest.mark.parametrize(
-    ("form", "said"),
+    "content",
     [
-        ((np.dtype(np.int32), (2,)), "not the array that a.json tells of"),
-        ((np.dtype(np.int32), (10**6,)), "140 bytes, int32[1000000] has 4000000"),
-        ((np.dtype(np.int32), (10**9, 10**9)), "has 4000000000000000000"),
-        ((np.dtype(np.uint8), (3,)), "not the array that a.json tells of"),
+        with_header(descr="'<i8', "),
+        with_header(descr="{'<i8'}"),
+        with_header(descr="'|O'"),
+        with_header(descr="[('a', '<i8')]"),
+        with_header(shape="(4"),
+        with_header(shape="4"),
+        with_header(shape="(-4,)"),
+        with_header(shape="(True,)"),
+        with_header(shape="(1.5,)"),
+        with_header(shape="(1000000000000,)"),
+        with_header(shape="(99999999999999999999,)"),
+        with_header(shape="(" * 3000),
+        with_header(fortran="{}"),
+        with_header(data=bytes(31)),
+        with_header(data=bytes(33)),
     ],
 )
-def test_forms_that_the_array_has_not(
-    told: dict[str, ArrayEntry], tmp_path: Path, form: Form, said: str
-) -> None:
-    assert said in refused(tmp_path / "a.npz", told, {**forms_of(ARRAYS), "ids": form})
+def test_headers_that_lie(tmp_path, content):
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(GraphError, match=r"x.npy: not a readable .npy file"):
+        map_npy(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    with NpzReader(tmp_path / "x.npz") as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: "):
+        npz.vector("a")
 
 
-def npy(array: NDArray[Any]) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=True)
-    return stream.getvalue()
+def test_damaged_member(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.random.default_rng(0).integers(9, size=(1000, 10)))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: cannot be read"):
+        list(npz.rows("a"))
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (npy(IDS)[:-4], "8 bytes of data, needed are 12"),
-        (npy(IDS) + b"x", "13 bytes of data, needed are 12"),
-        (npy(IDS.astype(np.int64)), "int64[3], needed is int32[3]"),
-        (npy(IDS[None]), "int32[1, 3], needed is int32[3]"),
-        (bytes(range(140)), "not a readable .npy array"),
-        (npy(np.array([print], object)), "not a readable .npy array (elements are"),
-        (npy(IDS) + bytes(1 << 20), "bytes, int32[3] has 12"),
-    ],
-)
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_members_made_to_agree(
-    told: dict[str, ArrayEntry], tmp_path: Path, content: bytes, said: str, method: int
-) -> None:
-    file = tmp_path / "b.npz"
-    with zipfile.ZipFile(file, "w", method) as archive:
-        archive.writestr("ids.npy", content)
-        crc32 = archive.getinfo("ids.npy").CRC
-    told["ids"] = replace(told["ids"], bytes=len(content), crc32=crc32)
-    assert said in refused(file, {"ids": told["ids"]})
+def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
+    """The content is right, and the archive says that it should be other content."""
+    for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
+        path = tmp_path / "x.npz"
+        np.savez(path, a=np.arange(5), b=np.arange(6).reshape(2, 3))
+        data = path.read_bytes()
+        for place in [match.start() for match in re.finditer(b"PK\x01\x02", data)]:
+            data = data[: place + 16] + bytes(4) + data[place + 20 :]
+        path.write_bytes(data)
+        with NpzReader(path) as npz, pytest.raises(GraphError, match=r"cannot be read \(Bad CRC"):
+            read(npz)
 
 
-def test_every_damaged_byte_is_noticed_or_means_nothing(
-    told: dict[str, ArrayEntry], tmp_path: Path
-) -> None:
-    whole = (tmp_path / "a.npz").read_bytes()
-    noticed = 0
-    for place in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x41
-        (tmp_path / "b.npz").write_bytes(damaged)
-        try:
-            found = read(tmp_path / "b.npz", told)
-        except GraphError:
-            noticed += 1
-            continue
-        assert all((found[name] == ARRAYS[name]).all() for name in ARRAYS)
-    assert noticed > len(whole) // 2
+def test_zeros_that_unpack_to_too_much(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.zeros(9 << 20, np.int8))
+    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
+        npz.vector("a")
+    np.savez_compressed(path, a=np.zeros((2, 17 << 20), np.int8))
+    with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
+        list(npz.pairs("a"))
 
 
-def test_a_file_that_is_no_archive(told: dict[str, ArrayEntry], tmp_path: Path) -> None:
-    file = tmp_path / "b.npz"
-    assert "b.npz: missing" in refused(file, told)
-    file.write_bytes(b"PK\x05\x06")
-    assert "b.npz" in refused(file, told)
+def test_labels_that_are_nearly_all_unknown(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.zeros((17 << 20, 1), np.float32))
+    with NpzReader(path) as npz:
+        assert npz.labels("a", 17 << 20).shape == (17 << 20, 1)
+        with pytest.raises(GraphError, match=r"x.npz/a.npy: .*np.savez wrote"):
+            npz.labels("a", 100)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
+def test_files_that_are_no_arrays(tmp_path, content):
+    for name in ("x.npy", "x.npz"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(GraphError, match=r"x.npy: not a readable .npy file"):
+        map_npy(tmp_path / "x.npy")
+    with pytest.raises(GraphError, match=r"x.npz: cannot be read"):
+        NpzReader(tmp_path / "x.npz")
+
+
+def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:
+    arrays = {"pairs": PAIRS, "ids": np.arange(3), "labels": np.array([[1, 0], [0, 1]])}
+    np.savez(tmp_path / "all.npz", **arrays)
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    with open_arrays(tmp_path) as folder, open_arrays(tmp_path / "all.npz") as archive:
+        assert isinstance(folder, ArrayFolder)
+        assert isinstance(archive, NpzReader)
+        assert sorted(folder.names) == sorted(archive.names) == sorted(arrays)
+        for each in (folder, archive):
+            assert "ids" in each
+            assert "other" not in each
+            assert each.vector("ids").tolist() == [0, 1, 2]
+            assert each.labels("labels", 2).tolist() == [[1, 0], [0, 1]]
+            assert np.concatenate(list(each.rows("pairs"))).tolist() == PAIRS.tolist()
+            slices = list(each.pairs("pairs"))
+            ends = [np.concatenate(end).tolist() for end in zip(*slices, strict=True)]
+            assert ends == PAIRS.tolist()
+            assert each.header("pairs", axes=2, kinds="iu").shape == (2, 3)
+            with pytest.raises(GraphError, match=r"ids.npy: int64\[3\] has 1 axes"):
+                each.header("ids", axes=2, kinds="iu")
+
+
+def test_slices_npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnnscale.dataset.formats.npz.SLICE_BYTES", 32)
+    np.save(tmp_path / "pairs.npy", PAIRS)
+    slices = [np.stack(ends).tolist() for ends in ArrayFolder(tmp_path).pairs("pairs")]
+    assert slices == [[[0, 1], [3, 4]], [[2], [5]]]
+
+
+def test_neither_folder_nor_archive(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"x.npy: allowed are a folder of .npy files and a .npz"):
+        open_arrays(tmp_path / "x.npy")

@@ -624,7 +624,7 @@ def test_ids_that_were_changed_are_noticed(tables):
     meta = json.loads((graph.path / "meta.json").read_text())
     meta["ids"]["file"] = "../../ids.npy"
     (graph.path / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(GraphError, match=r"ids is not a file of ids"):
+    with pytest.raises(GraphError, match=r"ids.file is "):
         read_ids(graph)
 
 

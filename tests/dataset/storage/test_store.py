@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
+from gnnscale.artifact.folder import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset.storage import edge_spool
-from gnnscale.dataset.storage.folder import new_folder
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
 from gnnscale.graph import Graph
 
@@ -121,14 +121,12 @@ def test_a_graph_with_weights(tmp_path):
     graph = Graph.open(tmp_path)
     assert graph.indices.tolist() == [1, 0, 2]
     assert graph.edge_weights.tolist() == [1, 2, 3]
-    assert json.loads((tmp_path / "meta.json").read_text())["format_version"] == 4
 
 
 def test_a_graph_without_weights_is_as_before(tmp_path):
     graph = write(tmp_path / "store")
     assert graph.edge_weights is None
     meta = json.loads((tmp_path / "store" / "meta.json").read_text())
-    assert meta["format_version"] == 2
     assert "edge_weights" not in meta["arrays"]
     assert not (tmp_path / "store" / "edge_weights.npy").exists()
 

@@ -11,8 +11,8 @@ import pytest
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.metrics import score
 from gnnscale.report.export.predict import PredictConfig, predict
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate, load_best, load_run
-from gnnscale.runtime.settings import EvaluateConfig
 
 Trained = Callable[..., Path]
 

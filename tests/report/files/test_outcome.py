@@ -89,7 +89,7 @@ def test_predicted_times_are_printed_where_there_are_any(tmp_path: Path, hybrid_
     )
     assert screen.getvalue().endswith(late)
     printed = len(screen.getvalue())
-    result = replace(hybrid_run.result, predicted=None)
+    result = hybrid_run.predicting(None)
     write_outcome(report, result, status="completed", console=console)
     assert screen.getvalue()[printed:] == late
 
@@ -114,7 +114,9 @@ def test_what_was_simulated_is_printed_without_a_prediction(
     screen = io.StringIO()
     report = observer(tmp_path)
     simulated_run.tell(report)
-    result = replace(simulated_run.result, predicted=None)
+    result = replace(
+        simulated_run.result, layout=replace(simulated_run.result.layout, predicted=None)
+    )
     console = Console(file=screen, width=80)
     write_outcome(report, result, status="completed", console=console)
     last = screen.getvalue().splitlines()[-1]

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import msgspec
 import numpy as np
 import pytest
 
 from gnnscale.core.files import write_atomically
 from gnnscale.core.stages import STAGES
+from gnnscale.report.files import steps as steps_file
 from gnnscale.report.files.steps import StepLog, read_steps
 from gnnscale.report.files.summary import write_json
 
@@ -124,19 +127,14 @@ def test_of_a_long_run_every_so_many_steps_are_read(
 ) -> None:
     file = tmp_path / "steps.jsonl"
     write(file, hybrid_run.steps)
-    parsed: list[str] = []
-
-    def loads(line: str) -> Any:
-        parsed.append(line)
-        return json.JSONDecoder().decode(line)
-
-    monkeypatch.setattr("gnnscale.report.files.steps.json.loads", loads)
-    monkeypatch.setattr("gnnscale.report.files.steps._MAX_STEPS", 13, raising=False)
+    decoder = mock.Mock(wraps=msgspec.json.Decoder(steps_file._Step))
+    monkeypatch.setattr(steps_file, "_decoder", decoder)
+    monkeypatch.setattr(steps_file, "_MAX_STEPS", 13)
     steps = read_steps(file, num_devices=2)
     assert steps.number.tolist() == list(range(0, 90, 7))
     assert steps.stages.shape == (13, 2, len(STAGES))
     assert [number for number, _ in steps.decisions] == [8, 16, 24]
-    assert len(parsed) == 13 + 3
+    assert decoder.decode.call_count == 13 + 3
 
 
 def test_a_resumed_run_reads_the_lines_before_one_by_one(
@@ -204,12 +202,10 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, hybrid_run: Any) -> N
         {"devices": [device(stage_s=None)] * 2},
         {"devices": [device(stage_s={"load": None})] * 2},
         {"devices": [device(stage_s={"load": "x"})] * 2},
-        {"devices": [device(stage_s={"loading": 0.1})] * 2},
+        {"devices": [device(stage_s={"load": 1e300})] * 2},
         {"devices": [device(traffic=None)] * 2},
-        {"devices": [device(traffic={"pages": {}})] * 2},
         {"devices": [device(traffic={"rows": 5})] * 2},
-        {"devices": [device(traffic={"rows": {"touches": 1}})] * 2},
-        {"devices": [device(traffic={"rows": {"hits": 0.5}})] * 2},
+        {"devices": [device(traffic={"rows": {"link_bytes": 0.5}})] * 2},
         {"devices": [device(traffic={"rows": {"link_bytes": -1}})] * 2},
         {"devices": [device(traffic={"rows": {"link_bytes": 2**62}})] * 2},
     ],

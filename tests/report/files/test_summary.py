@@ -11,7 +11,7 @@ from gnnscale.cache import CacheFigures, CacheTraffic
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.files.summary import append_metrics, summarise, write_json, write_metrics
-from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, TrainResult
+from gnnscale.runtime.telemetry.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 
 def epoch(number: int, metric: float | None, seconds: float) -> EpochRecord:
@@ -58,11 +58,11 @@ def result(*history: EpochRecord, **changes: Any) -> TrainResult:
         "dataset": "cora",
         "model": "Gcn",
         "seed": 4,
-        "metric": "accuracy",
+        "measures": ("accuracy",),
         "ceiling": None,
         "history": history,
-        "plan": DevicePlan(shares=(share,)),
-        "test_metric": 0.7,
+        "layout": RunLayout(plan=DevicePlan(shares=(share,))),
+        "test_metrics": {"accuracy": 0.7},
     }
     return TrainResult(**{**values, **changes})
 
@@ -99,16 +99,16 @@ def test_a_run_that_went_on_with_other_devices() -> None:
         for rank in range(2)
     )
     after = replace(epoch(2, 0.6, 2.0), devices=(cpu(2.0), cpu(3.0, name="cpu:1")))
-    run = result(before, after, plan=DevicePlan(shares=shares))
+    run = result(before, after, layout=RunLayout(plan=DevicePlan(shares=shares)))
     devices = summarise(run, status="completed")["devices"]
     assert [each["stage_times_s"]["sample"] for each in devices] == [2.0, 3.0]
-    stopped = result(before, plan=DevicePlan(shares=shares))
+    stopped = result(before, layout=RunLayout(plan=DevicePlan(shares=shares)))
     devices = summarise(stopped, status="interrupted")["devices"]
     assert [each["batch_share"] for each in devices] == [None, None]
 
 
 def test_absent_figures_are_null() -> None:
-    summary = summarise(result(epoch(1, None, 1.0), test_metric=None), status="interrupted")
+    summary = summarise(result(epoch(1, None, 1.0), test_metrics={}), status="interrupted")
     assert summary["valid_metric"] is None
     assert summary["test_metric"] is None
     assert summary["predicted"] is None
@@ -122,7 +122,7 @@ def test_absent_figures_are_null() -> None:
 
 
 def test_a_run_without_an_epoch_has_a_summary() -> None:
-    summary = summarise(result(test_metric=None), status="failed", error="no data")
+    summary = summarise(result(test_metrics={}), status="failed", error="no data")
     assert summary["error"] == "no data"
     assert summary["epochs"] == 0
     figures = ("train_loss", "mteps", "nvtps", "best_epoch", "peak_rss_bytes")
@@ -260,7 +260,9 @@ def test_what_was_predicted_is_held_against_the_same_epochs(
         exact=False,
         first_epochs=first_epochs,
     )
-    cache = summarise(result(*found, cache=plan), status="completed")["cache"]
+    run = result(*found)
+    run = replace(run, layout=replace(run.layout, cache=plan))
+    cache = summarise(run, status="completed")["cache"]
     assert cache["predicted"]["feature_hit_rate"] == 0
     assert cache["measured"]["feature_hit_rate"] == pytest.approx(rate)
     assert cache["measured"]["transactions"] == transactions

@@ -13,6 +13,7 @@ import pytest
 
 from gnnscale.core.stages import STAGES
 from gnnscale.plan import Accelerator, DevicePlan
+from gnnscale.runtime.telemetry.records import RunLayout
 
 SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),
@@ -95,7 +96,8 @@ def test_the_mark_is_the_word_for_the_kind_of_figures(
         replace(share, device=simulated(share.device)) if rank else share
         for rank, share in enumerate(plan.shares)
     )
-    run = replace(hybrid_run, started=replace(hybrid_run.started, plan=DevicePlan(shares=shares)))
+    layout = RunLayout(plan=DevicePlan(shares=shares))
+    run = replace(hybrid_run, started=replace(hybrid_run.started, layout=layout))
     page, summary = write_run(tmp_path, run)
     assert summary["figures"] == "csim"
     assert set(re.findall('class="badge">(.*?)<', page)) == {"csim"}

@@ -134,8 +134,10 @@ def test_the_table_tells_all_names_and_their_errors(tmp_path: Path, hybrid_run: 
         source="this_machine",
     )
     rehearsed = replace(by_rates, devices=(STAGE_TIMES, STAGE_TIMES), step_s=0.0985)
-    predicted = replace(hybrid_run.started.predicted, by_rates=by_rates, rehearsed=rehearsed)
-    result = replace(hybrid_run.result, predicted=predicted)
+    predicted = replace(hybrid_run.started.layout.predicted, by_rates=by_rates, rehearsed=rehearsed)
+    result = replace(
+        hybrid_run.result, layout=replace(hybrid_run.result.layout, predicted=predicted)
+    )
     shown = printed(tmp_path, with_equal_steps(hybrid_run), result, 9)
     lines = shown.splitlines()
     assert max(len(line) for line in lines if "│" in line) <= 80

@@ -119,7 +119,9 @@ def test_a_plan_that_is_given_is_used_as_it_is(settings: Settings, tmp_path: Pat
         assert found == given
         assert [each.name for each in again.devices] == [each.name for each in plan.devices]
         assert (again.devices[0].features == plan.devices[0].features).all()
-    assert sorted(each.name for each in path.iterdir()) == ["cache_plan.json", "cache_plan.npz"]
+    assert sorted(each.name for each in path.iterdir()) == [
+        *("cache_plan.json", "features_0.npy", "topology_0.npy")
+    ]
 
 
 def changed(path: Path, change: Callable[[Any], None]) -> None:
@@ -133,9 +135,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing": (shutil.rmtree, "not a cache plan, it has no cache_plan.json"),
     "empty": (lambda path: (path / "cache_plan.json").write_text(""), "cannot be read as JSON"),
     "foreign": (lambda path: (path / "cache_plan.json").write_text("{}"), "format version None"),
-    "figures": (lambda path: changed(path, lambda said: said.pop("notes")), "notes is missing"),
-    "archive": (lambda path: (path / "cache_plan.npz").write_bytes(b"PK"), "cache_plan.npz"),
-    "no archive": (lambda path: (path / "cache_plan.npz").unlink(), "cache_plan.npz: missing"),
+    "figures": (
+        lambda path: changed(path, lambda said: said.pop("notes")),
+        "required field `notes`",
+    ),
+    "array": (lambda path: (path / "features_0.npy").write_bytes(b"PK"), "features_0.npy"),
+    "no array": (lambda path: (path / "features_0.npy").unlink(), "features_0.npy: missing"),
 }
 
 

@@ -50,7 +50,7 @@ def test_a_store_that_holds_another_graph_is_refused(config: TrainConfig) -> Non
     with pytest.raises(GraphError) as error:
         open_graph([wanted])
     assert str(error.value) == (
-        f"{artefact.path}: holds another graph than when the run was launched"
+        f"{artefact.path}: the graph store in it changed since the run was launched"
     )
 
 
@@ -71,7 +71,7 @@ def test_a_store_replaced_between_launch_and_opening(
         return made
 
     monkeypatch.setattr(launching, "make_artefacts", make_and_replace)
-    with pytest.raises(Exception, match="holds another graph than when the run was") as error:
+    with pytest.raises(Exception, match="the graph store in it changed since") as error:
         launching.launch(config, tmp_path, observer, options={})
     assert str(error.value).startswith(f"{tmp_path / 'store'}: ")
     assert "\n" not in str(error.value)
@@ -108,7 +108,9 @@ def test_rows_are_aggregated_before_any_worker(
     other = replace(made[1], content="0" * 32)
     with pytest.raises(GraphError) as error:
         open_aggregated([made[0], other], graph, host)
-    assert str(error.value) == (f"{other.path}: holds other rows than when the run was launched")
+    assert str(error.value) == (
+        f"{other.path}: the preaggregated features in it changed since the run was launched"
+    )
     (other.path / "rows.npy").write_bytes(b"")
     with pytest.raises(GraphError, match=r"rows\.npy: 0 bytes, .* it is made again$"):
         make_artefacts(config)

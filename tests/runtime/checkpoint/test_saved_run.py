@@ -17,8 +17,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import BEST, LAST, load_checkpoint, save_checkpoint
 from gnnscale.runtime.checkpoint.tensor_file import pack
+from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.evaluate import evaluate
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train
 
 Change = Callable[[dict[str, Any]], object]
@@ -77,15 +78,13 @@ CHANGES: list[tuple[Change, str]] = [
     *((drop(name), "") for name in ("torch_rng", "records", "workers", "config", "graph")),
     (put("epoch", 0), "0 epochs"),
     (put("epoch", 5), "record of epoch 5"),
-    (put("epoch", True), "True epochs"),
+    (put("epoch", True), "checkpoint.epoch: Expected `int`, got `bool`"),
     (put("step", 3), "3 steps in 1 epochs"),
-    (put("step", "x"), "x steps"),
-    (put("step", 10**30), "steps"),
-    (put("model", 5), "int in place of a mapping"),
-    (put("model", {1: ONES}), "in place of a mapping"),
+    (put("step", 10**30), "checkpoint.step: Expected `int` <= 9223372036854775807"),
+    (put("model", 5), "checkpoint.model: Expected `object`, got `int`"),
     (put("model", {}), "not weights of this model"),
     (put("model", WEIGHT, ONES), "not weights of this model"),
-    (put("model", WEIGHT, 5), "in place of a tensor"),
+    (put("model", WEIGHT, 5), "checkpoint.model[...]: Expected `Tensor`, got `int`"),
     (put("best_model", WEIGHT, ONES), "not weights of this model"),
     (
         put("best_model", WEIGHT, torch.ones(8, 16, dtype=torch.float64)),
@@ -93,34 +92,36 @@ CHANGES: list[tuple[Change, str]] = [
     ),
     (put("optimizer", {99: {}}), "the optimizer's state is another's"),
     (put("optimizer", {0: {"step": torch.tensor(1.0)}}), "the optimizer's state is another's"),
-    (put("optimizer", 0, "exp_avg", ONES), "the optimizer's exp_avg is [3]"),
-    (put("optimizer", 0, "step", torch.ones(1)), "the optimizer's step is [1]"),
-    (put("optimizer", 0, "step", 1), "in place of a tensor"),
-    (put("optimizer", {"a": {}}), "in place of a mapping"),
+    (put("optimizer", "0", "exp_avg", ONES), "the optimizer's exp_avg is [3]"),
+    (put("optimizer", "0", "step", torch.ones(1)), "the optimizer's step is [1]"),
+    (put("optimizer", "0", "step", 1), "checkpoint.optimizer[...][...]: Expected `Tensor`"),
+    (put("optimizer", {"a": {}}), "checkpoint.optimizer: Expected `int`, got `str`"),
     (put("torch_rng", ONES), "random generator"),
     (put("torch_rng", torch.zeros(10, dtype=torch.uint8)), "random generator"),
     (put("records", []), "no records of its epochs"),
-    (put("records", [5]), "history: 5 is no record"),
-    (put("records", [5, 5]), "no records of its epochs"),
-    (put("records", 0, "lr", "x"), "history.lr: x is no float"),
+    (put("records", [5]), "checkpoint.records[0]: Expected `object`, got `int`"),
+    (lambda content: content.update(records=content["records"] * 2), "no records of its epochs"),
+    (put("records", 0, "lr", "x"), "checkpoint.records[0].lr: Expected `float`, got `str`"),
     (put("records", 0, "epoch_time_s", 0.0), "record of epoch 1"),
     (put("records", 0, "epoch", 7), "record of epoch 1"),
     (put("records", 0, "valid_metric", 0.5), "record of epoch 1"),
     (put("records", 0, "stage_times_s", {}), "record of epoch 1"),
-    (put("records", 0, "train_loss", float("nan")), "history.train_loss: nan"),
-    (put("sums", {}), "no parts of its workers"),
-    (put("workers", [5]), "no parts of its workers"),
-    (put("plan", 5), "no device plan"),
+    (
+        put("records", 0, "train_loss", float("nan")),
+        "checkpoint.records[0].train_loss: Expected a finite number, got nan",
+    ),
+    (put("sums", {}), "checkpoint.sums: Object missing required field `num_batches`"),
+    (put("workers", [5]), "checkpoint.workers[0]: Expected `object`, got `int`"),
+    (put("plan", 5), "checkpoint.plan: Expected `array | null`, got `int`"),
     (put("plan", []), "a plan for 0 devices, there are 1"),
-    (put("plan", 0, {"num_seeds": 64}), "plan.0: threads is missing"),
-    (put("plan", 0, "num_seeds", 10**12), "num_seeds=1000000000000"),
+    (put("plan", 0, {"num_seeds": 64}), "plan[0]: Object missing required field `threads`"),
+    (put("plan", 0, "num_seeds", 10**12), "plan[0]: num_seeds=1000000000000"),
     (put("plan", 0, "num_seeds", 5), "its plan shares out 5 seeds"),
     (put("plan", 0, "threads", "load", 10**6), "threads.load=1000000"),
     (put("plan", 0, "prefetch", "x"), "prefetch=x"),
-    (put("management", 5), "int in place of a mapping"),
-    (put("management", {"a": ONES}), "no resource management"),
-    (put("config", 5), "in place of a mapping"),
-    (put("config", "seed", ONES), "no options"),
+    (put("management", {"a": ONES}), "no plain options"),
+    (put("config", 5), "checkpoint.config: Expected `object`, got `int`"),
+    (put("config", "seed", ONES), "no plain options"),
     (put("config", "seed", 5), "resume: seed is 0, but"),
     (put("config", "model", "x" * 10**6), "resume: model is"),
     (put("graph", "num_edges", 5), "the graph's num_edges is"),
@@ -143,14 +144,16 @@ def test_a_checkpoint_of_something_else_is_one_line(resume: Any, tmp_path: Path)
 def test_resource_management_of_something_else(
     resume: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(ConfigError, match=r"\(drm\.damping\.gain: x is no float\)") as error:
+    with pytest.raises(
+        ConfigError, match=r"\(drm\.damping\.gain: Expected `float`, got `str`\)"
+    ) as error:
         resume(put("management", "damping", "gain", "x"))
     assert str(error.value).startswith(f"{tmp_path / LAST}: not a checkpoint of this run")
     with caplog.at_level(logging.INFO):
         resume(lambda content: None)
         told = "resume: the checkpoint has no resource management, which begins anew"
         assert told not in caplog.messages
-        resume(drop("management"))  # as a release before wrote it
+        resume(drop("management"))  # as a run without it leaves it
         assert told in caplog.messages
 
 
@@ -174,6 +177,6 @@ def test_changed_bytes_of_a_checkpoint(resume: Any, tmp_path: Path) -> None:
     [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],
 )
 def test_best_weights_of_something_else(resume: Any, tmp_path: Path, content: Any) -> None:
-    (tmp_path / BEST).write_bytes(pack({"format_version": 4, **content}))
+    (tmp_path / BEST).write_bytes(pack({"format_version": 5, **content}))
     with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))

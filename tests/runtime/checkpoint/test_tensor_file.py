@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import json
 import math
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from gnnscale.runtime.checkpoint.tensor_file import TensorFileError, pack, unpack
 
+
+@dataclass
+class Pair:
+    left: Any
+    right: Any
+
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
     ),
     max_leaves=10,
 )
@@ -51,8 +56,8 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
     ids=lambda tensor: f"{tensor.dtype}-{list(tensor.shape)}",
 )
 def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
-    found = unpack(pack({"a": [tensor, (tensor,)], 3: None}))
-    first, (second,) = found["a"]
+    found = unpack(pack({"a": Pair(tensor, [{"b": tensor}])}))
+    first, second = found["a"]["left"], found["a"]["right"][0]["b"]
     for each in (first, second):
         assert (each.dtype, each.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(
@@ -65,7 +70,7 @@ def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
 
 def test_parts_of_one_tensor_are_written_on_their_own() -> None:
     whole = torch.zeros(1_000_000)
-    assert len(pack([whole[:2], whole[1:3]])) < 1000
+    assert len(pack({"a": whole[:2], "b": whole[1:3]})) < 1000
 
 
 def test_what_cannot_be_written() -> None:
@@ -74,9 +79,12 @@ def test_what_cannot_be_written() -> None:
             pack(value)
 
 
-def described(value: Any, **tensors: torch.Tensor) -> bytes:
-    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    return safetensors.torch.save({"values": text, **tensors})
+def test_a_name_of_no_tensor_is_text() -> None:
+    assert unpack(pack({"a": "\0007", "b": ["\0000"], "c": torch.ones(1)})) == {
+        "a": "\0007",
+        "b": ["\0000"],
+        "c": torch.ones(1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -91,15 +99,6 @@ def described(value: Any, **tensors: torch.Tensor) -> bytes:
         safetensors.torch.save({"values": torch.full((9,), 255, dtype=torch.uint8)}),
         safetensors.torch.save({"values": torch.tensor(list(b"[" * 100_000), dtype=torch.uint8)}),
         safetensors.torch.save({"values": torch.tensor(list(b"9" * 9000), dtype=torch.uint8)}),
-        described({"tensor": "0"}),
-        described({"tensor": ["0"]}),
-        described({"tuple": 5}),
-        described({"mapping": [1]}),
-        described({"mapping": [[[1], 2]]}),
-        described({"mapping": {"a": 1}}),
-        described({"tensor": "0", "tuple": []}),
-        described({"other": 1}),
-        described({}),
     ],
 )
 def test_bytes_of_something_else(content: bytes) -> None:
@@ -110,7 +109,7 @@ def test_bytes_of_something_else(content: bytes) -> None:
 
 def test_changed_bytes_are_read_or_refused() -> None:
     whole = pack(
-        {"a": torch.arange(8.0), "b": [1, (2.5, "x")], 3: torch.ones(2, dtype=torch.int64)}
+        {"a": torch.arange(8.0), "b": [1, 2.5, "x"], "c": torch.ones(2, dtype=torch.int64)}
     )
     draw = random.Random(0)
     read = refused = 0

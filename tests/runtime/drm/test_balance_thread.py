@@ -4,7 +4,8 @@ import pytest
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Emulated, Threads
-from gnnscale.runtime.drm.balance_thread import HostTask, Trade, balance_thread
+from gnnscale.runtime.drm.balance_thread import balance_thread
+from gnnscale.runtime.drm.move import HostTask, Trade
 from gnnscale.runtime.drm.task_times import TaskTimes
 
 

@@ -12,8 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from gnnscale.core.errors import ConfigError
 from gnnscale.options.config import typed
 from gnnscale.runtime.checkpoint.file import BEST, load_checkpoint, save_checkpoint
-from gnnscale.runtime.evaluation.evaluate import Predictor, evaluate, load_run
-from gnnscale.runtime.settings import EvaluateConfig, TrainConfig
+from gnnscale.runtime.command_options import EvaluateConfig
+from gnnscale.runtime.evaluation.evaluate import evaluate, load_run
+from gnnscale.runtime.evaluation.predictor import Predictor
+from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import TrainResult
 from gnnscale.runtime.train import train
 

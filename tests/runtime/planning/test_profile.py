@@ -13,7 +13,7 @@ from gnnscale.runtime.opening import open_run
 from gnnscale.runtime.pipeline.step import TrainStep
 from gnnscale.runtime.planning.profile import PlanProfile, profile_plan, rehearsed_steps
 from gnnscale.runtime.settings import TrainConfig
-from gnnscale.runtime.state import TrainState
+from gnnscale.runtime.state.train_state import TrainState
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import ShuffledOrder
 
@@ -25,16 +25,19 @@ EMULATED = (
 
 
 def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
-    order = ShuffledOrder(run.graph.train_idx[:vertices], batch_size=run.config.batch_size, seed=0)
-    optimizer = run.config.optimizer.build(run.model)
+    device, model = run.device, run.learning.model
+    order = ShuffledOrder(
+        run.data.graph.train_idx[:vertices], batch_size=run.config.batch_size, seed=0
+    )
+    optimizer = run.config.optimizer.build(model)
     return profile_plan(
         order,
-        run.first_plan,
+        run.layout.plan,
         rank=0,
-        model=run.model,
-        backend=run.backend,
-        stages=run.stages,
-        step=TrainStep(run.model, run.backend, run.synchronizer, optimizer),
+        model=model,
+        backend=device.backend,
+        stages=device.stages,
+        step=TrainStep(model, device.backend, device.synchronizer, optimizer),
     )
 
 
@@ -44,18 +47,18 @@ def test_it_leaves_no_trace(settings: Settings, tmp_path: Path, prefetch: str) -
     with open_run(config, tmp_path, {}, ALONE) as run:
         torch.manual_seed(config.seed)
         fresh = config.model.build(
-            num_features=run.graph.num_features, num_classes=run.graph.num_classes
+            num_features=run.data.graph.num_features, num_classes=run.data.graph.num_classes
         )
         # The run has rehearsed its plan already; and may do so again.
         for _ in range(2):
-            state = run.model.state_dict()
+            state = run.learning.model.state_dict()
             for name, value in fresh.state_dict().items():
                 assert torch.equal(state[name], value), name
-            assert all(each.grad is None for each in run.model.parameters())
+            assert all(each.grad is None for each in run.learning.model.parameters())
             before = torch.get_rng_state()
             assert rehearsed(run).step_s > 0
             assert torch.equal(torch.get_rng_state(), before)
-        assert run.optimizer.state_dict()["state"] == {}
+        assert run.learning.optimizer.state_dict()["state"] == {}
 
 
 def test_its_mini_batches_are_full(
@@ -64,13 +67,13 @@ def test_its_mini_batches_are_full(
     config = settings("runtime.prefetch=none", "batch_size=50")
     with open_run(config, tmp_path, {}, ALONE) as run:
         seen = []
-        sample = run.backend.sample
+        sample = run.device.backend.sample
 
         def counted(seeds: Any, step: int) -> Any:
             seen.append(len(seeds))
             return sample(seeds, step)
 
-        monkeypatch.setattr(run.backend, "sample", counted)
+        monkeypatch.setattr(run.device.backend, "sample", counted)
         rehearsed(run, vertices=130)
         assert len(seen) > 3
         assert set(seen) == {50}
@@ -86,13 +89,13 @@ def test_medians_leave_the_first_steps_out(
     plain_run: TrainState, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = iter([0.2] * 3)
-    sample = plain_run.backend.sample
+    sample = plain_run.device.backend.sample
 
     def late(seeds: Any, step: int) -> Any:
         clock.advance(next(slow, 0.01))
         return sample(seeds, step)
 
-    monkeypatch.setattr(plain_run.backend, "sample", late)
+    monkeypatch.setattr(plain_run.device.backend, "sample", late)
     found = rehearsed(plain_run)
     assert next(slow, None) is None
     assert found.stages.sample == pytest.approx(0.01)
@@ -112,7 +115,7 @@ def test_slow_steps_are_few(
     with open_run(config, tmp_path, {}, ALONE) as run:
         clock = request.getfixturevalue("clock")
         trained = 0
-        propagate = run.backend.propagate
+        propagate = run.device.backend.propagate
 
         def slow(resident: Any, weight: float) -> None:
             nonlocal trained
@@ -120,10 +123,10 @@ def test_slow_steps_are_few(
             clock.advance(0.25)
             propagate(resident, weight)
 
-        monkeypatch.setattr(run.backend, "propagate", slow)
+        monkeypatch.setattr(run.device.backend, "propagate", slow)
         found = rehearsed(run)
         assert found.step_s == pytest.approx(0.25)
-        assert found.num_steps == rehearsed_steps(run.first_plan, 0.25) == 3
+        assert found.num_steps == rehearsed_steps(run.layout.plan, 0.25) == 3
         # Three to warm up, three that count, and what was on its way.
         assert trained == steps
 

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import StageTimes
-from gnnscale.plan import DevicePlan
+from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.plan.perf.equations import Prediction
 from gnnscale.runtime import settings as run_settings
 from gnnscale.runtime.cache.open import cache_effects
-from gnnscale.runtime.planning import search
+from gnnscale.runtime.planning import plan_model
+from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile
-from gnnscale.runtime.planning.search import PlanSearch
+from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import ALONE
 from gnnscale.sampler import StepSeeds, TwoStageOrder
@@ -35,17 +39,17 @@ def begun(config: TrainConfig, known: list[dict[str, Any]] | None = None) -> Pla
     )
     devices = config.device_plan.parsed()
     effects = cache_effects(len(devices), None)
-    return PlanSearch(
+    found = PlanModel(
         config,
         graph,
         model,
         ALONE,
         order,
-        known,
         sampling=config.trained_sampler,
         devices=devices,
         effects=effects,
     )
+    return PlanSearch(config, found, order, known)
 
 
 def test_the_last_hop_is_not_planned_for_where_its_rows_are_ready(settings: Settings) -> None:
@@ -115,7 +119,7 @@ def test_one_device_also_profiles_another_way_to_prefetch(
         replace(planning.plan, shares=(replace(share, prefetch=mode),)),
         replace(planning.predicted, step_s=times * planning.predicted.step_s),
     )
-    monkeypatch.setattr(planning, "_proposals", lambda _: [first, other])
+    monkeypatch.setattr(planning._model, "proposals", lambda _: [first, other])
     planning.learn(as_expected(planning))
     assert planning.converged is not profiled
     if profiled:
@@ -278,7 +282,7 @@ def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(
     def measure() -> None:
         raise AssertionError("this machine is not asked")
 
-    for module in (search, run_settings):
+    for module in (plan_model, run_settings):
         monkeypatch.setattr(module, "this_machine", measure, raising=False)
         monkeypatch.setattr(module, "usable_cores", measure, raising=False)
     options = ("device_plan=hybrid_emulated", "num_threads=5", "runtime.deterministic=true", LONG)
@@ -329,3 +333,110 @@ def test_a_short_run_is_not_rehearsed(settings: Settings) -> None:
     planning = begun(settings("epochs=1"))
     assert planning.converged
     assert planning.predicted.step_s > 0
+
+
+DEVICES = (Cpu(name="cpu:0"),)
+
+
+def plan_of(threads: int) -> DevicePlan:
+    share = DeviceShare(
+        device=DEVICES[0],
+        num_seeds=64,
+        threads=Threads(sample=threads, load=threads, propagate=threads),
+        prefetch="none",
+    )
+    return DevicePlan(shares=(share,))
+
+
+@dataclass
+class Search:
+    """Proposes one plan after the other, and chooses the last."""
+
+    plans: list[DevicePlan]
+    step_s: float = 0.01
+    learnt: list[list[PlanProfile]] = field(default_factory=list)
+
+    @property
+    def plan(self) -> DevicePlan:
+        return self.plans[0]
+
+    @property
+    def converged(self) -> bool:
+        return len(self.plans) == 1
+
+    @property
+    def predicted(self) -> Prediction:
+        return Prediction(devices=(), step_s=self.step_s, num_edges=0, source="nowhere")
+
+    def learn(self, rehearsed: list[PlanProfile]) -> None:
+        self.learnt.append(rehearsed)
+        del self.plans[0]
+
+
+class Profiling:
+    """Measures a step of as many seconds as the plan has threads, and of sampling a half."""
+
+    def __init__(self) -> None:
+        self.seen: list[DevicePlan] = []
+
+    def __call__(self, plan: DevicePlan) -> PlanProfile:
+        self.seen.append(plan)
+        return profile(plan.shares[0].threads.sample)
+
+
+def profile(threads: int) -> PlanProfile:
+    return PlanProfile(stages=StageTimes(sample=threads / 2), step_s=float(threads), num_steps=3)
+
+
+def agreed(search: Any, group: Any = ALONE) -> tuple[DevicePlan, list[DevicePlan]]:
+    profiling = Profiling()
+    return agree_on_plan(search, DEVICES, group, profiling), profiling.seen
+
+
+def test_every_proposal_is_profiled_but_the_choice() -> None:
+    search = Search([plan_of(3), plan_of(2), plan_of(1)])
+    assert agreed(search) == (plan_of(1), [plan_of(3), plan_of(2)])
+    assert search.learnt == [[profile(3)], [profile(2)]]
+
+
+def test_what_has_converged_is_taken_as_it_is() -> None:
+    search = Search([plan_of(4)])
+    assert agreed(search) == (plan_of(4), [])
+    assert search.learnt == []
+
+
+class Leading:
+    """A group as rank 0 of two sees it, or as the other does."""
+
+    def __init__(self, proposals: list[Any], *, is_rank0: bool) -> None:
+        self._proposals = iter(proposals)
+        self._is_rank0 = is_rank0
+
+    def broadcast_json(self, content: Any) -> Any:
+        assert (content is not None) == self._is_rank0
+        return json.loads(json.dumps(content if self._is_rank0 else next(self._proposals)))
+
+    def gather(self, content: bytes) -> list[bytes]:
+        other = json.dumps(profile(9).to_dict()).encode()
+        return [content, other] if self._is_rank0 else []
+
+
+def test_rank_0_learns_of_every_workers_figures() -> None:
+    search = Search([plan_of(2), plan_of(1)])
+    assert agreed(search, Leading([], is_rank0=True)) == (plan_of(1), [plan_of(2)])
+    assert search.learnt == [[profile(2), profile(9)]]
+
+
+def test_the_others_profile_what_they_are_told() -> None:
+    proposals = [(plan_of(5).to_values(), False), (plan_of(6).to_values(), True)]
+    assert agreed(None, Leading(proposals, is_rank0=False)) == (plan_of(6), [plan_of(5)])
+
+
+@pytest.mark.parametrize(("step_s", "lines"), [(0.4, 0), (2.0, 2)])
+def test_slow_rehearsals_are_announced(
+    caplog: pytest.LogCaptureFixture, step_s: float, lines: int
+) -> None:
+    with caplog.at_level(logging.INFO):
+        agreed(Search([plan_of(3), plan_of(2), plan_of(1)], step_s=step_s))
+    assert len(caplog.messages) == lines
+    assert all("about 2.0 s each" in message for message in caplog.messages)

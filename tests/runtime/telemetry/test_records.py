@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from gnnscale.core.records import decode
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.plan import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.telemetry.records import (
     DeviceEpoch,
     EpochRecord,
+    RunLayout,
     TrainResult,
     best_epoch,
     waited,
@@ -63,10 +65,10 @@ def test_result_reads_the_best_epoch() -> None:
         dataset="d",
         model="m",
         seed=0,
-        metric="accuracy",
+        layout=RunLayout(plan=plan_on_one_core()),
+        measures=("accuracy",),
         ceiling=None,
         history=history(0.2, 0.9, 0.3),
-        plan=plan_on_one_core(),
     )
     assert (result.best_epoch, result.valid_metric) == (2, 0.9)
 
@@ -96,4 +98,4 @@ def test_records_survive_plain_values(devices: int) -> None:
     assert json.loads(json.dumps(before.to_dict())) == before.to_dict() | {
         "devices": [asdict(device)] * devices
     }
-    assert EpochRecord.from_dict({**before.to_dict(), "of_a_later_release": 1}) == before
+    assert decode(EpochRecord, before.to_dict(), source="epoch") == before

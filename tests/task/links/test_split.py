@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,7 +124,7 @@ def test_damage_is_one_line(graph: Graph, damage: str) -> None:
     file = {"truncated": "test.npy", "text": "links.json", "ids": "valid.npy"}
     if damage == "another graph":
         said = json.loads((path / "links.json").read_text())
-        said["identity"]["graph"] = "1" * 32
+        said["identity"]["graph"]["content"] = "1" * 32
         (path / "links.json").write_text(json.dumps(said))
     elif damage == "truncated":
         content = (path / file[damage]).read_bytes()
@@ -172,23 +171,16 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "first offset": ("indptr", with_value(1, 0), "goes from 1 to"),
     "last offset": ("indptr", with_value(10**6, -1), "goes from 0 to 1000000, allowed is from 0"),
     "real offsets": ("indptr", lambda a: a.astype(float), "float64[401], must be int64[n]"),
-    "narrow offsets": ("indptr", lambda a: a.astype(np.int32), "must be int64[n]"),
-    "offsets in rows": ("indptr", lambda a: a[:, None], "int64[401, 1], must be int64[n]"),
     "no neighbours": ("indices", lambda a: a[:0], "indptr.npy: goes from 0 to"),
     "fewer neighbours": ("indices", lambda a: a[:-1], "indptr.npy: goes from 0 to"),
     "large neighbour": ("indices", with_value(2**30), "vertex id 1073741824 is out of range, the"),
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
-    "real neighbours": ("indices", lambda a: a.astype(np.float32), "float32["),
     "wide neighbours": ("indices", lambda a: a.astype(np.int64), "must be int32[n]"),
-    "unsigned neighbours": ("indices", lambda a: a.astype(np.uint32), "must be int32[n]"),
     "no weights": ("edge_weights", lambda a: a[:0], "0 weights for"),
     "short weights": ("edge_weights", lambda a: a[:-1], "weights for"),
     "negative weight": ("edge_weights", with_value(-1), "weight -1.0 of edge 7, allowed are fin"),
     "NaN weight": ("edge_weights", with_value(np.nan), "weight nan of edge 7, allowed are"),
     "infinite weight": ("edge_weights", with_value(np.inf), "weight inf of edge 7, allowed are"),
-    "wide weights": ("edge_weights", lambda a: a.astype(float), "must be float32[n]"),
-    "whole weights": ("edge_weights", lambda a: a.astype(np.int32), "must be float32[n]"),
-    "weights in rows": ("edge_weights", lambda a: a[:, None], "must be float32[n]"),
 }
 for _part in ("train", "valid", "test"):
     LIES |= {
@@ -198,11 +190,7 @@ for _part in ("train", "valid", "test"):
             "many edges": (lambda a: np.tile(a, (40, 1)), "edges, the graph has"),
             "large id": (with_value(2**30), "vertex id 1073741824 is out of range"),
             "negative id": (with_value(-1), "vertex id -1 is negative"),
-            "real ids": (lambda a: a.astype(np.float32), "must be int32[n, 2]"),
             "wide ids": (lambda a: a.astype(np.int64), "must be int32[n, 2]"),
-            "booleans": (lambda a: a > 3, "must be int32[n, 2]"),
-            "one column": (lambda a: a[:, :1], "must be int32[n, 2]"),
-            "three columns": (lambda a: a[:, [0, 1, 1]], "must be int32[n, 2]"),
             "one axis": (lambda a: a[:, 0], "must be int32[n, 2]"),
         }.items()
     }
@@ -231,10 +219,8 @@ def test_no_array_is_believed(weighted: Graph, case: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
-        ("graph", "1" * 32),
-        ("name", "other"),
-        ("num_vertices", 2**30),
-        ("num_edges", -1),
+        ("graph", {"content": "1" * 32}),
+        ("graph", {"num_vertices": 2**30}),
         ("valid_fraction", 0.7),
         ("test_fraction", 1e300),
         ("seed", -5),
@@ -244,26 +230,22 @@ def test_no_identity_is_believed(graph: Graph, entry: str, value: Any) -> None:
     identity = identify_split(graph, **SHARES)
     path = make_split(graph, identity)
     said = json.loads((path / "links.json").read_text())
-    said["identity"][entry] = value
+    old = said["identity"][entry]
+    said["identity"][entry] = old | value if isinstance(value, dict) else value
     (path / "links.json").write_text(json.dumps(said))
-    with pytest.raises(GraphError, match=r"links\.json: is of .*, not of what was asked for; rem"):
+    with pytest.raises(
+        GraphError, match=rf"^{path}: (is a div.* of small|made with {entry}=).*; rem"
+    ):
         make_split(graph, identity)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda said: said.pop("identity"), "entry: identity is missing"),
-        (lambda said: said.pop("undirected"), "entry: undirected is missing"),
-        (lambda said: said.update(undirected="yes"), "entry.undirected: yes is no bool"),
-        (lambda said: said.update(arrays=[]), "entry.arrays: [] is no"),
-        (lambda said: said["arrays"].pop("train"), "says nothing of train"),
-        (lambda said: said["arrays"]["train"].update(bytes=-1), "bytes, links.json says -1"),
-        (lambda said: said["arrays"]["train"].update(shape=[3, 2]), "not the array that"),
-        (lambda said: said["arrays"]["train"].update(dtype="O"), "not the array that"),
-        (lambda said: said["arrays"]["train"].update(crc32="1"), "crc32: 1 is no int"),
-        (lambda said: said["identity"].update(seed=1.5), "entry.identity.seed: 1.5 is no int"),
-        (lambda said: said.update(format_version=2), "format version 2, this release reads 1"),
+        (lambda said: said.pop("undirected"), "entry: Object missing required field `undirected`"),
+        (lambda said: said.update(undirected="yes"), "entry.undirected: Expected `bool`, got"),
+        (lambda said: said["arrays"].pop("train"), "arrays are ['indices', 'indptr', 'test', "),
+        (lambda said: said["identity"].update(seed=1.5), "entry.identity.seed: Expected `int`"),
     ],
 )
 def test_no_entry_is_believed(
@@ -277,12 +259,3 @@ def test_no_entry_is_believed(
         open_split(path, graph)
     assert message in str(error.value)
     assert str(error.value).startswith(f"{path}/")
-
-
-@pytest.mark.parametrize("name", ["links.json", "train.npy", "indptr.npy"])
-def test_a_pipe_in_a_split_is_not_waited_for(graph: Graph, name: str) -> None:
-    path = make_split(graph, identify_split(graph, **SHARES))
-    (path / name).unlink()
-    os.mkfifo(path / name)
-    with pytest.raises(GraphError, match=rf"{name}: not a regular file"):
-        open_split(path, graph)

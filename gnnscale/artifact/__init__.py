@@ -1,0 +1,1 @@
+"""Artefacts: made once, identified by what decides them, checked, and reopened."""

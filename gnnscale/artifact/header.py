@@ -1,0 +1,79 @@
+"""JSON that is not trusted: strict, and one line when anything is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gnnscale.core.errors import GraphError, printable, shown
+
+__all__ = ["check_limits", "check_lines", "header_text", "parse_json"]
+
+
+def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
+    """Return the object that ``data`` holds.
+
+    Raises:
+        GraphError: it is not UTF-8 or not JSON, nests too deeply, holds NaN, names a key of an
+            object twice, or is anything but an object.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
+    # Brackets nested too deeply raise RecursionError, numbers of thousands of digits ValueError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise GraphError(f"{source}: cannot be read as JSON ({reason})") from None
+    if not isinstance(value, dict):
+        raise GraphError(f"{source}: holds a {type(value).__name__}, not an object")
+    return value
+
+
+def header_text(entries: Mapping[str, Any]) -> str:
+    """Return an object as JSON with a line for each entry: a matrix takes one line, too."""
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
+    """Refuse texts that a terminal cannot print as one line of so many characters.
+
+    Raises:
+        GraphError: names ``file`` and the text.
+    """
+    for text in texts:
+        if len(text) > max_characters or not printable(text):
+            raise GraphError(
+                f"{file}: {shown(text)!r} is no line of up to {max_characters} characters"
+            )
+
+
+def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
+    """Refuse figures out of range.
+
+    Args:
+        file: named in errors.
+        limits: name, value and max of each figure; the min is 0. None has no limits.
+
+    Raises:
+        GraphError: names ``file`` and the figure.
+    """
+    for name, value, limit in limits:
+        if value is not None and not 0 <= value <= limit:
+            raise GraphError(
+                f"{file}: {name} is {shown(value)}, allowed is a number from 0 to {limit}"
+            )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key '{shown(twice)}' stands twice in one object")
+    return value

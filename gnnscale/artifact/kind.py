@@ -1,0 +1,267 @@
+"""A kind of artefact: a directory of arrays with a header, made once, checked, and reopened.
+
+Nothing in such a directory is executed. Sizes are those of the files before memory is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.artifact.arrays import ArrayEntry, map_npy
+from gnnscale.artifact.files import file_bytes, read_file
+from gnnscale.artifact.folder import new_folder, store_place
+from gnnscale.artifact.header import header_text, parse_json
+from gnnscale.artifact.key import digest
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.core.files import write_atomically
+from gnnscale.core.hardware import home
+from gnnscale.core.records import decode
+
+__all__ = ["Form", "Kind"]
+
+T = TypeVar("T")
+#: Type and shape of an array; None is an axis of any length.
+Form = tuple[np.dtype[Any], tuple[int | None, ...]]
+
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """How artefacts of one kind are kept.
+
+    Attributes:
+        name: what messages call one.
+        header: name of the header's file, JSON.
+        version: of the format, which the header records.
+        folder: of ``GNNSCALE_HOME``, for all of this kind.
+        option: names the directory; None if the user cannot.
+        command: of the user, that makes one; None if runs alone do.
+        files: regular expression of names of files that a directory of this kind may hold.
+        max_bytes: of the header.
+    """
+
+    name: str
+    header: str
+    version: int
+    folder: str
+    option: str | None = None
+    command: str | None = None
+    files: str = ""
+    max_bytes: int = 64 << 20
+
+    def place(
+        self, store: str | None, graph: str, how: str | None, identity: Mapping[str, Any]
+    ) -> Path:
+        """Return the directory of an artefact.
+
+        Args:
+            store: the directory that the user names; None for one in ``GNNSCALE_HOME``.
+            graph: name of the graph, which may hold anything that can be printed.
+            how: how it is made, in a word; None if there is one way.
+            identity: plain values that decide how it comes out.
+        """
+        if store is not None:
+            assert self.option is not None
+            return store_place(store, option=self.option)
+        key = digest({"format": self.version, **identity}, size=4)
+        name = re.sub(r"[^A-Za-z0-9._+-]", "_", graph)[:_MAX_NAME].lstrip(".")
+        return home() / self.folder / "-".join(filter(None, (name, how, key)))
+
+    @contextmanager
+    def making(
+        self,
+        path: Path,
+        *,
+        fits: Callable[[], object],
+        force: bool = False,
+        holds: Callable[[Path], bool] = lambda entry: False,
+    ) -> Iterator[Path | None]:
+        """Fill ``path`` in the ``with`` block unless that is done, whole or not at all.
+
+        Args:
+            path: the directory.
+            fits: raises GraphError unless the artefact at ``path`` is the wanted one.
+            force: make it anew in any case.
+            holds: whether a directory of this kind may hold an entry beside ``files``.
+
+        Yields:
+            The directory to fill; None if the artefact is there.
+
+        Raises:
+            GraphError: ``path`` holds something else, or cannot be written.
+        """
+
+        def replace() -> bool:
+            if force:
+                self.check_replaceable(path, holds)
+            else:
+                fits()
+            return force
+
+        with new_folder(path, replace=replace) as folder:
+            yield folder
+
+    def check_replaceable(
+        self, path: Path, holds: Callable[[Path], bool] = lambda entry: False
+    ) -> None:
+        """Refuse to replace a directory that holds anything else, even by force.
+
+        Raises:
+            GraphError: names what it holds.
+        """
+        for entry in sorted(path.iterdir()):
+            file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
+            if not (file or holds(entry)):
+                raise GraphError(
+                    f"{path}: holds {shown(entry.name)}, which is no file of a {self.name}, so it "
+                    f"is not replaced; name another {self.option}, or move that away"
+                )
+
+    def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
+        """Write the header into ``folder``, which exists, after all arrays.
+
+        Args:
+            folder: of the artefact.
+            entries: plain values, and an ``ArrayEntry`` for each array as ``arrays``.
+        """
+        arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
+        content = {"format_version": self.version, **entries, "arrays": arrays}
+        write_atomically(folder / self.header, header_text(content))
+
+    def read_header(self, path: Path) -> dict[str, Any]:
+        """Return the entries of the header of the artefact at ``path``, plain values.
+
+        Raises:
+            GraphError: it is missing, too large, no JSON object, or of another version.
+        """
+        file = path / self.header
+        try:
+            size = file_bytes(file)
+        except GraphError:
+            if os.path.exists(file):  # False for a path that cannot be one
+                raise
+            raise GraphError(f"{path}: not a {self.name}, it has no {self.header}") from None
+        if size > self.max_bytes:
+            raise self.refused(path, f"more than {self.max_bytes >> 20} MiB")
+        entries = parse_json(read_file(file), source=file)
+        version = entries.get("format_version")
+        if type(version) is not int or version != self.version:
+            raise self.refused(
+                path, f"format version {shown(version)}, this release reads {self.version}"
+            )
+        return entries
+
+    def record(self, cls: type[T], entries: Mapping[str, Any], path: Path) -> T:
+        """Return entries of the header of the artefact at ``path`` as the record ``cls``.
+
+        Raises:
+            GraphError: an entry is missing, or not of the type that it must have.
+        """
+        try:
+            return decode(cls, entries, source="entry")
+        except ValueError as error:
+            raise self.refused(path, error) from None
+
+    def arrays(
+        self,
+        path: Path,
+        entries: Mapping[str, ArrayEntry],
+        forms: Mapping[str, Form],
+        *,
+        load: bool = False,
+    ) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the artefact at ``path``.
+
+        Args:
+            path: its directory.
+            entries: what its header records of each.
+            forms: type and shape that each must have.
+            load: read them and compare checksums, rather than map them.
+
+        Raises:
+            GraphError: one is missing, or not what the header records, or of another form.
+        """
+        if entries.keys() != forms.keys():
+            raise self.refused(
+                path,
+                f"arrays are {shown(sorted(entries))}, allowed are {shown(sorted(forms))}",
+            )
+        return {
+            name: self._array(path / f"{name}.npy", entries[name], form, load)
+            for name, form in forms.items()
+        }
+
+    def _array(self, file: Path, entry: ArrayEntry, form: Form, load: bool) -> NDArray[Any]:
+        try:
+            if (size := file_bytes(file)) != entry.bytes:
+                raise GraphError(
+                    f"{file}: {size} bytes, {self.header} says {entry.bytes} (truncated?)"
+                )
+            array = map_npy(file)
+            found = f"{array.dtype}{list(array.shape)}"
+            dtype, shape = form
+            axes = zip(array.shape, shape, strict=False)
+            if (
+                array.dtype != dtype
+                or array.ndim != len(shape)
+                or any(wanted not in (None, size) for size, wanted in axes)
+            ):
+                needed = ", ".join("n" if size is None else str(size) for size in shape)
+                raise GraphError(f"{file}: {found}, must be {dtype}[{needed}]")
+            if (array.shape, str(array.dtype)) != (entry.shape, entry.dtype):
+                recorded = f"{shown(entry.dtype)}{shown(list(entry.shape))}"
+                raise GraphError(f"{file}: {found}, {self.header} says {recorded}")
+            if not array.flags.aligned:
+                raise GraphError(
+                    f"{file}: its header has an odd size, NumPy's have a multiple of 64 bytes"
+                )
+            if load:
+                array = np.array(array)
+                if (crc32 := zlib.crc32(array.reshape(-1).view(np.uint8).data)) != entry.crc32:
+                    raise GraphError(
+                        f"{file}: checksum {crc32}, {self.header} says {shown(entry.crc32)}"
+                    )
+            return array
+        except GraphError as error:
+            raise self.worded(file.parent, error) from None
+
+    def check_same(
+        self, path: Path, now: Mapping[str, object], before: Mapping[str, object]
+    ) -> None:
+        """Refuse the artefact at ``path`` if what decided it, ``before``, is not what does now.
+
+        Raises:
+            GraphError: names the first that differs.
+        """
+        for name in (*now, *before):
+            if now.get(name) != before.get(name):
+                raise GraphError(
+                    f"{path}: made with {shown(name)}={shown(before.get(name))}, now "
+                    f"{shown(name)}={shown(now.get(name))}; {self.otherwise(path)}"
+                )
+
+    def otherwise(self, path: Path) -> str:
+        """Return what a user can do who needs another artefact than the one at ``path``."""
+        if self.command is None:
+            return f"remove {path}, and it is made again"
+        return f"name another {self.option}, or run {self.command} with force=true"
+
+    def refused(self, path: Path, problem: object) -> GraphError:
+        """Return the error for a header of the artefact at ``path`` that is not what it must be."""
+        return self.worded(path, f"{path / self.header}: {problem}")
+
+    def worded(self, path: Path, problem: object) -> GraphError:
+        """Return an error that ends with what makes the artefact at ``path`` anew."""
+        again = f"run {self.command} again with force=true"
+        return GraphError(f"{problem}; {again if self.command else self.otherwise(path)}")

@@ -1,1 +1,0 @@
-"""Cache plans on disk: what decides them, where they are kept, and how they are read."""

@@ -1,0 +1,94 @@
+"""Options from ``gnnscale/configs``, composed by Hydra: the one way, for command and program.
+
+Hydra is imported when it composes: whoever names a group needs no Hydra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core.hardware import usable_cores
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+__all__ = ["CONFIGS", "compose", "config_groups", "register_resolvers", "resolved_now"]
+
+CONFIGS = "gnnscale.configs"
+
+
+def register_resolvers() -> None:
+    """Let options refer to ``${usable_cores:}``."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
+
+
+def compose(
+    name: str, overrides: Sequence[str] = (), *, directory: str | None = None
+) -> tuple[DictConfig, DictConfig]:
+    """Compose the options of a command.
+
+    Args:
+        name: of the command, or of a configuration in Hydra's store.
+        overrides: in Hydra's grammar.
+        directory: the run directory, which may refer to options; None for that of the command.
+
+    Returns:
+        The options, which take more names; and a mapping with Hydra's own under ``hydra``, in which
+        ``hydra.run.dir`` is resolved.
+
+    Raises:
+        ConfigError: ``directory`` refers to an option that does not exist.
+        Exception: what Hydra raises when it does not take the overrides.
+    """
+    import hydra
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    register_resolvers()
+    with hydra.initialize_config_module(CONFIGS, version_base="1.3"):
+        node = hydra.compose(name, list(overrides), return_hydra_config=True)
+    OmegaConf.set_struct(node, False)
+    own = node.hydra
+    own.mode = RunMode.RUN
+    if directory is not None:
+        own.run.dir = directory
+    try:
+        own.run.dir = str(own.run.dir or "")
+    except OmegaConfBaseException as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"output={shown(directory)}: {shown(reason)}") from None
+    own = OmegaConf.masked_copy(node, "hydra")
+    del node["hydra"]
+    return node, own
+
+
+def resolved_now(folder: str) -> str | None:
+    """Return the name of a folder with the time in it; None if it refers to options."""
+    from hydra.core.utils import setup_globals
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    setup_globals()
+    try:
+        return str(OmegaConf.create({"folder": folder}).folder)
+    except OmegaConfBaseException:
+        return None
+
+
+@cache
+def config_groups() -> dict[str, list[str]]:
+    """Return the groups of options that ship, and the names in each."""
+    folders = (each for each in resources.files(CONFIGS).iterdir() if each.is_dir())
+    return {
+        folder.name: sorted(
+            file.name[: -len(".yaml")] for file in folder.iterdir() if file.name.endswith(".yaml")
+        )
+        for folder in folders
+    }

@@ -1,0 +1,188 @@
+"""One part of a graph as a store of its own: with global ids, and no more than the part has."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnscale.artifact.arrays import (
+    ArrayEntry,
+    row_slices,
+    write_array,
+    write_header,
+    write_rows,
+)
+from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
+from gnnscale.core.errors import GraphError
+from gnnscale.core.progress import track
+from gnnscale.dataset.storage.space import check_space
+from gnnscale.graph import Graph
+from gnnscale.partition.partitioner import UNREACHED, Parts
+from gnnscale.partition.store import describe
+from gnnscale.sampler.seed_order import labelled_vertices
+
+__all__ = ["view_of_part", "write_part"]
+
+_SLICE_EDGES = 1 << 22
+_MAX_DEGREE = (1 << 32) - 1
+
+
+def view_of_part(graph: Graph, parts: Parts, index: int) -> Graph:
+    """Return ``graph`` with the training vertices of one part; takes no memory but for these."""
+    return replace(graph, train_idx=_train_vertices(graph, parts, index))
+
+
+def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
+    """Write one part of ``graph`` as a graph store of its own, whole or not at all.
+
+    Vertices keep their ids and neighbours their order, so that a sampler that starts from the
+    part's training vertices, and goes no further than ``parts.num_hops``, returns what it returns
+    of the whole graph. The part's own are:
+
+    - lists of vertices fewer than ``num_hops`` away, with the weights of their edges; others are
+      empty,
+    - features of vertices up to ``num_hops`` away; the file has holes in place of others,
+    - training vertices that belong to it,
+    - ``degrees``, in-degrees in the whole graph of its vertices.
+
+    Labels, and what is validated and tested, are those of the whole graph.
+
+    Args:
+        graph: the whole graph.
+        parts: how it is divided, with ``hops``.
+        index: of the part, from 0.
+        path: a directory that does not exist yet, or is empty.
+
+    Raises:
+        GraphError: ``path`` exists or cannot be written, the graph is a part itself, or a part of
+            the split is empty.
+        NoSpaceError: the disk has too little room.
+        ValueError: the parts have no halo of their own, or there is no such part.
+    """
+    if parts.hops is None:
+        raise ValueError("parts without hops have no stores of their own")
+    if not 0 <= index < parts.num_parts:
+        raise ValueError(f"part {index}: there are {parts.num_parts}")
+    if graph.degrees is not None:
+        raise GraphError(f"{graph.path or graph.name}: is one part of a graph already")
+    hops = parts.hops[index]
+    with new_folder(path) as folder:
+        if folder is None:
+            raise GraphError(f"{path}: exists already; name another directory, or remove it")
+        arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != UNREACHED)
+        small = {"labels": graph.labels, **_splits(graph, parts, index)}
+        arrays |= {name: write_array(folder / f"{name}.npy", each) for name, each in small.items()}
+        write_meta(
+            folder,
+            arrays,
+            name=graph.name,
+            num_classes=graph.num_classes,
+            feature_dtype=graph.feature_dtype,
+            metric=graph.metric,
+            part={"index": index, "num_parts": parts.num_parts, "of": describe(graph).content},
+            attainable_accuracy=graph.attainable_accuracy,
+        )
+
+
+def _train_vertices(graph: Graph, parts: Parts, index: int) -> NDArray[np.integer[Any]]:
+    return parts.train_vertices(labelled_vertices(graph, "train"))[index]
+
+
+def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, NDArray[np.integer[Any]]]:
+    """Return the part's training vertices, and the others as they are, in the form of a store's."""
+    splits = {
+        "train_idx": _train_vertices(graph, parts, index),
+        "valid_idx": labelled_vertices(graph, "valid"),
+        "test_idx": graph.test_idx,
+    }
+    for name, ids in splits.items():
+        if not len(ids):
+            raise GraphError(f"{graph.name}: its {name} is empty, and a store needs one")
+    return {name: np.sort(ids).astype(graph.indices.dtype) for name, ids in splits.items()}
+
+
+def _write_arrays(
+    folder: Path, graph: Graph, listed: NDArray[np.bool_], present: NDArray[np.bool_]
+) -> dict[str, ArrayEntry]:
+    """Write what a part has less of than the whole graph.
+
+    Args:
+        folder: where to.
+        graph: the whole graph.
+        listed: ``[num_vertices]``, the vertices whose lists the part has.
+        present: ``[num_vertices]``, the vertices that it has.
+    """
+    degrees = _degrees(graph)
+    indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
+    row_bytes = graph.features[:1].nbytes
+    edge_bytes = graph.indices.itemsize + (4 if graph.edge_weights is not None else 0)
+    disk = int(indptr[-1]) * edge_bytes + int(present.sum()) * row_bytes
+    check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
+    name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
+    indices = _kept(graph, graph.indices, listed, f"{name}: neighbours")
+    arrays = {
+        "indptr": write_array(folder / "indptr.npy", indptr),
+        "indices": write_rows(folder / "indices.npy", indices, graph.indices.dtype),
+        "features": _write_features(folder / "features.npy", graph.features, present, name),
+        DEGREES: write_array(folder / f"{DEGREES}.npy", np.where(present, degrees, np.uint32(0))),
+    }
+    if graph.edge_weights is not None:
+        kept = _kept(graph, graph.edge_weights, listed, f"{name}: weights")
+        arrays[WEIGHTS] = write_rows(folder / f"{WEIGHTS}.npy", kept, np.dtype(np.float32))
+    return arrays
+
+
+def _degrees(graph: Graph) -> NDArray[np.uint32]:
+    degrees = np.diff(graph.indptr)
+    if degrees.max() > _MAX_DEGREE:
+        vertex = int(degrees.argmax())
+        raise GraphError(f"{graph.name}: vertex {vertex} has {degrees[vertex]} neighbours")
+    return degrees.astype(np.uint32)
+
+
+def _kept(
+    graph: Graph, values: NDArray[Any], listed: NDArray[np.bool_], what: str
+) -> Iterator[NDArray[Any]]:
+    """Yield what ``values``, one for each edge, say of the lists of the listed vertices."""
+    with track(what, graph.num_edges, "edges") as advance:
+        first = 0
+        while first < graph.num_vertices:
+            begin = graph.indptr[first]
+            last = int(np.searchsorted(graph.indptr, begin + _SLICE_EDGES, side="right")) - 1
+            last = max(last, first + 1)  # a list may be longer than a slice
+            found = values[begin : graph.indptr[last]]
+            yield found[np.repeat(listed[first:last], np.diff(graph.indptr[first : last + 1]))]
+            advance(len(found))
+            first = last
+
+
+def _write_features(
+    path: Path, rows: NDArray[Any], present: NDArray[np.bool_], name: str
+) -> ArrayEntry:
+    """Write the rows that are present, and leave holes for others, which read as zeros."""
+    row_bytes, crc32 = rows[:1].nbytes, 0
+    with path.open("wb") as file, track(f"{name}: features", len(rows), "vertices") as advance:
+        write_header(file, rows.shape, rows.dtype)
+        start = file.tell()
+        for part in row_slices(len(rows), row_bytes):
+            kept = np.flatnonzero(present[part])
+            slice_rows = np.zeros((part.stop - part.start, *rows.shape[1:]), rows.dtype)
+            slice_rows[kept] = rows[part][kept]
+            crc32 = zlib.crc32(slice_rows.reshape(-1).view(np.uint8).data, crc32)
+            # Rows in a row are written in one go.
+            for run in np.split(kept, np.flatnonzero(np.diff(kept) > 1) + 1):
+                if len(run):
+                    file.seek(start + (part.start + int(run[0])) * row_bytes)
+                    file.write(slice_rows[run[0] : run[-1] + 1].reshape(-1).view(np.uint8).data)
+            advance(len(slice_rows))
+        file.truncate(start + rows.nbytes)
+    return ArrayEntry(
+        shape=rows.shape, dtype=str(rows.dtype), bytes=start + rows.nbytes, crc32=crc32
+    )

@@ -1,0 +1,312 @@
+"""A stored partition: ``owner.npy`` and ``hops.npy``, and ``partition.json`` with the figures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+
+from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
+from gnnscale.artifact.header import check_limits, check_lines
+from gnnscale.artifact.key import digest, plain
+from gnnscale.artifact.kind import Form, Kind
+from gnnscale.core.errors import GraphError, shown
+from gnnscale.core.progress import track
+from gnnscale.graph import Graph
+from gnnscale.partition.figures import PartFigures, PartitionFigures
+from gnnscale.partition.partitioner import MAX_PARTS, PartitionerConfig, Parts, problem_of
+from gnnscale.sampler.seed_order import labelled_vertices
+
+__all__ = [
+    "PARTITION",
+    "GraphIdentity",
+    "Identity",
+    "Partition",
+    "PartitionMeta",
+    "check_figures",
+    "check_graph",
+    "describe",
+    "identify",
+    "partition_place",
+    "read_meta",
+    "read_partition",
+    "write_partition",
+]
+
+PARTITION = Kind(
+    name="partition",
+    header="partition.json",
+    version=2,
+    folder="partitions",
+    option="partitioner.store",
+    command="gnnscale partition",
+    files=r"partition\.json|(owner|hops)\.npy|partition\.svg|\.partition\.svg\.tmp",
+)
+_MAX_TEXT = 500
+#: Options that do not change what a partitioner does, or stand elsewhere.
+_APART = ("num_parts", "store")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphIdentity:
+    """The graph that a partition is of.
+
+    Attributes:
+        name: what reports call it.
+        num_vertices: number of vertices.
+        num_edges: number of directed edges.
+        num_train: training vertices with a label.
+        content: hash of what it holds.
+    """
+
+    name: str
+    num_vertices: int
+    num_edges: int
+    num_train: int
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What decides how a partition comes out.
+
+    Attributes:
+        graph: what is divided.
+        algorithm: the partitioner's name.
+        options: its options, plain values.
+        num_parts: number of parts, K.
+        num_hops: layers of the model, L; None if they play no part.
+    """
+
+    graph: GraphIdentity
+    algorithm: str
+    options: dict[str, Any]
+    num_parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]
+    num_hops: int | None
+
+
+def identify(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Identity:
+    """Return the identity of a partition of ``graph`` by ``config``; see ``describe``."""
+    names = (field.name for field in fields(config))
+    return Identity(
+        graph=describe(graph),
+        algorithm=config.algorithm,
+        options={name: plain(getattr(config, name)) for name in names if name not in _APART},
+        num_parts=num_parts,
+        num_hops=num_hops if config.depends_on_hops else None,
+    )
+
+
+def describe(graph: Graph) -> GraphIdentity:
+    """Return what identifies ``graph``.
+
+    A graph in memory has no hash of its content yet: its topology and training vertices are read.
+    """
+    train = labelled_vertices(graph, "train")
+    return GraphIdentity(
+        name=graph.name,
+        num_vertices=graph.num_vertices,
+        num_edges=graph.num_edges,
+        num_train=len(train),
+        content=graph.content or _hashed(graph, train),
+    )
+
+
+def partition_place(config: PartitionerConfig, identity: Identity) -> Path:
+    """Return the directory of a partition."""
+    return PARTITION.place(config.store, identity.graph.name, identity.algorithm, asdict(identity))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionMeta:
+    """What ``partition.json`` says.
+
+    Attributes:
+        identity: what decided how the partition came out.
+        columns: see ``Parts``.
+        arrays: an entry for each array, ``owner`` and ``hops``.
+        figures: what is known of it.
+    """
+
+    identity: Identity
+    columns: tuple[tuple[int, int], ...] | None
+    arrays: dict[str, ArrayEntry]
+    figures: PartitionFigures
+
+    @property
+    def content(self) -> str:
+        """Hex digest, which differs for other parts and other graphs."""
+        return digest(
+            [
+                asdict(self.identity.graph),
+                [self.identity.num_parts, self.identity.num_hops, self.columns],
+                [(name, entry.shape, entry.crc32) for name, entry in sorted(self.arrays.items())],
+            ]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """A partition that was read.
+
+    Attributes:
+        parts: the graph divided.
+        figures: what is known of it.
+        path: its directory.
+        content: hash of what it holds.
+    """
+
+    parts: Parts
+    figures: PartitionFigures
+    path: Path
+    content: str
+
+
+def write_partition(
+    folder: Path, identity: Identity, parts: Parts, figures: PartitionFigures
+) -> None:
+    """Write arrays and header into ``folder``, which exists."""
+    found = {"owner": parts.owner, "hops": parts.hops}
+    entries = {
+        **asdict(figures),
+        **asdict(identity),
+        "columns": parts.columns,
+        "arrays": {
+            name: write_array(folder / f"{name}.npy", array)
+            for name, array in found.items()
+            if array is not None
+        },
+    }
+    PARTITION.write_header(folder, entries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Arrays:
+    columns: tuple[tuple[int, int], ...] | None
+    arrays: dict[str, ArrayEntry]
+
+
+def read_meta(path: Path) -> PartitionMeta:
+    """Read and check ``partition.json`` of the partition at ``path``.
+
+    Raises:
+        GraphError: it is missing, of another version, or an entry is not what it must be.
+    """
+    entries = PARTITION.read_header(path)
+    figures = PARTITION.record(PartitionFigures, entries, path)
+    identity = PARTITION.record(Identity, entries, path)
+    arrays = PARTITION.record(_Arrays, entries, path)
+    check_figures(path / PARTITION.header, figures, identity.graph)
+    return PartitionMeta(
+        identity=identity, columns=arrays.columns, arrays=arrays.arrays, figures=figures
+    )
+
+
+def read_partition(path: Path, graph: Graph) -> Partition:
+    """Read the partition of ``graph`` at ``path``.
+
+    Raises:
+        GraphError: it is no partition, one of another graph, or damaged.
+    """
+    meta = read_meta(path)
+    check_graph(PARTITION, path, meta.identity.graph, graph)
+    num_parts, names = meta.identity.num_parts, set(meta.arrays)
+    forms: dict[str, Form] = {
+        "owner": (np.dtype(np.int16), (graph.num_vertices,)),
+        "hops": (np.dtype(np.uint8), (num_parts, graph.num_vertices)),
+    }
+    if names in (set(), {"owner"}):
+        forms = {name: forms[name] for name in names}
+    arrays = PARTITION.arrays(path, meta.arrays, forms, load=True)
+    parts = Parts(
+        num_parts=num_parts,
+        owner=arrays.get("owner"),
+        hops=arrays.get("hops"),
+        num_hops=(meta.identity.num_hops or 0) if "hops" in arrays else 0,
+        columns=meta.columns,
+        notes=meta.figures.notes,
+    )
+    problem = problem_of(parts, graph)
+    if problem is not None:
+        raise PARTITION.refused(path, problem)
+    return Partition(parts=parts, figures=meta.figures, path=path, content=meta.content)
+
+
+def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> None:
+    """Refuse an artefact of another graph.
+
+    Args:
+        kind: of the artefact.
+        path: its directory.
+        found: the graph that it is of.
+        graph: the graph that it has to be of.
+
+    Raises:
+        GraphError: names both.
+    """
+    wanted = describe(graph)
+    if found != wanted:
+        old, new = (
+            f"{shown(each.name)} ({each.num_vertices} vertices, content {shown(each.content)})"
+            for each in (found, wanted)
+        )
+        raise GraphError(f"{path}: is a {kind.name} of {old}, not of {new}; {kind.otherwise(path)}")
+
+
+def check_figures(file: Path, figures: PartitionFigures, graph: GraphIdentity) -> None:
+    """Refuse figures that no partition of ``graph`` can have.
+
+    Raises:
+        GraphError: names ``file`` and the figure.
+    """
+    sizes = (len(figures.parts), len(figures.cut or figures.parts))
+    if sizes != (figures.num_parts,) * 2 or any(
+        len(row) != figures.num_parts for row in figures.cut or ()
+    ):
+        raise GraphError(f"{file}: parts and cut need an entry for each of {figures.num_parts}")
+    check_lines(file, (figures.algorithm, *figures.notes), _MAX_TEXT)
+    check_limits(file, _limits(figures, graph))
+
+
+def _limits(
+    figures: PartitionFigures, graph: GraphIdentity
+) -> Iterable[tuple[str, float | None, float]]:
+    """Each figure with its name and the most that it can be."""
+    for part in figures.parts:
+        yield from _part_limits(part, graph)
+    for row in figures.cut or ():
+        yield "cut", min(row), graph.num_edges
+        yield "cut", max(row), graph.num_edges
+    yield "edge_cut_fraction", figures.edge_cut_fraction, 1
+    ratios = ("vertex_balance", "edge_balance", "train_balance", "replication_factor")
+    for name in ratios:
+        yield name, getattr(figures, name), figures.num_parts
+    for name, took in (("", figures), ("predicted.", figures.predicted)):
+        yield f"{name}seconds", took.seconds, 1e12
+        yield f"{name}peak_rss_bytes", took.peak_rss_bytes, 1 << 62
+
+
+def _part_limits(part: PartFigures, graph: GraphIdentity) -> Iterable[tuple[str, int | None, int]]:
+    yield "num_vertices", part.num_vertices, graph.num_vertices
+    yield "num_inner", part.num_inner, graph.num_vertices
+    yield "num_train", part.num_train, graph.num_train
+    yield "num_edges", part.num_edges, graph.num_edges
+
+
+def _hashed(graph: Graph, train: Any) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    sizes = [graph.num_vertices, graph.num_edges, graph.num_features, len(train)]
+    found.update(json.dumps(sizes).encode())
+    arrays = (graph.indptr, graph.indices, train)
+    with track(f"hashing {graph.name}", sum(map(len, arrays)), "entries") as advance:
+        for array in arrays:
+            for part in row_slices(len(array), 8):
+                found.update(np.ascontiguousarray(array[part], np.int64).data)
+                advance(part.stop - part.start)
+    return found.hexdigest()

@@ -1,0 +1,206 @@
+"""Rows of the first layer's aggregation, computed once for a graph and kept: PaGraph's DGL+PP."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, read_slices
+from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.key import digest
+from gnnscale.artifact.kind import Form, Kind
+from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
+from gnnscale.core.errors import GraphError
+from gnnscale.core.progress import track
+from gnnscale.dataset.checks import check_features
+from gnnscale.dataset.storage.space import check_space, size
+from gnnscale.feature import HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.model import ModelConfig
+from gnnscale.model.layer import LinearAggregationLayer
+from gnnscale.model.options import LayeredModel
+from gnnscale.partition.store import GraphIdentity, check_graph, describe
+from gnnscale.sampler import Block
+
+__all__ = ["PREAGGREGATED", "AggregatedRows", "Identity", "identify", "open_rows", "preaggregate"]
+
+_LOG = logging.getLogger(__name__)
+PREAGGREGATED = Kind(
+    name="table of aggregated rows",
+    header="preaggregated.json",
+    version=2,
+    folder="preaggregated",
+    max_bytes=1 << 20,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What decides the rows.
+
+    Attributes:
+        graph: whose features are aggregated; its content hash covers them.
+        layer: class of the layer, whose coefficients no weight changes.
+        width: of an aggregated row.
+    """
+
+    graph: GraphIdentity
+    layer: str
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatedRows:
+    """Rows that were opened.
+
+    Attributes:
+        rows: ``[num_vertices, width]`` float32, mapped.
+        identity: what decided them.
+        content: hash of what they hold.
+    """
+
+    rows: NDArray[np.float32]
+    identity: Identity
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Header:
+    """The entries of ``preaggregated.json`` beside its version."""
+
+    identity: Identity
+    arrays: dict[str, ArrayEntry]
+
+
+def identify(graph: Graph, *, layer: type[object], width: int) -> Identity:
+    """Return what decides the rows of ``graph`` aggregated by ``layer``.
+
+    Raises:
+        GraphError: the graph is in memory, without a hash of its features.
+    """
+    if graph.content is None:
+        raise GraphError(f"{graph.name}: in memory, features are preaggregated of a store alone")
+    name = f"{layer.__module__}.{layer.__qualname__}"
+    return Identity(graph=describe(graph), layer=name, width=width)
+
+
+def preaggregate(
+    model: ModelConfig,
+    graph: Graph,
+    *,
+    num_threads: int,
+    chunk_edges: int = CHUNK_EDGES,
+    chunk_vertices: int = CHUNK_VERTICES,
+) -> Path:
+    """Aggregate the features of ``graph`` for a model's first layer, unless that is done already.
+
+    Args:
+        model: whose first layer aggregates on load.
+        graph: of a store.
+        num_threads: threads to use; the result does not depend on it.
+        chunk_edges: about so many edges are aggregated in one go, which bounds memory.
+        chunk_vertices: about so many vertices, at most.
+
+    Returns:
+        The directory of the rows.
+
+    Raises:
+        GraphError: they cannot be written, and nothing is left; or those that are there are
+            of something else, damaged or not finite.
+        NoSpaceError: the disk has no room for them.
+    """
+    layer = _first_layer(model, graph)
+    identity = identify(graph, layer=type(layer), width=_width(layer, graph))
+    path = PREAGGREGATED.place(None, graph.name, type(layer).__name__, asdict(identity))
+    with new_folder(path) as folder:
+        if folder is not None:
+            chunks = (chunk_edges, chunk_vertices)
+            rows = _write_rows(folder, path, layer, graph, identity, num_threads, chunks)
+            PREAGGREGATED.write_header(
+                folder, {"identity": asdict(identity), "arrays": {"rows": rows}}
+            )
+    _check_rows(path, graph, identity)
+    return path
+
+
+def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
+    """Return a layer like the model's first one; no weight plays a part in what it aggregates."""
+    assert isinstance(model, LayeredModel)
+    with torch.random.fork_rng(devices=[]):
+        layer = model.layer(graph.num_features, 1, last=False)
+    assert isinstance(layer, LinearAggregationLayer)
+    return layer
+
+
+def _width(layer: LinearAggregationLayer, graph: Graph) -> int:
+    """Return the width of an aggregated row."""
+    nothing = Block(indptr=np.zeros(1, np.int64), indices=np.empty(0, np.int32), num_src=0)
+    return layer.aggregation(nothing, np.empty(0, np.float32)).width(graph.num_features)
+
+
+def _write_rows(
+    folder: Path,
+    path: Path,
+    layer: LinearAggregationLayer,
+    graph: Graph,
+    identity: Identity,
+    num_threads: int,
+    chunks: tuple[int, int],
+) -> ArrayEntry:
+    """Write ``rows.npy`` into ``folder``, chunk by chunk, and return its entry."""
+    num_bytes = graph.num_vertices * identity.width * np.dtype(np.float32).itemsize
+    what = f"aggregating the features of {graph.name} for {type(layer).__name__}"
+    check_space(what, folder, disk=num_bytes)
+    _LOG.info(f"{what} in {path}: needs {size(num_bytes)} of disk")
+    loader = ChunkLoader(graph, num_threads=num_threads, uses_degrees=layer.uses_degrees)
+    vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
+    loaded = loader.load(
+        layer,
+        HostFeatures.of(graph),
+        vertices,
+        chunk_edges=chunks[0],
+        chunk_vertices=chunks[1],
+    )
+    with (
+        NpyWriter(folder / "rows.npy", np.dtype(np.float32), (identity.width,)) as writer,
+        track(what, total=len(vertices), unit="vertices") as advance,
+    ):
+        for _, rows in loaded:
+            writer.append(rows.numpy())
+            advance(len(rows))
+        return writer.close()
+
+
+def open_rows(path: Path, graph: Graph) -> AggregatedRows:
+    """Map the rows of ``graph`` at ``path``. Their checksum is reported, and not compared.
+
+    Raises:
+        GraphError: they are of another graph, or damaged.
+    """
+    header = PREAGGREGATED.record(_Header, PREAGGREGATED.read_header(path), path)
+    identity = header.identity
+    check_graph(PREAGGREGATED, path, identity.graph, graph)
+    forms: dict[str, Form] = {"rows": (np.dtype(np.float32), (graph.num_vertices, identity.width))}
+    (rows,) = PREAGGREGATED.arrays(path, header.arrays, forms).values()
+    return AggregatedRows(rows=rows, identity=identity, content=digest(asdict(header)))
+
+
+def _check_rows(path: Path, graph: Graph, identity: Identity) -> None:
+    """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them.
+
+    Raises:
+        GraphError: as ``open_rows``; they are of another layer, or one is not finite.
+    """
+    opened = open_rows(path, graph)
+    PREAGGREGATED.check_same(path, asdict(identity), asdict(opened.identity))
+    file = path / "rows.npy"
+    try:
+        for first, rows in read_slices(file, opened.rows):
+            check_features(rows, first, file)
+    except GraphError as error:
+        raise PREAGGREGATED.worded(path, error) from None

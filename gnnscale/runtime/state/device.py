@@ -1,0 +1,148 @@
+"""A worker's device: its backend and caches, and what becomes of a slice on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gnnscale.backend import Backend, HostParts, open_backend
+from gnnscale.backend.loading import FeatureLoader
+from gnnscale.feature import FeatureStore
+from gnnscale.plan import Device
+from gnnscale.plan.device import shared_collective
+from gnnscale.runtime.cache.open import OpenedCache, devices_with_caches, open_caches
+from gnnscale.runtime.cache.replan import CacheReplanner
+from gnnscale.runtime.checkpoint.artefacts import open_aggregated
+from gnnscale.runtime.pipeline.stages import Stages
+from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.planning.workloads import counted_work
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state.data import Data
+from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.sync.exchange import Exchange
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.synchronizer import Synchronizer
+
+__all__ = ["WorkerDevice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerDevice:
+    """One worker's device.
+
+    Attributes:
+        devices: those of all workers, in the order of ranks.
+        store: the features at the host, without any cache.
+        cache: what this worker's device keeps; None for nothing.
+        replanner: keeps the caches at what the run reads; None if nothing is cached.
+        backend: the device.
+        stages: what becomes of a slice before it is propagated.
+        synchronizer: sums gradients over all workers.
+        step: what a training step does after the stages.
+    """
+
+    devices: tuple[Device, ...]
+    store: FeatureStore
+    cache: OpenedCache | None
+    replanner: CacheReplanner | None
+    backend: Backend
+    stages: Stages
+    synchronizer: Synchronizer
+    step: TrainStep
+
+    @classmethod
+    def open(
+        cls, config: TrainConfig, data: Data, learning: Learning, group: Group
+    ) -> WorkerDevice:
+        """Open the device of this worker; all workers do so at the same time.
+
+        Raises:
+            ConfigError: the device is not there, or does not fit the options.
+        """
+        plan, graph, order = data.caches, data.graph, data.order
+        devices = devices_with_caches(config.device_plan.parsed(), plan)
+        device, split = devices[group.rank], learning.split
+        host = config.features.open(graph) if split is None else split.store(graph)
+        cache = None if plan is None else open_caches(plan, graph, device, group)
+        loader = FeatureLoader(
+            graph,
+            learning.trained,
+            num_threads=config.num_threads,
+            store=_store(data, host, cache),
+            aggregates=device.takes_aggregated,
+            compute_dtype=getattr(torch, config.runtime.compute_dtype),
+        )
+        backend = open_backend(device, _host_parts(config, data, learning, loader, cache))
+        stages = Stages(backend, _open_exchange(config, data, learning, loader, group))
+        synchronizer = Synchronizer(
+            learning.trained,
+            backend,
+            group,
+            own_collective=shared_collective(devices) is not None,
+        )
+        step = TrainStep(
+            learning.trained,
+            backend,
+            synchronizer,
+            learning.optimizer,
+            clip_norm=config.runtime.clip_norm,
+            work=counted_work(config, graph, learning.model, devices, plan, rank=group.rank),
+            accumulate=config.runtime.accumulate,
+            steps_per_epoch=order.steps_per_epoch,
+        )
+        return cls(
+            devices=devices,
+            store=host,
+            cache=cache,
+            replanner=None
+            if plan is None
+            else CacheReplanner(config, graph, order, group, plan, cache),
+            backend=backend,
+            stages=stages,
+            synchronizer=synchronizer,
+            step=step,
+        )
+
+
+def _store(data: Data, host: FeatureStore, cache: OpenedCache | None) -> FeatureStore:
+    """Return where the device reads features: its cache, aggregated rows, or the host's."""
+    if cache is not None:
+        return cache.store
+    aggregated = open_aggregated(data.made, data.graph, host)
+    return host if aggregated is None else aggregated
+
+
+def _host_parts(
+    config: TrainConfig,
+    data: Data,
+    learning: Learning,
+    loader: FeatureLoader,
+    cache: OpenedCache | None,
+) -> HostParts:
+    """Return what the device is opened with."""
+    task = data.task
+    sampler = task.sampling(config.trained_sampler, data.order).sampler(
+        task.graph, seed=config.seed, num_threads=config.num_threads
+    )
+    parts = HostParts(
+        graph=task.graph,
+        model=learning.trained,
+        objective=task.objective,
+        sampler=sampler,
+        loader=loader,
+    )
+    if cache is None:
+        return parts
+    return replace(parts, lists=cache.lists, cache_bytes=cache.num_bytes, counters=cache.counters)
+
+
+def _open_exchange(
+    config: TrainConfig, data: Data, learning: Learning, loader: FeatureLoader, group: Group
+) -> Exchange | None:
+    """Return what devices trade between loading and transfer: P3's, the user's, or nothing."""
+    if learning.split is not None:
+        return learning.split.exchange(loader)
+    if config.exchange is None:
+        return None
+    return config.exchange.open(group.with_own_connections(), data.graph)

@@ -1,0 +1,270 @@
+"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from gnnscale.cache import CachePlan
+from gnnscale.core.prefetch import Pipeline
+from gnnscale.plan import DevicePlan
+from gnnscale.runtime.cache.open import cache_effects
+from gnnscale.runtime.drm.rebalancer import Rebalancer
+from gnnscale.runtime.drm.rebalancer_state import RebalancerState
+from gnnscale.runtime.pipeline.look_ahead import look_ahead
+from gnnscale.runtime.pipeline.schedule import BatchSlice, Schedule
+from gnnscale.runtime.pipeline.stages import build_pipeline
+from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.planning.plan_model import PlanModel
+from gnnscale.runtime.planning.profile import PlanProfile, profile_plan
+from gnnscale.runtime.planning.search import PlanSearch, agree_on_plan
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state.data import Data
+from gnnscale.runtime.state.device import WorkerDevice
+from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.synchronizer import StepTotals
+from gnnscale.runtime.telemetry.records import RunLayout
+
+__all__ = ["WorkerSchedule", "manages", "plan_layout"]
+
+log = logging.getLogger(__name__)
+
+
+def plan_layout(
+    config: TrainConfig,
+    data: Data,
+    learning: Learning,
+    device: WorkerDevice,
+    group: Group,
+    known: list[dict[str, Any]] | None,
+) -> RunLayout:
+    """Let rank 0 search for a plan, which all workers profile, or go on with the one known.
+
+    Args:
+        config: the run's options.
+        data: what is trained on.
+        learning: the model.
+        device: this worker's device.
+        group: the workers.
+        known: the plan of a run that is resumed, as plain values; None to search.
+
+    Raises:
+        ConfigError: a device cannot hold its part.
+    """
+    start = time.perf_counter()
+    search = _search(config, data, learning, device, group, known) if group.is_rank0 else None
+
+    def profile(plan: DevicePlan) -> PlanProfile:
+        optimizer = config.optimizer.build(learning.trained)  # thrown away
+        return profile_plan(
+            data.order,
+            plan,
+            rank=group.rank,
+            model=learning.trained,
+            backend=device.backend,
+            stages=device.stages,
+            step=TrainStep(learning.trained, device.backend, device.synchronizer, optimizer),
+        )
+
+    plan = agree_on_plan(search, device.devices, group, profile)
+    if search is None:
+        return RunLayout(plan=plan)
+    layout = RunLayout(
+        plan=plan,
+        predicted=search.predictions,
+        planning_s=time.perf_counter() - start,
+        step_bytes=search.step_bytes(),
+        partition=None if data.partition is None else data.partition.figures,
+        cache=None if data.caches is None else data.caches.figures,
+    )
+    _report_bytes(layout, learning)
+    _report_depths(plan, config)
+    return layout
+
+
+def _search(
+    config: TrainConfig,
+    data: Data,
+    learning: Learning,
+    device: WorkerDevice,
+    group: Group,
+    known: list[dict[str, Any]] | None,
+) -> PlanSearch:
+    model = PlanModel(
+        config,
+        data.graph,
+        learning.model,
+        group,
+        data.order,
+        sampling=data.task.sampling(config.trained_sampler, data.order),
+        devices=device.devices,
+        effects=cache_effects(len(device.devices), data.caches),
+    )
+    return PlanSearch(config, model, data.order, known)
+
+
+def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
+    """Say which devices' memory has room for fewer mini-batches than may be prepared ahead."""
+    for share in plan.shares:
+        if share.depth is not None and share.prefetch != "none":
+            log.info(
+                f"{share.device.label}: its memory holds {share.depth} mini-batches of "
+                f"{share.num_seeds} seeds at once, so that it prepares {share.depth} ahead at most "
+                f"(runtime.prefetch_depth={config.runtime.prefetch_depth})"
+            )
+
+
+def _report_bytes(layout: RunLayout, learning: Learning) -> None:
+    """Say what a step over parts moves, and what it would with the other kind of first layer."""
+    found = layout.step_bytes
+    if found is None or layout.partition is None:
+        return
+    ways = {"p3": found.p3, "data_parallel": found.data_parallel}
+    mine = "data_parallel" if learning.split is None else "p3"
+    other = "p3" if mine == "data_parallel" else "data_parallel"
+    log.info(
+        f"a step is expected to move {ways[mine] / 1e6:,.1f} MB ({mine}); "
+        f"{ways[other] / 1e6:,.1f} MB as {other}, so that {found.cheaper} moves less"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSchedule:
+    """The slices of one worker, in the order of steps, and who decides how large they are.
+
+    Attributes:
+        device: the worker's device.
+        group: the workers.
+        slices: which slice of which mini-batch is trained, and under which plan.
+        pipeline: slices that are sampled, loaded and transferred ahead of time.
+        rebalancer: dynamic resource management; None without.
+    """
+
+    device: WorkerDevice
+    group: Group
+    slices: Schedule
+    pipeline: Pipeline[BatchSlice]
+    rebalancer: Rebalancer | None
+
+    @classmethod
+    def open(
+        cls,
+        config: TrainConfig,
+        data: Data,
+        device: WorkerDevice,
+        group: Group,
+        plan: DevicePlan,
+        *,
+        first_step: int,
+        kept: RebalancerState,
+    ) -> WorkerSchedule:
+        """Let the stages run ahead, from ``first_step`` under ``plan``.
+
+        Args:
+            config: the run's options.
+            data: what is trained on.
+            device: this worker's device.
+            group: the workers, who all do so at the same time.
+            plan: what they agreed on.
+            first_step: the first step that is not done.
+            kept: where resource management stands.
+        """
+        share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
+        lead_steps = (depth + 1 if _runs_ahead(plan) else 1) + _window(data.caches)
+        managed = manages(config, plan)
+        slices = Schedule(
+            data.order,
+            plan,
+            rank=group.rank,
+            epochs=config.epochs,
+            first_step=first_step,
+            lead_steps=lead_steps if managed else None,
+            pending=kept.pending,
+        )
+        rebalancer = None
+        if managed:
+            rebalancer = Rebalancer(
+                slices,
+                first_step=first_step,
+                lead_steps=lead_steps,
+                counted=config.runtime.deterministic,
+                state=kept,
+            )
+        device.backend.set_threads(share.threads)
+        pipeline = build_pipeline(
+            device.stages,
+            _sampled_ahead(slices, device),
+            prefetch=share.prefetch,
+            has_link=not share.device.on_host,
+            limit=depth if share.depth is None else min(depth, share.depth),
+        )
+        group.barrier()
+        return cls(
+            device=device, group=group, slices=slices, pipeline=pipeline, rebalancer=rebalancer
+        )
+
+    def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
+        """Let resource management look at a step, and return what it decides.
+
+        Args:
+            batch: this worker's slice of the step.
+            totals: what all workers did in it.
+            full: whether the mini-batch has all its seeds.
+        """
+        if self.rebalancer is None:
+            return None
+        decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
+        ahead = self.slices.plan_of(batch.step + 1).shares[self.group.rank].threads
+        if ahead != batch.plan.shares[self.group.rank].threads:
+            self.device.backend.set_threads(ahead)
+        return decision
+
+    def management(self, step: int) -> dict[str, Any] | None:
+        """Return where resource management stands after ``step`` steps; None without."""
+        return None if self.rebalancer is None else self.rebalancer.state(step).to_values()
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.
+
+        Devices that trade rows go on: one that waits for another's would count that as its own.
+        """
+        return nullcontext() if self.device.stages.exchanges else self.pipeline.paused()
+
+    def drain(self) -> None:
+        """Let every device come as far as the furthest: it may wait for the others' rows."""
+        if not self.device.stages.exchanges:
+            return
+        self.device.stages.end()
+        held = self.group.gather(json.dumps(self.slices.hold()).encode())
+        self.slices.end_at(self.group.broadcast_json(max(map(json.loads, held), default=0)))
+        for _ in self.pipeline:
+            pass
+
+
+def manages(config: TrainConfig, plan: DevicePlan) -> bool:
+    """Return whether resource management has anything to decide under ``plan``."""
+    return config.runtime.drm and (len(plan.shares) > 1 or _runs_ahead(plan))
+
+
+def _runs_ahead(plan: DevicePlan) -> bool:
+    return any(each.prefetch != "none" for each in plan.shares)
+
+
+def _sampled_ahead(slices: Schedule, device: WorkerDevice) -> Iterator[BatchSlice]:
+    """Return the worker's slices; drawn ahead if its cache follows the batches to come."""
+    cache = None if device.cache is None else device.cache.look_ahead
+    if cache is None:
+        return slices.slices()
+    return look_ahead(slices.slices(), device.stages, window=cache.window, expect=cache.expect)
+
+
+def _window(plan: CachePlan | None) -> int:
+    """Return the most steps that any worker draws ahead, the same in every process."""
+    policies = () if plan is None else (each.look_ahead for each in plan.devices)
+    return max((each.window for each in policies if each is not None), default=0)

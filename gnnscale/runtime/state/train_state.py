@@ -1,0 +1,174 @@
+"""The state of a training run: its open parts, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from gnnscale.runtime.checkpoint.run_checkpoint import RunCheckpoint
+from gnnscale.runtime.pipeline.schedule import BatchSlice
+from gnnscale.runtime.pipeline.step import TrainStep
+from gnnscale.runtime.settings import TrainConfig
+from gnnscale.runtime.state.data import Data
+from gnnscale.runtime.state.device import WorkerDevice
+from gnnscale.runtime.state.learning import Learning
+from gnnscale.runtime.state.schedule import WorkerSchedule
+from gnnscale.runtime.sync.group import Group
+from gnnscale.runtime.sync.synchronizer import StepTotals
+from gnnscale.runtime.telemetry.epoch_sums import EpochSums
+from gnnscale.runtime.telemetry.records import EpochRecord, RunLayout, TrainResult, waited
+from gnnscale.task.measures import ceiling
+
+__all__ = ["Progress", "TrainState"]
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """The epochs and steps that are done.
+
+    Attributes:
+        steps_per_epoch: steps of an epoch.
+        steps_done: over all epochs; with the seed it fixes samples and dropout.
+        metrics: the first validation metric of every epoch done, None for one without.
+        history: records of the epochs done, on rank 0.
+        unvalidated: the record of an epoch that is trained and not done, on rank 0; else None.
+        best_weights: the model's state after the best epoch, on rank 0.
+        resumed: what the epoch had added up that the run goes on in; None at the start of an epoch.
+    """
+
+    steps_per_epoch: int
+    steps_done: int = 0
+    metrics: list[float | None] = field(default_factory=list)
+    history: list[EpochRecord] = field(default_factory=list)
+    unvalidated: EpochRecord | None = None
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    resumed: EpochSums | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done: trained, and validated if that was due."""
+        return len(self.metrics)
+
+    @property
+    def steps_left(self) -> int:
+        """Steps of the epoch that is not done; 0 if only its validation is missing."""
+        return (self.epoch + 1) * self.steps_per_epoch - self.steps_done
+
+
+@dataclass(kw_only=True)
+class TrainState:
+    """One worker's view of a training run.
+
+    Attributes:
+        config: its options.
+        group: the workers of the run.
+        data: what is trained on.
+        learning: the model and its optimizer.
+        device: this worker's device.
+        checkpoint: where the run is saved.
+        progress: how far it has come.
+        layout: what its devices do and keep.
+        schedule: what is trained when.
+    """
+
+    config: TrainConfig
+    group: Group
+    data: Data
+    learning: Learning
+    device: WorkerDevice
+    checkpoint: RunCheckpoint
+    progress: Progress
+    layout: RunLayout = field(init=False)
+    schedule: WorkerSchedule = field(init=False)
+
+    @property
+    def step(self) -> TrainStep:
+        """What a training step does after the stages."""
+        return self.device.step
+
+    @property
+    def metric(self) -> str:
+        """What decides which epoch is the best."""
+        return self.data.task.measures[0]
+
+    @property
+    def awaits_validation(self) -> bool:
+        """Whether an epoch is trained that is not done: the run goes on from its checkpoint."""
+        return self.progress.steps_left <= 0
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint is due after the step to be synchronised; rank 0 says so for all.
+
+        It must be a step after which weights are updated, since no gradients are kept, and not the
+        last one of an epoch, which ends with a decision of its own.
+
+        Raises:
+            OSError: the last checkpoint could not be written.
+        """
+        if not self.group.is_rank0:
+            return False
+        self.checkpoint.check()
+        progress = self.progress
+        updates = progress.steps_left > 1 and self.step.updates_behind(progress.steps_done)
+        return updates and self.checkpoint.is_due_inside
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or patience has run out."""
+        return self.progress.epoch >= self.config.epochs or self.out_of_patience
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether ``runtime.patience`` validations in a row brought nothing better."""
+        patience = self.config.runtime.patience
+        return patience is not None and waited(self.progress.metrics, self.metric) >= patience
+
+    @property
+    def follows_metrics(self) -> bool:
+        """Whether validation decides how the run goes on, on every rank alike."""
+        config = self.config
+        return config.runtime.patience is not None or config.optimizer.follows_metrics
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the epoch to come, after its warm-up."""
+        metrics = [each for each in self.progress.metrics if each is not None]
+        return self.config.optimizer.learning_rate(
+            self.progress.epoch, epochs=self.config.epochs, metrics=metrics, metric=self.metric
+        )
+
+    def begin_epoch(self) -> Iterator[BatchSlice]:
+        """Yield the epoch's slices: sampled, loaded, transferred; and set each step's rate."""
+        self.learning.trained.train()
+        rate, num_steps = self.learning_rate, self.progress.steps_per_epoch
+        for _ in range(self.progress.steps_left):
+            batch = next(self.schedule.pipeline)
+            part = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
+            self.learning.set_rate(rate * part)
+            yield batch
+
+    def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
+        """Let dynamic resource management look at a step, and return what it decides."""
+        self.progress.steps_done = batch.step + 1
+        full = batch.num_seeds == self.data.order.batch_size
+        return self.schedule.rebalance(batch, totals, full=full)
+
+    def result(self, test_metrics: dict[str, float | None] | None = None) -> TrainResult:
+        """Describe the run so far."""
+        graph, progress = self.data.graph, self.progress
+        return TrainResult(
+            dataset=graph.name,
+            model=self.config.model.name,
+            seed=self.config.seed,
+            layout=self.layout,
+            measures=self.data.task.measures,
+            ceiling=ceiling(graph, self.metric),
+            history=tuple(progress.history),
+            test_metrics=test_metrics or {},
+            stopped_early=self.out_of_patience and progress.epoch < self.config.epochs,
+            steps_per_epoch=progress.steps_per_epoch,
+            steps_done=progress.steps_done,
+        )

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.artifact.arrays import (
+    NpyError,
+    NpyWriter,
+    map_npy,
+    read_header,
+    read_slices,
+    write_array,
+)
+from gnnscale.core.errors import GraphError
+
+
+def header(text: str, version: tuple[int, int] = (1, 0)) -> io.BytesIO:
+    size = struct.pack("<H" if version == (1, 0) else "<I", len(text))
+    return io.BytesIO(b"\x93NUMPY" + bytes(version) + size + text.encode("latin1"))
+
+
+GOOD = "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }"
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_headers_of_all_versions(version: tuple[int, int]) -> None:
+    found = read_header(header(GOOD, version))
+    assert (found.shape, found.dtype, found.num_bytes) == ((3, 2), np.dtype(np.int32), 24)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (GOOD.replace("<i4", "O"), "elements are"),
+        (GOOD.replace("'<i4'", "[('a', '<i4')]"), "allowed are numbers"),
+        (GOOD.replace("<i4", ">i4"), "byte order"),
+        (GOOD.replace("<i4", "<U3"), "allowed are numbers"),
+        (GOOD.replace("<i4", "<f1"), "which is no type"),
+        (GOOD.replace("<i4", "<f16"), "elements are"),
+        (GOOD.replace("(3, 2)", "(-1,)"), "shape is"),
+        (GOOD.replace("(3, 2)", "(3.5,)"), "shape is"),
+        (GOOD.replace("(3, 2)", "(True,)"), "shape is"),
+        (GOOD.replace("(3, 2)", "[3]"), "shape is"),
+        (GOOD.replace("(3, 2)", f"({2**62}, 16)"), "shape is"),
+        (GOOD.replace("(3, 2)", "(1, 1, 1, 1, 1)"), "shape is"),
+        (GOOD.replace("False", "True"), "fortran_order is True"),
+        (GOOD.replace("False", "0"), "fortran_order is 0"),
+        (GOOD.replace("'shape'", "'shapes'"), "header needs exactly"),
+        ("[" * 4000, "header is not a dictionary"),
+        ("'\n", "header is not a dictionary"),
+        ("__import__('os')", "header is not a dictionary"),
+        (GOOD.replace("shape", "s\\mape"), "header is not a dictionary .holds"),
+        (GOOD.replace("False", "1or 2"), "header is not a dictionary .holds"),
+        (GOOD.replace("False", "\xe9"), "header is not a dictionary .holds"),
+        ("3", "header needs exactly"),
+        (" " * 5000, "header of 5000 bytes"),
+    ],
+)
+def test_damaged_headers(text: str, reason: str) -> None:
+    with pytest.raises(NpyError, match=reason):
+        read_header(header(text))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read(data: bytes) -> None:
+    file = io.BytesIO(b"\x93NUMPY\x01\x00" + data)
+    # Any other exception fails the test.
+    with contextlib.suppress(NpyError):
+        assert read_header(file).offset == file.tell()
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0).reshape(2, 3), np.empty((0, 4)), np.float32(3), np.ones(3, bool)]
+)
+def test_mapping_what_numpy_wrote(tmp_path: Path, array: Any) -> None:
+    np.save(tmp_path / "a.npy", array)
+    mapped = map_npy(tmp_path / "a.npy")
+    assert mapped.dtype == array.dtype
+    assert mapped.shape == array.shape
+    np.testing.assert_array_equal(mapped, array)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_files_of_another_length_than_promised(tmp_path: Path, change: int) -> None:
+    file = tmp_path / "a.npy"
+    np.save(file, np.arange(5))
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] if change < 0 else data + b"x")
+    with pytest.raises(GraphError, match=r"a\.npy: not a readable .npy file .*its header says 40"):
+        map_npy(file)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npy")
+    with pytest.raises(GraphError, match=r"a\.npy: not a regular file"):
+        map_npy(tmp_path / "a.npy")
+
+
+def test_kinds_and_axes(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(4, np.int64))
+    assert map_npy(tmp_path / "x.npy", axes=1, kinds="iu").tolist() == [0] * 4
+    with pytest.raises(GraphError, match=r"x.npy: int64\[4\], needed are floating point"):
+        map_npy(tmp_path / "x.npy", axes=1, kinds="f")
+    with pytest.raises(GraphError, match=r"x.npy: int64\[4\] has 1 axes, needed are 2"):
+        map_npy(tmp_path / "x.npy", axes=2)
+    with pytest.raises(GraphError, match=r"y.npy: missing"):
+        map_npy(tmp_path / "y.npy")
+
+
+def test_writing_chunk_by_chunk(tmp_path: Path) -> None:
+    with NpyWriter(tmp_path / "x.npy", np.dtype(np.float16), (2,)) as writer:
+        for rows in (np.ones((3, 2)), np.empty((0, 2)), np.zeros((100_000, 2))):
+            writer.append(rows)
+        entry = writer.close()
+    array = np.load(tmp_path / "x.npy")
+    assert array[2].tolist() == [1, 1]
+    assert (array.shape, entry.shape, entry.dtype) == ((100_003, 2), (100_003, 2), "float16")
+    assert entry.bytes == (tmp_path / "x.npy").stat().st_size
+    assert write_array(tmp_path / "y.npy", array) == entry
+    assert (tmp_path / "y.npy").read_bytes() == (tmp_path / "x.npy").read_bytes()
+
+
+def test_reading_slices(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10).reshape(5, 2))
+    mapped = map_npy(tmp_path / "x.npy")
+    found = list(read_slices(tmp_path / "x.npy", mapped, 32))
+    assert [first for first, _ in found] == [0, 2, 4]
+    np.testing.assert_array_equal(np.concatenate([rows for _, rows in found]), mapped)
+    larger = np.zeros((50, 2), int)
+    with pytest.raises((GraphError, OSError)):
+        list(read_slices(tmp_path / "x.npy", larger, 32))

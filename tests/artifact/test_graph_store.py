@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale.core.errors import GraphError
+from gnnscale.dataset import from_arrays, verify_store
+from gnnscale.graph import Graph
+
+SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+
+def tiny(**changes: Any) -> Graph:
+    parts = {"train_idx": [2], "valid_idx": [0], "test_idx": [3, 1]}
+    return from_arrays((SRC, DST), **({"features": X, "labels": [0, 1, 1, -1]} | parts | changes))
+
+
+def same(one: Graph, other: Graph) -> None:
+    for name in ("indptr", "indices", "features", "labels", "train_idx", "valid_idx", "test_idx"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        assert getattr(one, name).dtype == getattr(other, name).dtype
+    for name in ("name", "num_classes", "metric", "feature_dtype", "attainable_accuracy"):
+        assert getattr(one, name) == getattr(other, name)
+    assert (one.edge_weights is None) == (other.edge_weights is None)
+    if one.edge_weights is not None and other.edge_weights is not None:
+        assert one.edge_weights.tolist() == other.edge_weights.tolist()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"edge_weights": [1, 2, 3, 4]},
+        {"features": torch.from_numpy(X).bfloat16()},
+        {"labels": np.array([[0, 1], [1, 1], [0, 0], [1, 0]])},
+        {"labels": None, "train_idx": None, "valid_idx": None, "test_idx": None},
+        {"train_idx": None, "valid_idx": None, "test_idx": None},
+    ],
+)
+def test_what_is_saved_is_opened(tmp_path: Path, changes: dict[str, Any]) -> None:
+    graph = tiny(**changes)
+    path = tmp_path / "new" / "store"
+    graph.save(path)
+    same(Graph.open(path), graph)
+    assert [check.problem for check in verify_store(path) if check.problem] == []
+    assert os.listdir(path.parent) == ["store"]
+    Graph.open(path).save(tmp_path / "again")
+    assert Graph.open(tmp_path / "again").content == Graph.open(path).content
+
+
+def test_an_empty_directory_counts_as_none(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("store").mkdir()
+    tiny().save("store")
+    same(Graph.open("store"), tiny())
+
+
+def test_nothing_is_replaced(tmp_path: Path) -> None:
+    tiny().save(tmp_path / "store")
+    message = f"^{tmp_path}/store: exists already; name another directory, or remove it$"
+    with pytest.raises(GraphError, match=message):
+        tiny().save(tmp_path / "store")
+    (tmp_path / "file").touch()
+    with pytest.raises(GraphError, match="file: is no directory"):
+        tiny().save(tmp_path / "file")
+    with pytest.raises(GraphError, match="file: File exists"):
+        tiny().save(tmp_path / "file" / "store")
+
+
+def test_another_process_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        target.mkdir()
+        (target / "something").touch()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(GraphError, match="Directory not empty"):
+        tiny().save(tmp_path / "store")
+    assert os.listdir(tmp_path) == ["store"]
+    assert os.listdir(tmp_path / "store") == ["something"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (tiny(test_idx=None), "/test_idx.npy: the split is empty"),
+        (tiny(train_idx=[3], test_idx=[1, 2]), "/train_idx.npy: vertex 3 has no label"),
+        (
+            tiny(features=np.empty((4, 0), np.float32)),
+            "/meta.json: entry.num_features: Exp",
+        ),
+        (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
+        (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),
+        (replace(tiny(), indices=np.array([1, 0, -2, 0])), ": neighbour -2 is out of range"),
+    ],
+)
+def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> None:
+    with pytest.raises(GraphError, match=f"^{tmp_path}/store{message}") as error:
+        graph.save(tmp_path / "store")
+    assert str(error.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_is_not_saved(tmp_path: Path) -> None:
+    part = replace(tiny(), degrees=np.ones(4, np.uint32))
+    with pytest.raises(GraphError, match=r"^graph: is one part of a graph, copy its folder$"):
+        part.save(tmp_path / "store")
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(json, "dumps", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tiny().save(tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []

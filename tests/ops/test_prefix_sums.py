@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnscale import ops
+from gnnscale.core.errors import GraphError
+from gnnscale.ops import naming_graph
+
+#: Lists of 3, 0, 7 and 2 entries.
+OFFSETS = np.array([0, 3, 3, 10, 12])
+
+
+def test_sums_by_hand() -> None:
+    order, values = np.array([2, 0, 3, 1, 2]), np.array([5, 0, 7, 1], np.int32)
+    for every, expected in (
+        (1, [0, 7, 12, 13, 13, 20]),
+        *((2, [0, 12, 13, 20]), (3, [0, 13, 20]), (5, [0, 20]), (99, [0, 20])),
+    ):
+        found = ops.running_sums(order, values, every=every, num_threads=2)
+        assert found.dtype == np.int64
+        assert found.tolist() == expected
+    sizes = {"bytes_per_vertex": 8, "offsets": OFFSETS, "bytes_per_entry": 4}
+    # Of 36, 20, 16, 8 and 36 bytes.
+    assert ops.running_sums(order, every=2, num_threads=1, **sizes).tolist() == [0, 56, 80, 116]
+    both = ops.running_sums(order, values, every=2, num_threads=1, **sizes)
+    assert both.tolist() == [0, 68, 93, 136]
+    assert ops.running_sums(order[:0], values, every=2, num_threads=1).tolist() == [0]
+    real = ops.running_sums(order, values.astype(np.float32) / 2, every=2, num_threads=2)
+    assert real.dtype == np.float64
+    assert real.tolist() == [0, 6, 6.5, 10]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_sums_are_those_of_numpy(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 20))
+    values = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)), np.int32)
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n))
+    places = data.draw(st.lists(st.integers(0, n - 1), max_size=30))
+    order = np.array(places, data.draw(st.sampled_from([np.int32, np.int64])))
+    falling = data.draw(st.booleans())
+    if falling:
+        order = order[np.argsort(-values[order])]
+    every = data.draw(st.integers(1, 35))
+    entry, each = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
+    sizes: dict[str, Any] = {"bytes_per_vertex": each}
+    numbers = values[order].astype(np.int64) + each
+    if data.draw(st.booleans()):
+        sizes |= {"offsets": np.cumsum([0, *lengths]), "bytes_per_entry": entry}
+        numbers += np.array(lengths)[order] * entry
+    sums = np.concatenate([[0], np.cumsum(numbers)])
+    for threads in (1, 3):
+        found = ops.running_sums(
+            order, values, every=every, falling=falling, num_threads=threads, **sizes
+        )
+        expected = sums[[*range(0, len(order), every), len(order)]]
+        assert found.tolist() == expected.tolist()
+        real = ops.running_sums(
+            order,
+            values.astype(np.float32),
+            every=every,
+            falling=falling,
+            num_threads=threads,
+            **sizes,
+        )
+        assert real.tolist() == expected.tolist()
+
+
+def test_sums_of_others_than_integers_have_64_bits() -> None:
+    values = np.array([2**24, 1, 1, 0.5], np.float32)
+    for every in (1, 3, 4):
+        found = ops.running_sums(np.arange(4), values, every=every, num_threads=1)
+        assert found[-1] == 2**24 + 2.5
+
+
+def test_equal_values_are_not_read() -> None:
+    """Where values fall, all between two equal ones are as large; here they do not fall."""
+    values = np.array([1, 9, 1], np.int32)
+    for falling, expected in ((True, 3), (False, 11)):
+        found = ops.running_sums(np.arange(3), values, every=3, falling=falling, num_threads=1)
+        assert found.tolist() == [0, expected]
+
+
+def test_an_order_that_holds_no_vertex() -> None:
+    for bad in (-1, 4, 2**40):
+        said = f"^order: {bad} at place 1, allowed are 0 to 3$"
+        for falling in (True, False):
+            with pytest.raises(ValueError, match=said):
+                ops.running_sums(
+                    *(np.array([0, bad]), np.zeros(4, np.float32 if falling else np.int32)),
+                    **{"every": 2, "falling": falling, "num_threads": 1},
+                )
+    damaged = {"offsets": np.array([0, 3, 2, 5]), "bytes_per_entry": 4, "num_threads": 1}
+    with pytest.raises(GraphError, match="tiny: damaged, offsets: the list"), naming_graph("tiny"):
+        ops.running_sums(np.arange(3), every=2, **damaged)
+
+
+def test_parts_by_hand() -> None:
+    order, member = np.array([7, 5, 3, 1, 9]), np.array([1, -1, 0, 1, 1], np.int16)
+    found = ops.split_by_member(order, member, num_members=3, num_threads=2)
+    assert [each.tolist() for each in found] == [[3], [7, 1, 9], []]
+    assert ops.split_by_member(order[:0], member[:0], num_members=0, num_threads=1) == []
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_parts_of_many(dtype: Any) -> None:
+    """More vertices than a thread takes at a time."""
+    rng = np.random.default_rng(0)
+    order = rng.permutation(300_000).astype(dtype)
+    member = rng.integers(-1, 5, len(order)).astype(np.int16)
+    for threads in (1, 3):
+        found = ops.split_by_member(order, member, num_members=5, num_threads=threads)
+        for k, vertices in enumerate(found):
+            assert vertices.dtype == dtype
+            assert np.array_equal(vertices, order[member == k])
+
+
+def test_who_is_no_member() -> None:
+    for bad in (-2, 2):
+        with pytest.raises(ValueError, match=f"^member: {bad} at place 1, allowed are -1 to 1$"):
+            ops.split_by_member(
+                np.arange(2), np.array([0, bad], np.int16), num_members=2, num_threads=1
+            )

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from gnnscale.artifact.arrays import write_array
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.graph import Graph
+from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
+from gnnscale.partition.figures import Measured, Predicted, examine
+from gnnscale.partition.store import (
+    PARTITION,
+    Identity,
+    check_figures,
+    describe,
+    identify,
+    partition_place,
+    read_meta,
+    read_partition,
+    write_partition,
+)
+
+JSON_FILE = PARTITION.header
+ENTRY = {"shape": [5], "dtype": "int16", "bytes": 138, "crc32": 0}
+HOPS = np.array([[0, 0, 0, 1, 255], [1, 255, 1, 0, 0]], np.uint8)
+OWNER = np.array([0, 0, 0, 1, 1], np.int16)
+
+
+def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
+    identity = Identity(
+        graph=describe(graph),
+        algorithm="any",
+        options={"seed": 3},
+        num_parts=parts.num_parts,
+        num_hops=num_hops,
+    )
+    figures = examine(
+        graph,
+        parts,
+        algorithm="any",
+        measured=Measured(seconds=1.5, peak_rss_bytes=1 << 20),
+        predicted=Predicted(seconds=1.0, peak_rss_bytes=None),
+    )
+    folder.mkdir(exist_ok=True)
+    write_partition(folder, identity, parts, figures)
+    return folder
+
+
+@pytest.fixture
+def stored(tmp_path: Path, tiny_graph: Graph) -> Path:
+    """A partition with owners and hops."""
+    parts = Parts(num_parts=2, owner=OWNER, hops=HOPS, num_hops=1, notes=("a note",))
+    return write(tmp_path / "p", tiny_graph, parts, 1)
+
+
+def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
+    found = read_partition(stored, tiny_graph)
+    assert isinstance(found, Partition)
+    assert (found.parts.owner == OWNER).all()
+    assert (found.parts.hops == HOPS).all()
+    assert (found.parts.num_parts, found.parts.num_hops) == (2, 1)
+    assert found.parts.notes == ("a note",)
+    assert found.path == stored
+    assert found.content == read_meta(stored).content
+    said = json.loads((stored / JSON_FILE).read_text())
+    assert said["parts"][0] == {
+        "num_vertices": 4,
+        "num_inner": 3,
+        "num_train": 3,
+        "num_edges": 5,
+    }
+    assert (said["seconds"], said["peak_rss_bytes"]) == (1.5, 1 << 20)
+    assert said["options"] == {"seed": 3}
+    assert said["predicted"]["peak_rss_bytes"] is None
+
+
+@pytest.mark.parametrize("config", [Hash(), P3()])
+def test_what_partitioners_return_is_read(
+    config: PartitionerConfig, tmp_path: Path, random_graph: Callable[..., Graph]
+) -> None:
+    graph = random_graph()
+    parts = config.assign(graph, num_parts=3, num_hops=2, num_threads=1)
+    found = read_partition(write(tmp_path / "p", graph, parts), graph).parts
+    assert found.columns == parts.columns
+    assert (found.owner is None) == (parts.owner is None)
+    assert found.owner is None or (found.owner == parts.owner).all()
+    assert found.num_hops == 0
+
+
+def test_content_tells_partitions_apart(tmp_path: Path, tiny_graph: Graph) -> None:
+    def content(name: str, **fields: Any) -> str:
+        parts = Parts(**{"num_parts": 2, "owner": OWNER, **fields})
+        return read_meta(write(tmp_path / name, tiny_graph, parts, 1)).content
+
+    assert content("a") == content("b", notes=("other",))
+    assert content("c", owner=OWNER[::-1].copy()) != content("a")
+    assert content("d", hops=HOPS, num_hops=1) != content("a")
+    whole, columns = (content(name, owner=None) for name in "ef")
+    assert whole == columns
+    assert content("g", owner=None, columns=((0, 1), (1, 2))) != whole
+
+
+def refused(stored: Path, graph: Graph) -> str:
+    """The one line that is said of a damaged partition."""
+    with pytest.raises(GraphError) as error:
+        read_partition(stored, graph)
+    line = str(error.value)
+    assert line.startswith(str(stored))
+    assert line.isprintable()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format_version": 1}, "format version 1, this release reads 2"),
+        ({"num_parts": 0}, "entry.num_parts: Expected `int` >= 1"),
+        ({"num_parts": 10**9}, "entry.num_parts: Expected `int` <= 1024"),
+        ({"num_parts": "2"}, "entry.num_parts: Expected `int`, got `str`"),
+        ({"seconds": None}, "entry.seconds: Expected `float`, got `null`"),
+        ({"parts": []}, "parts and cut need an entry for each of 2"),
+        ({"parts": [{}]}, "entry.parts[0]: Object missing required field `num_vertices`"),
+        ({"options": []}, "entry.options: Expected `object`, got `array`"),
+        ({"columns": [[0, 1, 2]]}, "entry.columns[0]: Expected `array` of length 2"),
+        ({"columns": [[0, 1], [1, 2]]}, "both owners and feature columns"),
+        ({"num_hops": None}, "num_hops is 0, allowed are 1 to 254"),
+        ({"arrays": {"labels": ENTRY}}, "arrays are ['labels'], allowed are ['hops', 'owner']"),
+        ({"arrays": {"owner": {}}}, "entry.arrays[...]: Object missing required field `shape`"),
+        ({"graph": {"name": "x"}}, "entry.graph: Object missing required field `num_vertices`"),
+    ],
+)
+def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: str) -> None:
+    file = stored / JSON_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    assert said in refused(stored, tiny_graph)
+
+
+def test_what_is_no_partition(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
+    assert "not a partition, it has no partition.json" in refused(tmp_path, tiny_graph)
+    (stored / "owner.npy").unlink()
+    assert "owner.npy: missing; run gnnscale partition again" in refused(stored, tiny_graph)
+
+
+def test_a_partition_of_another_graph(
+    stored: Path, tiny_graph: Graph, random_graph: Callable[..., Graph]
+) -> None:
+    assert "is a partition of tiny (5 vertices, content " in refused(stored, random_graph())
+    other = random_graph(7, 20, name="tiny")
+    assert "not of tiny (7 vertices, content " in refused(stored, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "said"),
+    [
+        ("owner", OWNER.astype(np.int32), "int32[5], must be int16[5]"),
+        ("hops", HOPS[:1], "uint8[1, 5], must be uint8[2, 5]"),
+        ("owner", OWNER + np.int16(1), "owner 2 is out of range"),
+        ("hops", HOPS ^ 3, "at 3 hops, allowed are 0 to 1 and 255"),
+    ],
+)
+def test_crafted_arrays(stored: Path, tiny_graph: Graph, name: str, array: Any, said: str) -> None:
+    entry = dataclasses.asdict(write_array(stored / f"{name}.npy", array))
+    header = json.loads((stored / JSON_FILE).read_text())
+    header["arrays"][name] = entry
+    (stored / JSON_FILE).write_text(json.dumps(header))
+    assert said in refused(stored, tiny_graph)
+
+
+def test_arrays_that_were_exchanged(stored: Path, tiny_graph: Graph) -> None:
+    hops = HOPS.copy()
+    hops[0, 3] = UNREACHED
+    write_array(stored / "hops.npy", hops)
+    assert "hops.npy: checksum " in refused(stored, tiny_graph)
+
+
+@pytest.fixture
+def graph(tiny_graph: Graph) -> Graph:
+    return dataclasses.replace(tiny_graph, train_idx=np.array([0, 1, 3]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"num_parts": 3}, "parts and cut need an entry for each of 3"),
+        ({"cut": ((1, 1), (2,))}, "parts and cut need"),
+        ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
+        ({"cut": ((1, 1), (2, 7))}, "cut is 7, allowed is a number from 0 to 6"),
+        ({"edge_cut_fraction": 1.5}, "edge_cut_fraction is 1.5"),
+        ({"vertex_balance": 3.0}, "vertex_balance is 3.0"),
+        ({"seconds": -1.0}, "seconds is -1.0"),
+        ({"peak_rss_bytes": -1}, "peak_rss_bytes is -1"),
+        ({"predicted": Predicted(seconds=-1.0, peak_rss_bytes=None)}, "predicted.seconds is -1"),
+        ({"algorithm": "a\x1b[31m"}, "is no line of up to"),
+        ({"notes": ("x" * 501,)}, "is no line of up to"),
+    ],
+)
+def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str) -> None:
+    figures = examine(
+        graph,
+        Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)),
+        algorithm="any",
+        measured=Measured(seconds=1.0, peak_rss_bytes=1),
+        predicted=Predicted(seconds=1.0, peak_rss_bytes=1),
+    )
+    check_figures(Path("x.json"), figures, describe(graph))
+    with pytest.raises(GraphError) as refused:
+        check_figures(Path("x.json"), dataclasses.replace(figures, **fields), describe(graph))
+    assert str(refused.value).startswith("x.json: ")
+    assert what in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["num_vertices", "num_inner", "num_train", "num_edges"])
+def test_sizes_that_no_part_can_have(graph: Graph, field: str) -> None:
+    figures = examine(
+        graph,
+        Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)),
+        algorithm="any",
+        measured=Measured(seconds=1.0, peak_rss_bytes=1),
+        predicted=Predicted(seconds=1.0, peak_rss_bytes=1),
+    )
+    for value in (-1, 7):
+        bad = dataclasses.replace(figures.parts[1], **{field: value})
+        wrong = dataclasses.replace(figures, parts=(figures.parts[0], bad))
+        with pytest.raises(GraphError, match=f"{field} is {value}"):
+            check_figures(Path("x"), wrong, describe(graph))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deep(Hash):
+    """Looks at hops, and holds another partitioner."""
+
+    inner: PartitionerConfig = field(default_factory=Hash)
+    sizes: tuple[int, ...] = (1, 2)
+    depends_on_hops: ClassVar[bool] = True
+    algorithm: ClassVar[str] = "deep"
+
+
+def identity(config: PartitionerConfig, graph: Graph, num_hops: int = 2) -> Identity:
+    return identify(config, graph, num_parts=2, num_hops=num_hops)
+
+
+def test_what_decides_and_what_does_not(tiny_graph: Graph) -> None:
+    found = identity(Random(seed=3, num_parts=7, store="somewhere"), tiny_graph)
+    assert found.options == {"seed": 3}
+    assert (found.algorithm, found.num_parts, found.num_hops) == ("random", 2, None)
+    assert identity(Random(), tiny_graph, 2) == identity(Random(), tiny_graph, 3)
+    assert identity(Deep(), tiny_graph, 2) != identity(Deep(), tiny_graph, 3)
+
+
+def test_options_within_options_say_their_class(tiny_graph: Graph) -> None:
+    options = identity(Deep(inner=Random(seed=1)), tiny_graph).options
+    assert options["sizes"] == [1, 2]
+    assert options["inner"]["_target_"] == "gnnscale.partition.by_id.Random"
+    assert options["inner"]["seed"] == 1
+
+
+def test_graphs_in_memory_are_told_apart(random_graph: Callable[..., Graph]) -> None:
+    graph = random_graph()
+    assert describe(graph) == describe(random_graph())
+    assert describe(graph).num_train == 300
+    indices = graph.indices.copy()
+    indices[-1] ^= 1
+    changed = [
+        dataclasses.replace(graph, indices=indices),
+        dataclasses.replace(graph, train_idx=graph.train_idx[1:]),
+        random_graph(num_features=21),
+    ]
+    assert len({describe(each).content for each in (graph, *changed)}) == 4
+    assert describe(dataclasses.replace(graph, content="abc")).content == "abc"
+
+
+def test_ids_of_any_width_hash_alike(tiny_graph: Graph) -> None:
+    wide = dataclasses.replace(tiny_graph, indices=tiny_graph.indices.astype(np.int64))
+    assert describe(wide) == describe(tiny_graph)
+
+
+def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) -> None:
+    def place(config: PartitionerConfig, graph: Graph = tiny_graph, num_parts: int = 2) -> Path:
+        return partition_place(config, identify(config, graph, num_parts=num_parts, num_hops=2))
+
+    places = {place(each) for each in (Hash(), Random(), Random(seed=1), Deep())}
+    places.add(place(Hash(), num_parts=3))
+    places.add(place(Hash(), dataclasses.replace(tiny_graph, content="other")))
+    assert len(places) == 6
+    assert {each.parent for each in places} == {home / "partitions"}
+    assert place(Hash()).name.startswith("tiny-hash-")
+    assert place(Hash(store=f"{tmp_path}/x")) == tmp_path / "x"
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [("", "not a path"), ("a\0b", "not a path"), ("/", "the file system's root")],
+)
+def test_places_that_no_partition_can_have(store: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
+        Hash(store=store)
+
+
+def test_the_places_of_others(home: Path) -> None:
+    for folder in (home, home / "graphs", home / "partitions"):
+        with pytest.raises(ConfigError, match=r"name a directory of its own"):
+            Hash(store=str(folder))
