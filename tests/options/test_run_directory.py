@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnscale.cli.staging import run_directory
 from gnnscale.core.errors import ConfigError
+from gnnscale.options import run_directory
 from gnnscale.options.run_directory import (
     check_run_directory,
     check_store_of_run,
