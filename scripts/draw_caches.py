@@ -216,12 +216,12 @@ def draw_panel(panel: Panel, rows: Sequence[Mapping[str, Any]]) -> str:
     names.sort()
     places = apart([at for at, _, _ in names], plot.top, plot.height - plot.bottom)
     end = plot.width - plot.right
-    behind = [text(plot.left, 20, panel.title, css="head")]
+    background = [text(plot.left, 20, panel.title, css="head")]
     for place, (at, policy, css) in zip(places, names, strict=True):
         lead = f"M{end + 4:g} {number(at)}L{end + 14:g} {number(place)}"
-        behind.append(f'<path class="lead {css.split()[0]}" d="{lead}"/>')
-        behind.append(text(end + 17, place + 4, policy, css=css.split()[0]))
-    return plot.svg(drawn, behind=behind, stacked=False, sized=True)
+        background.append(f'<path class="lead {css.split()[0]}" d="{lead}"/>')
+        background.append(text(end + 17, place + 4, policy, css=css.split()[0]))
+    return plot.svg(drawn, background=background, stacked=False, sized=True)
 
 
 def legend(left: float, top: float) -> list[str]:

@@ -12,26 +12,15 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.cache.cached_topology import CachedLists
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.stages import Traffic
+from gnnscale.core import errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.model.trainable import Objective
 from gnnscale.plan import Accelerator, Device, Threads
 from gnnscale.sampler import MiniBatch, Sampler
 
-__all__ = [
-    "Backend",
-    "BatchOutcome",
-    "DeviceBatch",
-    "DeviceError",
-    "DeviceMemory",
-    "DeviceMemoryError",
-    "HostParts",
-]
 
-
-class DeviceError(ConfigError):
+class DeviceError(errors.ConfigError):
     """A device does not do what it should. The message is one line."""
 
 
@@ -41,72 +30,49 @@ class DeviceMemoryError(DeviceError):
 
 @dataclass(frozen=True, kw_only=True)
 class HostParts:
-    """What a backend is opened with.
+    """What a backend is opened with."""
 
-    Attributes:
-        graph: that is trained on.
-        model: the host's weights, which the optimizer updates.
-        objective: the loss of a mini-batch.
-        sampler: the host's sampler.
-        loader: reads the host's features, or the device's cache where it has one.
-        lists: where a device that samples by itself finds adjacency lists; None for all of them at
-            the host.
-        cache_bytes: device memory that the cache of rows and lists takes.
-        counters: returns figures of the cache since it was last called, by name.
-    """
-
-    graph: Graph
-    model: TrainableModel
-    objective: Objective
-    sampler: Sampler
-    loader: FeatureLoader
+    graph: Graph  #: that is trained on
+    model: TrainableModel  #: the host's weights, which the optimizer updates
+    objective: Objective  #: the loss of a mini-batch
+    sampler: Sampler  #: the host's sampler
+    loader: FeatureLoader  #: reads the host's features, or the device's cache if it has one
+    #: where a device that samples by itself finds adjacency lists; None for all of them at the host
     lists: CachedLists | None = None
-    cache_bytes: int = 0
+    cache_bytes: int = 0  #: device memory that the cache of rows and lists takes
+    #: returns figures of the cache since it was last called, by name
     counters: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBatch:
-    """A mini-batch where its device can compute on it.
+    """A mini-batch in the memory in which its device computes."""
 
-    Attributes:
-        batch: its topology.
-        inputs: the first layer's input.
-        traffic: what bringing it here moved.
-        num_bytes: device memory that it takes until it is finished; 0 on the host.
-    """
-
-    batch: MiniBatch
-    inputs: Inputs
-    traffic: Traffic
-    num_bytes: int = 0
+    batch: MiniBatch  #: its topology
+    inputs: Inputs  #: the first layer's input
+    traffic: stages.Traffic  #: what bringing it here moved
+    num_bytes: int = 0  #: device memory that it takes until it is finished; 0 on the host
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOutcome:
-    """What a device tells of a mini-batch once it is done with it.
+    """What a device reports of a mini-batch that is done."""
 
-    Attributes:
-        loss: the slice's weighted loss.
-        num_edges, num_vertices: over all layers.
-        traffic: what the mini-batch moved.
-        seconds: seconds of stages, by the device's own clock; the host times the others.
-        counters: figures that only this kind of device has, such as ``late_s``; reports add them
-            up over an epoch.
-    """
-
-    loss: float
-    num_edges: int
-    num_vertices: int
-    traffic: Traffic
+    loss: float  #: the slice's weighted loss
+    num_edges: int  #: over all layers
+    num_vertices: int  #: over all layers
+    traffic: stages.Traffic  #: what the mini-batch moved
+    #: seconds of stages, by the device's own clock; the host times the others
     seconds: Mapping[str, float] = field(default_factory=dict)
+    #: figures that only this kind of device has, such as ``late_s``; reports add them up over an
+    #: epoch
     counters: Mapping[str, float] = field(default_factory=dict)
 
 
 class Backend(Protocol):
     """A device as the runtime sees it; it knows nothing of queues and of other devices.
 
-    ``sample``, ``load`` and ``transfer`` may run in threads of their own, each in one thread at a
+    ``sample``, ``load`` and ``transfer`` may run in separate threads, each in one thread at a
     time and ahead of ``propagate``; the others are called from the thread that trains.
 
     A backend may own a copy of the model. It computes with the weights of the last ``load_state``
@@ -148,13 +114,13 @@ class Backend(Protocol):
         copy of the model forgets its own here; those of the host's model are the optimizer's.
 
         Args:
-            into: tensors of those parameters' shapes, in host memory, or on the device where
+            into: tensors of those parameters' shapes, in host memory, or on the device if
                 ``Device.collective`` says so.
         """
         ...
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Wait for a batch that was propagated, free its memory, and tell what came of it."""
+        """Wait for a batch that was propagated, free its memory, and return its outcome."""
         ...
 
     def load_state(self) -> None:
@@ -178,7 +144,7 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the device's memory, and wake whoever waits for it."""
+        """Release the device's memory, and wake all that wait for it."""
         ...
 
 

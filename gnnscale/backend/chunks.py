@@ -15,27 +15,17 @@ from gnnscale.graph import Graph
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.sampler import Block, NeighborSampler
 
-__all__ = [
-    "CHUNK_EDGES",
-    "CHUNK_VERTICES",
-    "Chunk",
-    "ChunkLoader",
-    "Neighbours",
-    "Vertices",
-    "cut",
-]
-
 #: Edges and vertices of a chunk, which bound what it needs.
 CHUNK_EDGES = 1 << 20
 CHUNK_VERTICES = 1 << 14
 
-#: Vertices that are looked at together to be cut into chunks.
+#: Vertices that are cut into chunks together.
 _PIECE = 1 << 20
 #: Distinct ids; those of a whole graph need no array.
 Vertices: TypeAlias = "NDArray[Any] | range"
 #: All neighbours of some vertices, and what a layer needs of them.
 Chunk = tuple[Block, torch.Tensor]
-#: Sources, block, and the sources' in-degrees where they are used.
+#: Sources, block, and the sources' in-degrees if they are used.
 Neighbours = tuple[NDArray[Any], Block, Degrees]
 
 
@@ -46,9 +36,7 @@ class ChunkLoader:
         """Prepare to read.
 
         Args:
-            graph: whose neighbours are read.
             num_threads: threads of the native kernels; the result does not depend on it.
-            uses_degrees: whether a layer needs degrees.
         """
         self._graph = graph
         self._num_threads = num_threads
@@ -67,11 +55,8 @@ class ChunkLoader:
         """Yield a block of all neighbours, and the layer's ``load`` result, for each chunk.
 
         Args:
-            layer: that is loaded for.
-            store: where rows are read.
             vertices: distinct ids, of the graph's type, cut into chunks in their order.
             chunk_edges: about so many edges a chunk has; one more vertex may bring more.
-            chunk_vertices: about so many vertices, at most.
         """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
@@ -94,10 +79,10 @@ class ChunkLoader:
         Args:
             vertices: distinct ids, of the graph's type.
             distinct: whether each source must be there once; else consecutive vertices take their
-                lists as they are, where every edge has a source of its own, and none is looked up.
+                lists as they are: every edge has its own source, and no source is looked up.
 
         Returns:
-            The block's sources, destinations first, the block, and the sources' degrees where a
+            The block's sources, destinations first, the block, and the sources' degrees if a
             layer uses them.
         """
         if distinct or not _consecutive(vertices):

@@ -12,8 +12,6 @@ from gnnscale.model import Inputs
 from gnnscale.plan import Device, Threads
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["CpuBackend"]
-
 
 class CpuBackend:
     """Trains the host's own copy of the model, where features and weights lie."""
@@ -55,7 +53,7 @@ class CpuBackend:
                 target.copy_(parameter.grad)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Tell what came of the batch that was propagated last."""
+        """Return the outcome of the batch that was propagated last."""
         return BatchOutcome(
             loss=self._loss,
             num_edges=batch.batch.num_edges,

@@ -25,40 +25,17 @@ from gnnscale.cache.cached_topology import CachedLists
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator
-from gnnscale.plan.perf.equations import (
-    BYTES_PER_PARAMETER,
-    BatchSize,
-    load_seconds,
-    sync_seconds,
-    trainer_seconds,
-    transfer_seconds,
-)
-from gnnscale.plan.perf.work import (
-    activation_bytes,
-    batch_bytes,
-    propagation_work,
-    transfer_bytes,
-)
-from gnnscale.plan.perf.workload import unmeasured_workload
+from gnnscale.plan.perf import equations, work, workload
 from gnnscale.sampler import MiniBatch
-
-__all__ = [
-    "EmulatedBackend",
-    "link_bytes",
-    "passes",
-    "size_of_part",
-]
 
 
 def passes(
-    batch: MiniBatch, seeds: range, fits: Callable[[BatchSize], bool]
-) -> tuple[BatchSize, ...] | None:
-    """Halve ``seeds`` until what leads to each part fits; None where one seed alone does not.
+    batch: MiniBatch, seeds: range, fits: Callable[[equations.BatchSize], bool]
+) -> tuple[equations.BatchSize, ...] | None:
+    """Halve ``seeds`` until what leads to each part fits; None if one seed alone does not.
 
     Args:
-        batch: the mini-batch.
         seeds: positions of seeds in it, one at least.
-        fits: whether a mini-batch of a size fits into memory.
     """
     size = size_of_part(batch, seeds)
     if fits(size):
@@ -70,13 +47,8 @@ def passes(
     return None if halves[0] is None or halves[1] is None else halves[0] + halves[1]
 
 
-def size_of_part(batch: MiniBatch, seeds: range) -> BatchSize:
-    """Return the size of the mini-batch that leads to some seeds of ``batch``.
-
-    Args:
-        batch: the mini-batch.
-        seeds: positions of the seeds in it.
-    """
+def size_of_part(batch: MiniBatch, seeds: range) -> equations.BatchSize:
+    """Return the size of the mini-batch that leads to some seeds of ``batch``."""
     needed = np.arange(seeds.start, seeds.stop, dtype=np.int64)
     vertices, edges = [len(needed)], []
     for block in reversed(batch.blocks):
@@ -89,7 +61,7 @@ def size_of_part(batch: MiniBatch, seeds: range) -> BatchSize:
         needed = np.flatnonzero(read)
         vertices.append(len(needed))
         edges.append(len(sources))
-    return BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
+    return equations.BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
 
 
 log = logging.getLogger(__name__)
@@ -97,24 +69,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Resident(DeviceBatch):
-    """A mini-batch on the device.
+    """A mini-batch on the device."""
 
-    Attributes:
-        sizes: of the parts in which it is trained, one after the other; one where it fits.
-    """
-
-    sizes: tuple[BatchSize, ...]
+    #: of the parts in which it is trained, one after the other; one if it fits
+    sizes: tuple[equations.BatchSize, ...]
 
 
 class EmulatedBackend(CpuBackend):
-    """Every stage ends no sooner than the performance model says for the mini-batch at hand.
+    """Every stage ends no sooner than the performance model predicts for the mini-batch at hand.
 
-    The answers are the host's own, exact; only time and memory are the emulated device's. Where the
+    The answers are the host's own, exact; only time and memory are the emulated device's. If the
     host is slower than that, the stage takes the host's time, and ``late_s`` and ``late_stages``
-    among the counters say so.
+    among the counters report this.
 
     A mini-batch that is larger than what the device has beside its model and its cache is trained
-    in parts of its seeds, each with a transfer and a launch of its own. Gradients are those of the
+    in parts of its seeds, each with its own transfer and launch. Gradients are those of the
     whole.
     """
 
@@ -122,7 +91,7 @@ class EmulatedBackend(CpuBackend):
         """Open ``device`` over the parts of the host."""
         super().__init__(device, host)
         self._accelerator = device
-        self._workload = unmeasured_workload(host.graph, host.model).on(device)
+        self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)
         self._memory = DeviceMemory(device)
         self._counters = host.counters
         self._lists = host.lists or CachedLists.none(device.link_request_bytes)
@@ -132,9 +101,9 @@ class EmulatedBackend(CpuBackend):
         self._told_of_parts = False
         #: Whether the first half of the synchronisation under way was late.
         self._sync_late = False
-        # load, transfer and propagate may run in threads of their own.
+        # load, transfer and propagate may run in separate threads.
         self._lock = threading.Lock()
-        self._memory.keep(self._workload.num_weights * BYTES_PER_PARAMETER, "the model")
+        self._memory.keep(self._workload.num_weights * equations.BYTES_PER_PARAMETER, "the model")
         self._memory.keep(host.cache_bytes, "the cache")
 
     def sample(self, seeds: NDArray[Any], step: int) -> MiniBatch:
@@ -164,7 +133,7 @@ class EmulatedBackend(CpuBackend):
             crossed = replace(rows, link_bytes=missed * row_bytes, link_requests=requests)
             inputs = replace(inputs, traffic=replace(inputs.traffic, rows=crossed))
         elif device.host_bandwidth is not None:
-            seconds += load_seconds(missed * row_bytes, device.host_bandwidth)
+            seconds += equations.load_seconds(missed * row_bytes, device.host_bandwidth)
         self._wait(start, seconds)
         return inputs
 
@@ -173,13 +142,13 @@ class EmulatedBackend(CpuBackend):
         start = time.perf_counter()
         device = self._accelerator
         row_bytes, list_bytes = link_bytes(batch, inputs)
-        activations = int(activation_bytes(self._workload, BatchSize.of(batch)))
+        activations = int(work.activation_bytes(self._workload, equations.BatchSize.of(batch)))
         num_bytes = inputs.num_bytes + list_bytes + activations
-        sizes: tuple[BatchSize, ...] = (BatchSize.of(batch),)
+        sizes: tuple[equations.BatchSize, ...] = (equations.BatchSize.of(batch),)
         if num_bytes > self._memory.room:
             sizes, whole = self._parts(batch, num_bytes), sizes[0]
-            num_bytes = int(max(batch_bytes(self._workload, each) for each in sizes))
-            list_bytes = int(sum(transfer_bytes(self._workload, each)[1] for each in sizes))
+            num_bytes = int(max(work.batch_bytes(self._workload, each) for each in sizes))
+            list_bytes = int(sum(work.transfer_bytes(self._workload, each)[1] for each in sizes))
             again = sum(self._num_rows(each) for each in sizes) / self._num_rows(whole)
             row_bytes = int(row_bytes * again)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
@@ -192,7 +161,7 @@ class EmulatedBackend(CpuBackend):
         # What the device has read by itself is there already.
         sent = (0 if device.loads else row_bytes, 0 if device.samples else list_bytes)
         latency_s = len(sizes) * device.link_latency_s
-        self._wait(start, transfer_seconds(sum(sent), device.link_bandwidth, latency_s))
+        self._wait(start, equations.transfer_seconds(sum(sent), device.link_bandwidth, latency_s))
         return replace(
             arrived,
             traffic=traffic.with_link(
@@ -206,8 +175,8 @@ class EmulatedBackend(CpuBackend):
         device = self._accelerator
         seconds = sum(
             device.launch_s
-            + trainer_seconds(
-                propagation_work(self._workload, each),
+            + equations.trainer_seconds(
+                work.propagation_work(self._workload, each),
                 memory_bandwidth=device.memory_bandwidth,
                 macs_per_s=device.macs_per_s,
                 pipelined=device.pipelined,
@@ -219,7 +188,7 @@ class EmulatedBackend(CpuBackend):
         self._wait(start, seconds)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Free the batch's memory, and tell how late the host was since the last time."""
+        """Free the batch's memory, and report how late the host was since the last time."""
         self._memory.free(batch.num_bytes)
         with self._lock:
             counters = {
@@ -247,7 +216,7 @@ class EmulatedBackend(CpuBackend):
                 self._late_stages -= 1
         self._sync_late = False
 
-    def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[BatchSize, ...]:
+    def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[equations.BatchSize, ...]:
         """Cut a mini-batch that takes ``num_bytes`` into parts that fit into the memory.
 
         Raises:
@@ -257,7 +226,7 @@ class EmulatedBackend(CpuBackend):
         found = passes(
             batch,
             range(batch.num_seeds),
-            lambda size: batch_bytes(self._workload, size) <= room,
+            lambda size: work.batch_bytes(self._workload, size) <= room,
         )
         if found is None:
             raise DeviceMemoryError(
@@ -274,7 +243,7 @@ class EmulatedBackend(CpuBackend):
             )
         return found
 
-    def _num_rows(self, size: BatchSize) -> float:
+    def _num_rows(self, size: equations.BatchSize) -> float:
         """Rows of the first layer's input that cross the link."""
         return size.vertices[1 if self._workload.aggregates_on_load else 0]
 
@@ -283,10 +252,10 @@ class EmulatedBackend(CpuBackend):
         if link.link_bandwidth is None:
             return 0.0
         weights = self._workload.weight_bytes
-        return sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
+        return equations.sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
 
     def _wait(self, start: float, seconds: float) -> bool:
-        """Wait until ``seconds`` after ``start``; count, and tell, whether it is later already."""
+        """Wait until ``seconds`` after ``start``; count and return whether it is later already."""
         left = start + seconds - time.perf_counter()
         late = left < 0 < seconds
         if late:
@@ -301,7 +270,7 @@ class EmulatedBackend(CpuBackend):
 def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
     """Return the bytes of rows and of topology that cross the link for a mini-batch.
 
-    Where the host has aggregated the input, the first layer's block stays there. Of rows that a
+    If the host has aggregated the input, the first layer's block stays there. Of rows that a
     cache was asked for, those that it lacks cross, as they are stored.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks

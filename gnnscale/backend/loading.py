@@ -14,8 +14,6 @@ from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["FeatureLoader", "in_degrees"]
-
 
 def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
     """Return the in-degrees of ``vertices`` ``[n]``, ``[n]`` float32.
@@ -23,7 +21,7 @@ def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.f
     They are read from the graph's arrays, which workers share; a table of all of them would be one
     in each worker.
 
-    Of one part of a graph: that in the whole graph; 0 where the part does not have the vertex.
+    Of one part of a graph: that in the whole graph; 0 if the part does not have the vertex.
     """
     if graph.degrees is not None:
         known: NDArray[np.uint32] = np.asarray(graph.degrees)[vertices]
@@ -34,14 +32,7 @@ def in_degrees(graph: Graph, vertices: NDArray[np.integer[Any]]) -> NDArray[np.f
 
 
 class FeatureLoader:
-    """Reads what a model's first layer needs of a feature store.
-
-    Attributes:
-        compute_dtype: what was asked for.
-        dtype: the type of the rows it makes, in which the model then multiplies. It is float32
-            where the processor has no instructions for products of bfloat16: to keep such rows,
-            and to convert them before each product, takes longer than float32.
-    """
+    """Reads what a model's first layer needs of a feature store."""
 
     def __init__(
         self,
@@ -56,13 +47,9 @@ class FeatureLoader:
         """Prepare to load.
 
         Args:
-            graph: whose vertices are loaded.
-            model: whose first layer is loaded for.
-            num_threads: threads of the native kernels.
             store: where rows are read; None for the graph's own features.
-            aggregates: aggregate while reading, where the first layer allows it. The values are
+            aggregates: aggregate while reading, if the first layer allows it. The values are
                 the same.
-            compute_dtype: float32 or bfloat16; ``dtype`` is what becomes of it here.
 
         Raises:
             GraphError: the store's rows are not those of the graph.
@@ -70,7 +57,10 @@ class FeatureLoader:
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
         self.num_threads = num_threads
-        self.compute_dtype = compute_dtype
+        self.compute_dtype = compute_dtype  #: what was asked for
+        #: the type of the rows it makes, in which the model then multiplies. It is float32 if the
+        #: processor has no instructions for products of bfloat16: to keep such rows, and to convert
+        #: them before each product, takes longer than float32.
         self.dtype = torch.float32
         if compute_dtype == torch.bfloat16 and multiplies_bfloat16():
             self.dtype = torch.bfloat16
@@ -96,11 +86,10 @@ class FeatureLoader:
     def degrees_of(
         self, vertices: NDArray[np.integer[Any]], block: Block
     ) -> NDArray[np.float32] | None:
-        """Return the in-degrees in the whole graph that the model needs, None where it needs none.
+        """Return the in-degrees in the whole graph that the model needs, None if it needs none.
 
         Args:
             vertices: ``[num_src]`` sources of ``block``.
-            block: the first layer's block.
         """
         if not self._model.uses_degrees and block.importance is None:
             return None

@@ -1,4 +1,4 @@
-"""What opens the backend of a device: whatever the registry names for its kind."""
+"""Opens the backend of a device: the one that the registry names for its kind."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Device
 from gnnscale.plan.registry import device_kind
 
-__all__ = ["open_backend"]
-
 
 def open_backend(device: Device, host: HostParts) -> Backend:
     """Open a device for training.
-
-    Args:
-        device: a device of the plan.
-        host: the graph, the host's weights, sampler and loader.
 
     Raises:
         ConfigError: its opener cannot be imported.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.sampler import Block
 
-__all__ = ["Aggregation", "write_aggregated"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
@@ -21,18 +19,12 @@ class Aggregation:
 
     ``a[i] = dst_scale[i] * sum_e weights[e] * h[indices[e]]``, and then either
     ``a[i] + self_scale[i] * h[i]`` (``self_term="add"``) or ``h[i] ‖ a[i]`` (``"concat"``).
-
-    Attributes:
-        self_term: what becomes of a destination's own row.
-        weights: ``[num_edges]`` float32, None for ones.
-        dst_scale: ``[num_dst]`` float32, None for ones.
-        self_scale: ``[num_dst]`` float32, None for ones.
     """
 
-    self_term: Literal["add", "concat"]
-    weights: NDArray[np.float32] | None = None
-    dst_scale: NDArray[np.float32] | None = None
-    self_scale: NDArray[np.float32] | None = None
+    self_term: Literal["add", "concat"]  #: what becomes of a destination's own row
+    weights: NDArray[np.float32] | None = None  #: ``[num_edges]`` float32, None for ones
+    dst_scale: NDArray[np.float32] | None = None  #: ``[num_dst]`` float32, None for ones
+    self_scale: NDArray[np.float32] | None = None  #: ``[num_dst]`` float32, None for ones
 
     def width(self, num_features: int) -> int:
         """Return the width of an aggregated row, of rows of ``num_features``."""
@@ -53,13 +45,11 @@ def write_aggregated(
 
     Args:
         rows: ``[n, f]`` in any storage type.
-        block: the layer's block.
-        aggregation: its coefficients.
-        out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` where the own row is concatenated; float32 or
+        out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` if the own row is concatenated; float32 or
             bfloat16.
-        ids: ``[num_src]`` the row of each source; None where local ids are rows.
+        ids: ``[num_src]`` the row of each source; None if local ids are rows.
         num_threads: threads to use; the result does not depend on it.
-        own_rows: ``[n, f]`` what destinations add of their own; None for ``rows``.
+        own_rows: ``[n, f]`` rows that destinations add; None for ``rows``.
     """
     adds_own = aggregation.self_term == "add"
     width = out.shape[1] if adds_own else out.shape[1] // 2

@@ -17,12 +17,6 @@ from gnnscale.feature.store import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
 
-__all__ = [
-    "HostFeatures",
-    "PreaggregatedFeatures",
-    "read_from_disk",
-]
-
 
 class HostFeatures(FeatureStore):
     """The matrix of all features, which stays where it is.
@@ -30,7 +24,7 @@ class HostFeatures(FeatureStore):
     ``aggregate`` reads and aggregates in one pass (fused load-aggregate): the matrix of |V^0|
     gathered rows never exists. That is exact, since input features need no gradient.
 
-    Where the matrix exceeds memory, ``aggregate`` gathers first: a row that many edges read is then
+    If the matrix exceeds memory, ``aggregate`` gathers first: a row that many edges read is then
     read from the disk once.
 
     There is no cache, and so neither hits nor misses.
@@ -47,8 +41,6 @@ class HostFeatures(FeatureStore):
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
         Args:
-            features: the whole matrix.
-            dtype: one of ``FEATURE_DTYPES``.
             columns: ``(first, last + 1)`` of the columns that are read (P3); None for all.
             from_disk: whether most rows are not in memory when they are read.
         """
@@ -129,7 +121,7 @@ class HostFeatures(FeatureStore):
 def read_from_disk(graph: Graph) -> bool:
     """Whether a graph's features are mapped and, with its topology, do not fit into memory.
 
-    If so, the system is told that they are read at random places. For each row that it does not
+    If so, the system is advised that they are read at random places. For each row that it does not
     have, it would otherwise read what lies around it too, up to megabytes, and have to give up as
     many other rows.
     """
@@ -145,9 +137,9 @@ def read_from_disk(graph: Graph) -> bool:
 
 
 class PreaggregatedFeatures(FeatureStore):
-    """A store that wraps a store: an aggregated row is read, where the other would make it.
+    """A store that wraps another: it reads aggregated rows that the other would compute.
 
-    Each row is that over all neighbours of its vertex, whatever the block says of them. So the
+    Each row is that over all neighbours of its vertex, whatever the block has of them. So the
     block may have no edges. Rows that are not aggregated come from the other store.
     """
 
@@ -156,7 +148,6 @@ class PreaggregatedFeatures(FeatureStore):
 
         Args:
             rows: ``[num_vertices, w]`` float32, w being the width of an aggregated row.
-            inner: the graph's features.
         """
         self._rows = rows
         self._inner = inner

@@ -11,8 +11,6 @@ from gnnscale.graph import Graph
 if TYPE_CHECKING:
     from gnnscale.feature.store import FeatureStore
 
-__all__ = ["FeatureStoreConfig", "HostFeaturesConfig", "PreaggregatedFeaturesConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStoreConfig(ABC):
@@ -39,6 +37,6 @@ class HostFeaturesConfig(FeatureStoreConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PreaggregatedFeaturesConfig(HostFeaturesConfig):
-    """The first layer's aggregation is computed before training, where it takes all neighbours."""
+    """The first layer's aggregation is computed before training, if it takes all neighbours."""
 
     preaggregates: ClassVar[bool] = True

@@ -9,13 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import GraphError
-from gnnscale.core.stages import Traffic
+from gnnscale.core import errors, stages
 from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.sampler import Block
-
-__all__ = ["FeatureStore", "check_store"]
 
 
 class FeatureStore(ABC):
@@ -55,7 +52,7 @@ class FeatureStore(ABC):
     @abstractmethod
     def gather(
         self, vertices: NDArray[Any], *, dtype: torch.dtype, num_threads: int
-    ) -> tuple[torch.Tensor, Traffic]:
+    ) -> tuple[torch.Tensor, stages.Traffic]:
         """Return the rows of ``vertices``.
 
         Args:
@@ -75,15 +72,13 @@ class FeatureStore(ABC):
         *,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> tuple[torch.Tensor, Traffic]:
+    ) -> tuple[torch.Tensor, stages.Traffic]:
         """Return the rows of ``vertices``, aggregated over ``block``.
 
         A store that cannot aggregate while it reads gathers first; the values are the same.
 
         Args:
             vertices: ``[num_src]`` vertex ids of the block's sources.
-            block: the first layer's block.
-            aggregation: its coefficients.
             dtype: float32 or bfloat16.
             num_threads: threads to use; the result does not depend on it.
 
@@ -111,7 +106,7 @@ def check_store(store: FeatureStore, graph: Graph) -> None:
     first, end = store.columns or (0, graph.num_features)
     inside = 0 <= first < end <= graph.num_features
     if not inside or (store.num_rows, store.width) != (graph.num_vertices, end - first):
-        raise GraphError(
+        raise errors.GraphError(
             f"{graph.name}: its feature store ({type(store).__name__}) has {store.num_rows:,} rows "
             f"of {store.width:,} features, the graph has {graph.num_vertices:,} vertices with "
             f"{graph.num_features:,}"

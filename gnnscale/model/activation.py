@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["Activation", "activation", "relu_dropout"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
@@ -21,20 +19,13 @@ class Activation:
 
     What is dropped is a pure function of ``(seed, step, layer, vertex, column)``: a resumed run
     repeats an uninterrupted one, and devices that compute the same vertex drop the same of it.
-
-    Attributes:
-        p: probability of dropping, rounded to 1/65536; 0 when evaluating.
-        seed: of the run.
-        step: of the run.
-        layer: whose output is activated.
-        vertices: ``[n]`` int32 or int64, the vertex of each row.
     """
 
-    p: float
-    seed: int
-    step: int
-    layer: int
-    vertices: NDArray[np.integer]
+    p: float  #: probability of dropping, rounded to 1/65536; 0 when evaluating
+    seed: int  #: of the run
+    step: int  #: of the run
+    layer: int  #: whose output is activated
+    vertices: NDArray[np.integer]  #: ``[n]`` int32 or int64, the vertex of each row
 
     def apply_(self, x: torch.Tensor) -> float:
         """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
@@ -81,8 +72,7 @@ def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x``.
 
     Args:
-        x: ``[n, f]`` contiguous float32 or bfloat16, not needed any more by whoever computed it.
-        activation: probability and mask.
+        x: ``[n, f]`` contiguous float32 or bfloat16, not needed any more by the caller.
     """
     out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]
     return out

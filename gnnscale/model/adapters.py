@@ -9,39 +9,19 @@ import torch
 from torch import nn
 
 from gnnscale import ops
-from gnnscale.model.layer import say_unweighted
-from gnnscale.model.trainable import Inputs, TrainableModel
+from gnnscale.model import layer, trainable
 from gnnscale.sampler import Block, MiniBatch
 
 if TYPE_CHECKING:
     import dgl
 
-__all__ = [
-    "Adjacency",
-    "DGLModel",
-    "PyGModel",
-    "block_to_dgl",
-    "block_to_edge_index",
-    "import_dgl",
-    "to_adjacencies",
-    "to_dgl_blocks",
-    "to_edge_indices",
-    "to_sampled_subgraph",
-]
-
 
 class Adjacency(NamedTuple):
-    """One layer as ``torch_geometric.loader.NeighborSampler`` hands it to a module.
+    """One layer as ``torch_geometric.loader.NeighborSampler`` hands it to a module."""
 
-    Attributes:
-        edge_index: ``[2, num_edges]`` int64 local ids, sources then destinations.
-        e_id: None, edges are not numbered.
-        size: ``(num_src, num_dst)``.
-    """
-
-    edge_index: torch.Tensor
-    e_id: None
-    size: tuple[int, int]
+    edge_index: torch.Tensor  #: ``[2, num_edges]`` int64 local ids, sources then destinations
+    e_id: None  #: None, edges are not numbered
+    size: tuple[int, int]  #: ``(num_src, num_dst)``
 
 
 def import_dgl() -> Any:
@@ -65,7 +45,6 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
     their weight in ``edata["weight"]``.
 
     Args:
-        batch: the mini-batch.
         idtype: type of ids in the result, int64 or int32.
 
     Raises:
@@ -170,7 +149,7 @@ def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list
     return torch.cat(parts, dim=1), num_vertices, [part.shape[1] for part in parts]
 
 
-class _WrappedModel(TrainableModel):
+class _WrappedModel(trainable.TrainableModel):
     """A module that reads gathered rows. Loads and runs as ``GNN`` does."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -182,7 +161,7 @@ class _WrappedModel(TrainableModel):
 class DGLModel(_WrappedModel):
     """A DGL module with ``forward(blocks, x)`` returning the seeds' rows, unchanged."""
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         out: torch.Tensor = self.module(to_dgl_blocks(batch), inputs.x)
         return out.float()
@@ -197,14 +176,14 @@ class PyGModel(_WrappedModel):
     """
 
     def __init__(self, module: nn.Module, *, bipartite: bool = False) -> None:
-        """Wrap ``module``; ``bipartite`` says which form it takes."""
+        """Wrap ``module``; ``bipartite`` selects its form."""
         super().__init__(module)
         self.bipartite = bipartite
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         if batch.blocks[0].edge_weights is not None:
-            say_unweighted(type(self.module).__name__)
+            layer.say_unweighted(type(self.module).__name__)
         layers = to_adjacencies(batch) if self.bipartite else to_edge_indices(batch)
         out: torch.Tensor = self.module(inputs.x, layers)
         return out[: batch.num_seeds].float()

@@ -13,17 +13,14 @@ from gnnscale.feature.aggregation import Aggregation, write_aggregated
 from gnnscale.model.activation import Activation
 from gnnscale.sampler import Block
 
-__all__ = ["aggregate", "drawn_from", "sum_scale"]
-
 
 def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32] | None:
     """Return what a sampled sum is multiplied with so that its expectation is the full sum.
 
-    That is degree / number sampled for neighbour sampling. Where edges carry their importance, it
+    That is degree / number sampled for neighbour sampling. If edges carry their importance, it
     already does this, and nothing is left to do.
 
     Args:
-        block: the layer's block.
         degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
 
     Returns:
@@ -37,13 +34,12 @@ def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]
 
 
 def drawn_from(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what ``sum_scale`` is to take for degrees where messages count by their weights.
+    """Return what ``sum_scale`` is to take for degrees when messages count by their weights.
 
     Neighbours that were drawn by weight stand for the sum of all weights, each alike; others for
     their number.
 
     Args:
-        block: the layer's block.
         degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
     """
     by_weight = block.weight_sums is not None and block.edge_weights is None
@@ -58,7 +54,7 @@ class _Aggregate(torch.autograd.Function):
         num_threads = torch.get_num_threads()
         ctx.block, ctx.coefficients, ctx.scale = block, coefficients, None
         if act is not None:
-            # In place: whoever computed h does not need it for its own gradient.
+            # In place: the operation that computed h does not need it for its own gradient.
             ctx.scale = act.apply_(h)
             ctx.save_for_backward(h)
         out = ops.empty((block.num_dst, coefficients.width(h.shape[1])), h.dtype)
@@ -108,9 +104,7 @@ def aggregate(
 
     Args:
         h: ``[num_src, f]`` float32 or bfloat16, contiguous.
-        block: the layer's block.
-        coefficients: of the aggregation.
-        act: activation of ``h``, None where it is to be used as it is.
+        act: activation of ``h``, None to use it as it is.
 
     Returns:
         ``[num_dst, f]`` or ``[num_dst, 2 f]`` of the same type.

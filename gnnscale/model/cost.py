@@ -1,4 +1,4 @@
-"""What a layer asks of whatever computes it: the one cost model of host and accelerators.
+"""What computing a layer takes: the one cost model of host and accelerators.
 
 A layer states amounts: rows read, multiply-accumulates, bytes streamed. A device states rates.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-__all__ = ["BYTES_PER_FEATURE", "CountedCost", "LayerCost", "LayerWork"]
-
 #: S_feat: hidden features, activations and gradients are float32.
 BYTES_PER_FEATURE = 4
 #: An attention layer runs about so many times the operations of another one.
 _ATTENTION_OPERATIONS = 4
-#: A layer with messages of its own runs about so many times the operations of another one.
+#: A layer with separate messages runs about so many times the operations of another one.
 _MESSAGE_OPERATIONS = 2
 #: Passes over every projected row for the scores of a head: two products, and their sums.
 _SCORE_PASSES = 4
@@ -22,21 +20,13 @@ _SCORE_PASSES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Amounts of work of one layer and one mini-batch, in one direction or in both.
+    """Amounts of work of one layer and one mini-batch, in one direction or in both."""
 
-    Attributes:
-        read_bytes: bytes of the rows that edges read, the numerator of eq. 11.
-        macs: multiply-accumulates, the numerator of eq. 12.
-        stream_bytes: bytes of operands and results that are read and written in order.
-        attention: edges and vertices of attention, times heads.
-        operations: how many operations are launched, in layers.
-    """
-
-    read_bytes: float = 0.0
-    macs: float = 0.0
-    stream_bytes: float = 0.0
-    attention: float = 0.0
-    operations: float = 0.0
+    read_bytes: float = 0.0  #: bytes of the rows that edges read, the numerator of eq. 11.
+    macs: float = 0.0  #: multiply-accumulates, the numerator of eq. 12.
+    stream_bytes: float = 0.0  #: bytes of operands and results that are read and written in order
+    attention: float = 0.0  #: edges and vertices of attention, times heads
+    operations: float = 0.0  #: how many operations are launched, in layers
 
     def __add__(self, other: LayerWork) -> LayerWork:
         names = (field.name for field in fields(self))
@@ -45,27 +35,22 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCost:
-    """What layer l does to each row and edge of its block.
+    """What layer l does to each row and edge of its block."""
 
-    Attributes:
-        width_in: f^{l-1}.
-        width_out: f^l.
-        products: ``(inputs, outputs)`` of each matrix that a row is multiplied with. GraphSAGE's
-            has 2 f^{l-1} inputs, since it reads a vertex's own row beside the aggregated one.
-        attention: heads of attention, which comes after the products; 0 where neighbours are
-            aggregated before them.
-        message_width: features of the messages that are made of rows, and gathered in their place;
-            0 where rows are aggregated as they are.
-        message_products: ``(inputs, outputs)`` of each matrix that messages are made with.
-        messages_per_edge: whether each edge has a message of its own, and not each source.
-    """
-
-    width_in: int
-    width_out: int
+    width_in: int  #: f^{l-1}
+    width_out: int  #: f^l
+    #: ``(inputs, outputs)`` of each matrix that a row is multiplied with. GraphSAGE's has 2 f^{l-1}
+    #: inputs, since it reads a vertex's own row beside the aggregated one.
     products: tuple[tuple[int, int], ...]
+    #: heads of attention, which comes after the products; 0 if neighbours are aggregated before
+    #: them
     attention: int = 0
+    #: features of the messages that are made of rows, and gathered in their place; 0 if rows are
+    #: aggregated as they are
     message_width: int = 0
+    #: ``(inputs, outputs)`` of each matrix that messages are made with
     message_products: tuple[tuple[int, int], ...] = ()
+    #: whether each edge has its own message, and not each source
     messages_per_edge: bool = False
 
     @property
@@ -84,9 +69,6 @@ class LayerCost:
         """Return the work of forward propagation.
 
         Args:
-            edges: |E^l|.
-            targets: |V^l|.
-            sources: |V^{l-1}|.
             aggregated: whether the rows were aggregated while they were loaded.
         """
         passes = [1] * len(self.products)
@@ -129,7 +111,7 @@ class LayerCost:
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
         """Work of one direction for messages: made of rows, written and read once an edge.
 
-        So are the rows at both ends of an edge, where its message is made of them.
+        So are the rows at both ends of an edge, if its message is made of them.
         """
         if not self.message_width:
             return LayerWork()
@@ -151,29 +133,19 @@ class CountedCost:
 
     It is counted by trial, of a model whose layers do not state their cost. Each tuple has what a
     vertex of V^0 .. V^L adds, and then what an edge of E^1 .. E^L adds.
-
-    Attributes:
-        widths: features of an input row, and of an output row.
-        macs: multiply-accumulates, forward and backward.
-        stream_bytes: bytes that operations write, and others read.
-        kept_bytes: bytes of rows that forward propagation keeps for backward propagation.
-        host_factor: seconds of a step that was measured on the host, over those that its rates
-            say of these amounts; 1 where none was.
     """
 
-    widths: tuple[int, int]
-    macs: tuple[float, ...]
-    stream_bytes: tuple[float, ...]
+    widths: tuple[int, int]  #: features of an input row, and of an output row
+    macs: tuple[float, ...]  #: multiply-accumulates, forward and backward
+    stream_bytes: tuple[float, ...]  #: bytes that operations write, and others read
+    #: bytes of rows that forward propagation keeps for backward propagation
     kept_bytes: tuple[float, ...]
+    #: seconds of a step that was measured on the host, over those that its rates predict of these
+    #: amounts; 1 if none was
     host_factor: float = 1.0
 
     def work(self, vertices: Sequence[float], edges: Sequence[float]) -> LayerWork:
-        """Return the work of a step, forward and backward.
-
-        Args:
-            vertices: |V^0| .. |V^L|.
-            edges: |E^1| .. |E^L|.
-        """
+        """Return the work of a step, forward and backward."""
         return LayerWork(
             macs=_product(self.macs, vertices, edges),
             stream_bytes=_product(self.stream_bytes, vertices, edges),

@@ -1,4 +1,4 @@
-"""Layers of a user's own: scatter, gather and update (HitGNN, section IV-C, Table II)."""
+"""Custom layers: scatter, gather and update (HitGNN, section IV-C, Table II)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from gnnscale.model.options import LayeredModel
 from gnnscale.model.segments import REDUCTIONS, Segments, take
 from gnnscale.sampler import Block
 
-__all__ = ["Custom", "CustomLayer", "ScatterGatherUpdate"]
-
-#: Edges whose messages are held at once where no gradient needs them.
+#: Edges whose messages are held at once when no gradient needs them.
 _SLICE_EDGES = 1 << 16
 
 
@@ -33,7 +31,7 @@ class ScatterGatherUpdate(nn.Module):
     A subclass is called with the widths of a layer, ``(num_in, num_out)``, and has:
 
     - ``scatter(source)`` or ``scatter(source, destination)``: the messages ``[n, ...]`` along n
-      edges, from the rows ``[n, num_in]`` at their ends. Where the source alone decides, the
+      edges, from the rows ``[n, num_in]`` at their ends. If the source alone decides, the
       message of a vertex is made once, however many edges carry it.
     - ``gather``: one of ``REDUCTIONS``; or a method ``gather(messages, segments)`` that makes a row
       for each destination of the messages ``[num_edges, ...]``, which ``Segments`` divides.
@@ -44,8 +42,8 @@ class ScatterGatherUpdate(nn.Module):
     devices says which come together, nor on torch's random numbers. ReLU and dropout between layers
     are the model's.
 
-    An FPGA computes what ``kernel_header`` says, the path of a C++ header with the same functions;
-    see ``docs/fpga.md``.
+    An FPGA computes ``kernel_header``, the path of a C++ header with the same functions; see
+    ``docs/fpga.md``.
     """
 
     kernel_header: ClassVar[str | Path | None] = None
@@ -55,7 +53,7 @@ class ScatterGatherUpdate(nn.Module):
 
 
 class CustomLayer(GraphLayer):
-    """A layer that computes what a ``ScatterGatherUpdate`` says."""
+    """A layer that computes a ``ScatterGatherUpdate``."""
 
     def __init__(self, functions: ScatterGatherUpdate, num_in: int, num_out: int) -> None:
         """Build the layer around ``functions``, from ``num_in`` to ``num_out`` features."""
@@ -133,11 +131,11 @@ class CustomLayer(GraphLayer):
             own = np.repeat(
                 np.arange(first, first + block.num_dst, dtype=np.int32), np.diff(block.indptr)
             )
-            along = self.functions.scatter(take(rows, block.indices), take(rows, own))
+            on_edges = self.functions.scatter(take(rows, block.indices), take(rows, own))
         else:
-            along = take(messages, block.indices)
+            on_edges = take(messages, block.indices)
         segments = Segments(block, None if degrees is None else degrees[first:])
-        return self._reduce(along, segments)
+        return self._reduce(on_edges, segments)
 
     def _reduce(self, messages: torch.Tensor, segments: Segments) -> torch.Tensor:
         gather = self.functions.gather
@@ -155,7 +153,7 @@ class CustomLayer(GraphLayer):
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(LayeredModel):
-    """A model of layers of a user's own.
+    """A model of custom layers.
 
     Attributes:
         functions: the class of its layers. Workers import it by name.

@@ -14,14 +14,10 @@ from torch import nn
 
 from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.feature import FeatureStore
-from gnnscale.model.forms import CALLS, likely_forms
+from gnnscale.model import forms, trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer
-from gnnscale.model.trainable import Inputs, TrainableModel
-from gnnscale.model.trial import count_cost, tiny_batch, tiny_rows
 from gnnscale.options.user_code import load_named
 from gnnscale.sampler import Block, MiniBatch
-
-__all__ = ["ForeignLayer", "ForeignModel", "build_foreign"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,33 +52,22 @@ class ForeignLayer(GraphLayer):
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the rows ``[num_dst, f']`` that the next layer reads."""
         model, index = self._of
-        found = CALLS[model.form].infer(model.module, index, block, x)
+        found = forms.CALLS[model.form].infer(model.module, index, block, x)
         return model.checked(found, block.num_dst, None, f"inference_per_layer({index}, ...)")
 
 
-class ForeignModel(TrainableModel):
+class ForeignModel(trainable.TrainableModel):
     """A module that reads gathered rows, in one of ``CALLS``. It makes its own layers and dropout.
 
     torch's random numbers of a step depend on the run's seed, the step, and the slice's first seed:
-    a run that is resumed draws those of one never stopped, where its slices are the same.
-
-    Attributes:
-        module: the user's.
-        form: how it is called.
+    a run that is resumed draws those of one never stopped, if its slices are the same.
     """
 
     def __init__(self, module: nn.Module, form: str, widths: tuple[int, int], said: str) -> None:
-        """Wrap ``module``.
-
-        Args:
-            module: the user's; its parameters are this module's.
-            form: one of ``CALLS``.
-            widths: features of an input row, and classes.
-            said: how errors name the module.
-        """
+        """Wrap ``module``."""
         super().__init__()
-        self.module = module
-        self.form = form
+        self.module = module  #: the user's
+        self.form = form  #: how it is called
         self._num_classes = widths[1]
         self._said = said
         #: In a tuple, so that weights are there once.
@@ -113,13 +98,13 @@ class ForeignModel(TrainableModel):
         aggregates: bool,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> Inputs:
+    ) -> trainable.Inputs:
         """Gather the input rows; a module aggregates them itself.
 
         Raises:
             ConfigError: the edges carry their importance, for which the module's form has no place.
         """
-        if batch.blocks[0].importance is not None and not CALLS[self.form].weighs_edges:
+        if batch.blocks[0].importance is not None and not forms.CALLS[self.form].weighs_edges:
             raise ConfigError(
                 f"sampler: the edges of layer-wise sampling carry weights, for which "
                 f"model.form={self.form} has no place; neighbour sampling has none"
@@ -128,7 +113,7 @@ class ForeignModel(TrainableModel):
             store, batch, degrees, aggregates=aggregates, dtype=dtype, num_threads=num_threads
         )
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
 
         Raises:
@@ -144,7 +129,7 @@ class ForeignModel(TrainableModel):
 
     def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
-        form = CALLS[self.form]
+        form = forms.CALLS[self.form]
         out = form.call(self.module, batch, x)
         if form.drops_rows and isinstance(out, torch.Tensor) and len(out) > batch.num_seeds:
             out = out[: batch.num_seeds]
@@ -195,11 +180,11 @@ def build_foreign(
     training = module.training
     module.eval()
     num_layers, widths = known["num_layers"], (known["num_features"], known["num_classes"])
-    batch = tiny_batch(num_layers)
-    x = tiny_rows(batch, widths[0])
+    batch = trial.tiny_batch(num_layers)
+    x = trial.tiny_rows(batch, widths[0])
     model = _find_form(module, form, batch, x, widths, said)
     _check_parameters(model, batch, x, said)
-    model.counted = count_cost(
+    model.counted = trial.count_cost(
         module,
         model.logits,
         num_layers=num_layers,
@@ -276,7 +261,7 @@ def _find_form(
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{said}: has no forward that takes a graph")
     failures = []
-    for name in likely_forms(module) if form == "auto" else [form]:
+    for name in forms.likely_forms(module) if form == "auto" else [form]:
         model = ForeignModel(module, name, widths, said)
         try:
             with torch.no_grad():
@@ -314,7 +299,7 @@ def _check_parameters(model: ForeignModel, batch: MiniBatch, x: torch.Tensor, sa
 
 
 def _has_inference(module: Any) -> bool:
-    """Whether it says how a layer is computed; not where PyG's model joins all layers (jk)."""
+    """Whether it defines how a layer is computed; not when PyG's model joins all layers (jk)."""
     says = callable(getattr(module, "inference_per_layer", None))
     return says and getattr(module, "jk_mode", None) is None
 

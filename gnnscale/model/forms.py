@@ -10,37 +10,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.model.adapters import (
-    block_to_dgl,
-    block_to_edge_index,
-    to_adjacencies,
-    to_dgl_blocks,
-    to_edge_indices,
-    to_sampled_subgraph,
-)
+from gnnscale.model import adapters
 from gnnscale.sampler import Block, MiniBatch
-
-__all__ = ["CALLS", "Form", "likely_forms"]
 
 _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One way to call a module.
+    """One way to call a module."""
 
-    Attributes:
-        call: from a module, a mini-batch and its input rows to output rows, the seeds' first.
-        infer: from a module, the number of a layer, a block and its source rows ``[num_src, f]`` to
-            the rows ``[num_dst, f']`` that the next layer reads, by the module's
-            ``inference_per_layer``.
-        drops_rows: whether output rows behind the seeds' are to be dropped; else there are none.
-        weighs_edges: whether the edges' importance (layer-wise sampling) reaches the module.
-    """
-
+    #: from a module, a mini-batch and its input rows to output rows, the seeds' first
     call: Callable[[nn.Module, MiniBatch, torch.Tensor], Any]
+    #: from a module, the number of a layer, a block and its source rows ``[num_src, f]`` to the
+    #: rows ``[num_dst, f']`` that the next layer reads, by the module's ``inference_per_layer``
     infer: Callable[[nn.Module, int, Block, torch.Tensor], Any]
+    #: whether output rows after the seeds' are dropped; else there are no such rows
     drops_rows: bool = False
+    #: whether the edges' importance (layer-wise sampling) reaches the module
     weighs_edges: bool = False
 
 
@@ -59,15 +46,15 @@ def likely_forms(module: nn.Module) -> list[str]:
 
 
 def _call_pyg(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(x, to_edge_indices(batch))
+    return module(x, adapters.to_edge_indices(batch))
 
 
 def _call_bipartite(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(x, to_adjacencies(batch))
+    return module(x, adapters.to_adjacencies(batch))
 
 
 def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    edge_index, *hops = to_sampled_subgraph(batch)
+    edge_index, *hops = adapters.to_sampled_subgraph(batch)
     # A module without these computes every layer for all vertices of the sample.
     known = inspect.signature(module.forward).parameters
     takes = all(name in known for name in _HOPS)
@@ -75,7 +62,7 @@ def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
 
 
 def _call_dgl(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(to_dgl_blocks(batch), x)
+    return module(adapters.to_dgl_blocks(batch), x)
 
 
 def _call_blocks(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
@@ -83,11 +70,11 @@ def _call_blocks(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
 
 
 def _infer_pyg(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
-    return module.inference_per_layer(index, x, block_to_edge_index(block), block.num_dst)
+    return module.inference_per_layer(index, x, adapters.block_to_edge_index(block), block.num_dst)
 
 
 def _infer_dgl(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
-    return module.inference_per_layer(index, block_to_dgl(block), x)
+    return module.inference_per_layer(index, adapters.block_to_dgl(block), x)
 
 
 def _infer_blocks(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:

@@ -16,12 +16,6 @@ from gnnscale.model.cost import LayerCost
 from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
 from gnnscale.sampler import Block
 
-__all__ = [
-    "GATLayer",
-    "attend",
-    "with_self_edges",
-]
-
 
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
@@ -108,7 +102,6 @@ def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
     Args:
         scores: ``[num_edges, num_heads]`` float32.
         z: ``[num_src, num_heads, f]`` float32, contiguous.
-        block: the layer's block.
 
     Returns:
         ``[num_dst, num_heads, f]`` float32.
@@ -141,7 +134,7 @@ class GATLayer(GraphLayer):
     """
 
     def __init__(self, num_in: int, num_out: int, num_heads: int, *, average: bool) -> None:
-        """Build a layer to ``num_out`` features in all, or in each head where they are averaged."""
+        """Build a layer to ``num_out`` features in all, or in each head if heads are averaged."""
         super().__init__()
         self.num_heads = num_heads
         self.average = average

@@ -80,13 +80,9 @@ class GNN(TrainableModel):
         """Read the first layer's input from ``store``.
 
         Args:
-            store: the features of the graph.
-            batch: the mini-batch.
-            degrees: ``[num_input_vertices]`` float32 in-degrees, where the model uses them.
-            aggregates: whether to aggregate while reading, where the first layer allows it. The
+            degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
+            aggregates: whether to aggregate while reading, if the first layer allows it. The
                 values are the same.
-            dtype: float32 or bfloat16.
-            num_threads: threads to use.
         """
         layer, vertices = self.layer(0), batch.input_vertices
         aggregated = aggregates and layer.aggregates_on_load
@@ -130,9 +126,7 @@ class GNN(TrainableModel):
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
         Args:
-            index: of the layer.
             x: what its ``load`` returned.
-            block: all neighbours of its destinations.
             layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
         """
         h = (layer or self.layer(index)).update(x, block)
@@ -154,34 +148,27 @@ class ProjectedLayer(LinearAggregationLayer):
     """A layer without its product, for rows that were multiplied before they are aggregated.
 
     The aggregation and the product are linear, so that their order does not matter:
-    ``W sum_u c_u h_u = sum_u c_u (W h_u)``. Where a vertex's own row is concatenated, the product
-    with ``W = W_own ‖ W_neighbours`` falls apart: ``W_own h_v + sum_u c_u (W_neighbours h_u)``.
+    ``W sum_u c_u h_u = sum_u c_u (W h_u)``. If a vertex's own row is concatenated, the product
+    with ``W = W_own ‖ W_neighbours`` splits into ``W_own h_v + sum_u c_u (W_neighbours h_u)``.
     Weights are read at each call.
-
-    Attributes:
-        width: columns of a row that is aggregated, the layer's outputs filled up with zeros.
-        num_parts: 2 where a vertex has a row of its own beside the one that is aggregated.
     """
 
     def __init__(self, layer: LinearAggregationLayer, width_in: int) -> None:
-        """Take the product of ``layer`` apart.
-
-        Args:
-            layer: with ``splits_columns``.
-            width_in: features of a row before the product.
-        """
+        """Split the product of ``layer``."""
         super().__init__()
         linear = layer.linear
         assert isinstance(linear, nn.Linear)
         # In a tuple: a module that is an attribute would be a part of this one.
         self._whole = (layer, linear)
         self.uses_degrees = layer.uses_degrees
+        #: 2 if a vertex has a row of its own besides the aggregated one
         self.num_parts = linear.in_features // width_in
+        #: columns of a row that is aggregated, the layer's outputs filled up with zeros
         self.width = -(-linear.out_features // _COLUMNS) * _COLUMNS
 
     @classmethod
     def of(cls, layer: GraphLayer, width_in: int) -> ProjectedLayer | None:
-        """Return ``layer`` so, or None where it cannot be, or rows would be no narrower."""
+        """Return ``layer`` so, or None if it cannot be, or rows would be no narrower."""
         if not (layer.splits_columns and isinstance(layer, LinearAggregationLayer)):
             return None
         projected = cls(layer, width_in)

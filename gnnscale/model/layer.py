@@ -18,11 +18,9 @@ from gnnscale.model.aggregation import aggregate
 from gnnscale.model.cost import LayerCost
 from gnnscale.sampler import Block
 
-__all__ = ["Degrees", "GraphLayer", "LinearAggregationLayer", "linear", "say_unweighted"]
-
 _LOG = logging.getLogger(__name__)
 
-#: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, where asked for.
+#: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, if asked for.
 Degrees = NDArray[np.float32] | None
 
 
@@ -58,12 +56,7 @@ class GraphLayer(nn.Module):
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return what the layer asks of a device: by default the products of its matrices.
-
-        Args:
-            width_in: f^{l-1}.
-            width_out: f^l.
-        """
+        """Return what the layer asks of a device: by default the products of its matrices."""
         linears = [module for module in self.modules() if isinstance(module, nn.Linear)]
         products = tuple((each.in_features, each.out_features) for each in linears)
         return LayerCost(width_in=width_in, width_out=width_out, products=products)
@@ -79,8 +72,7 @@ class GraphLayer(nn.Module):
 
         Args:
             x: what ``load`` or ``prepare`` returned.
-            block: the layer's block.
-            degrees: None where the block has all neighbours, or the layer asks for none.
+            degrees: None if the block has all neighbours, or the layer asks for none.
         """
         raise NotImplementedError
 
@@ -117,7 +109,7 @@ class LinearAggregationLayer(GraphLayer):
 
 @cache
 def say_unweighted(what: str) -> None:
-    """Say once in a process that ``what`` counts all edges alike, whatever they weigh."""
+    """Warn once in a process that ``what`` ignores the weights of edges."""
     _LOG.warning(f"{what} does not use the weights of edges: all count alike")
 
 

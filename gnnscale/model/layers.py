@@ -14,12 +14,6 @@ from gnnscale.model.aggregation import drawn_from, sum_scale
 from gnnscale.model.layer import Degrees, LinearAggregationLayer, linear
 from gnnscale.sampler import Block
 
-__all__ = [
-    "GCNLayer",
-    "GINLayer",
-    "SAGELayer",
-]
-
 
 class GCNLayer(LinearAggregationLayer):
     """``h'_v = W sum_u h_u / sqrt(D(v) D(u)) + b`` over u in N(v) and v itself.
@@ -27,7 +21,7 @@ class GCNLayer(LinearAggregationLayer):
     D counts a vertex's in-neighbours in the whole graph, and the vertex. A sampled sum is rescaled
     by degree / number sampled, so that its expectation is the full one.
 
-    Where edges have weights, ``w_uv h_u`` is summed, and D adds up the weights of in-edges, and 1
+    If edges have weights, ``w_uv h_u`` is summed, and D adds up the weights of in-edges, and 1
     for the vertex itself, at both ends of an edge: as ``gcn_norm`` of PyG.
     """
 
@@ -78,7 +72,7 @@ class GCNLayer(LinearAggregationLayer):
 class SAGELayer(LinearAggregationLayer):
     """``h'_v = W (h_v ‖ mean of h_u) + b`` over the sampled in-neighbours u.
 
-    Where edges have weights, the mean is ``sum w_uv h_u / sum w_uv`` over those sampled. Neighbours
+    If edges have weights, the mean is ``sum w_uv h_u / sum w_uv`` over those sampled. Neighbours
     that were drawn by weight (``sampler=weighted``) count alike.
     """
 
@@ -123,7 +117,7 @@ class SAGELayer(LinearAggregationLayer):
 class GINLayer(LinearAggregationLayer):
     """``h'_v = MLP(h_v + sum of h_u)`` with one hidden layer; a sampled sum is rescaled.
 
-    Where edges have weights, ``w_uv h_u`` is summed.
+    If edges have weights, ``w_uv h_u`` is summed.
     """
 
     uses_degrees = True

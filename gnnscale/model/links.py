@@ -6,20 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gnnscale.model import segments, trainable
 from gnnscale.model.gnn import GNN
 from gnnscale.model.layers import SAGELayer
-from gnnscale.model.segments import take
-from gnnscale.model.trainable import Inputs
 from gnnscale.sampler import MiniBatch
-
-__all__ = [
-    "DotProduct",
-    "LinkGNN",
-    "PairNetwork",
-    "initialise_rows",
-    "link_objective",
-    "make_decoder",
-]
 
 
 class DotProduct(nn.Module):
@@ -81,14 +71,14 @@ class LinkGNN(GNN):
         super().__init__(layers, norms, gnn.dropout, gnn.widths)
         self.decoder = decoder
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
+    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> Tensor:
         """Return the edges' scores, float32."""
         rows = super().forward(batch, inputs)
         links = batch.links
         if links is None:
             return rows
-        sources = take(rows, links.sources)
-        destinations = take(rows, links.destinations.reshape(-1))
+        sources = segments.take(rows, links.sources)
+        destinations = segments.take(rows, links.destinations.reshape(-1))
         shape = (*links.destinations.shape, rows.shape[1])
         scores: Tensor = self.decoder(sources[:, None], destinations.view(shape))
         return scores
@@ -99,7 +89,6 @@ def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
 
     Args:
         scores: ``[n, 1 + k]`` of the edges themselves in the first column, of negatives in others.
-        batch: that they are of.
     """
     if not len(scores):
         return scores.sum()

@@ -20,21 +20,9 @@ if TYPE_CHECKING:
 
     from gnnscale.graph import Graph
 
-__all__ = [
-    "AutoLoss",
-    "BinaryCrossEntropy",
-    "CrossEntropy",
-    "CustomLoss",
-    "Loss",
-    "LossConfig",
-    "MeanSquaredError",
-    "check_labels",
-    "label_kind",
-]
-
 #: From outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a scalar.
-#: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 where a vertex may
-#: have several labels, or ``[n, width]`` float32 numbers, NaN where one is not known.
+#: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex may
+#: have several labels, or ``[n, width]`` float32 numbers, NaN for unknown ones.
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 #: What labels are, in the words of messages.
@@ -53,7 +41,7 @@ def label_kind(labels: NDArray[Any]) -> str:
 
 
 def check_labels(option: str, graph: Graph, kind: str) -> None:
-    """Refuse a graph whose labels are not of ``kind``, as ``label_kind`` says.
+    """Refuse a graph whose labels are not of ``kind``, as ``label_kind`` returns it.
 
     Raises:
         ConfigError: they are not; the message begins with ``option``.
@@ -81,7 +69,7 @@ class LossConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(LossConfig):
-    """Cross-entropy over the classes, where a vertex has one label.
+    """Cross-entropy over the classes, for vertices with one label each.
 
     Weights are scaled so that their mean over the training vertices is 1, and the loss is
     ``sum_i w_i l_i / n`` over ``n`` vertices. PyTorch divides by the weights of the vertices at
@@ -158,7 +146,7 @@ class CrossEntropy(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryCrossEntropy(LossConfig):
-    """Binary cross-entropy of each class, where a vertex may have several labels.
+    """Binary cross-entropy of each class, for vertices with several labels.
 
     Attributes:
         pos_weight: what a label that is there counts, beside one that is not: a number, or a list
@@ -219,7 +207,7 @@ def _check_length(option: str, weights: NDArray[Any], graph: Graph) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CustomLoss(LossConfig):
-    """A function of a user's own, ``function(outputs, targets)``, which returns the mean loss.
+    """Your function, ``function(outputs, targets)``, which returns the mean loss.
 
     Attributes:
         function: its name, ``MODULE:NAME`` or ``FILE.py:NAME``. It gets outputs ``[n, width]``
@@ -258,7 +246,7 @@ class CustomLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanSquaredError(LossConfig):
-    """Mean squared error, where labels are numbers; those that are not known do not count.
+    """Mean squared error, for labels that are numbers; those that are not known do not count.
 
     Of a vertex with several numbers, it is the mean over those that are known, so that every vertex
     counts alike.

@@ -7,27 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
-from gnnscale.options.found import names
-from gnnscale.options.user_code import check_name, name_of_code
+from gnnscale.options import found, user_code
 
 if TYPE_CHECKING:
     from gnnscale.model.gnn import GNN
     from gnnscale.model.layer import GraphLayer
     from gnnscale.model.trainable import TrainableModel
 
-__all__ = [
-    "FORMS",
-    "GAT",
-    "GCN",
-    "GIN",
-    "NORMS",
-    "CustomModel",
-    "GraphSAGE",
-    "LayeredModel",
-    "ModelConfig",
-]
-
-#: How a module of a user's own is called; ``auto`` tries all of them.
+#: How your module is called; ``auto`` tries all of them.
 FORMS = ("auto", "pyg", "pyg_bipartite", "pyg_trimmed", "dgl", "blocks")
 
 #: Normalisation between layers.
@@ -178,7 +165,7 @@ class GIN(LayeredModel):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomModel(ModelConfig):
-    """A module of a user's own; see docs/your-model.md.
+    """Your module; see docs/your-model.md.
 
     Attributes:
         module: ``MODULE:NAME`` or ``FILE.py:NAME`` of a class of ``torch.nn.Module``, or of a
@@ -189,8 +176,8 @@ class CustomModel(ModelConfig):
         dropout: likewise.
     """
 
-    module: Any = field(metadata=names("code"))
-    arguments: dict[str, Any] = field(default_factory=dict, metadata=names("arguments"))
+    module: Any = field(metadata=found.names("code"))
+    arguments: dict[str, Any] = field(default_factory=dict, metadata=found.names("arguments"))
     form: str = "auto"
     hidden: int | None = None
     dropout: float | None = None
@@ -200,7 +187,7 @@ class CustomModel(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.module):
-            check_name(self.module, option="model.module")
+            user_code.check_name(self.module, option="model.module")
         check_choice("model.form", self.form, FORMS)
         if self.hidden is not None:
             check_range("model.hidden", self.hidden, 1, _MAX_HIDDEN)
@@ -218,7 +205,7 @@ class CustomModel(ModelConfig):
     @property
     def named(self) -> str:
         """``module`` as text, as a run's ``config.yaml`` shows it."""
-        return self.module if isinstance(self.module, str) else name_of_code(self.module)
+        return self.module if isinstance(self.module, str) else user_code.name_of_code(self.module)
 
     def build(self, *, num_features: int, num_classes: int) -> TrainableModel:
         """Import and build the module, and try it.

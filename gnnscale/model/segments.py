@@ -9,11 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.model.aggregation import sum_scale
-from gnnscale.model.layer import Degrees
+from gnnscale.model import aggregation, layer
 from gnnscale.sampler import Block
-
-__all__ = ["REDUCTIONS", "Segments", "take"]
 
 #: What ``Segments`` reduces by.
 REDUCTIONS = ("sum", "mean", "max")
@@ -22,23 +19,19 @@ REDUCTIONS = ("sum", "mean", "max")
 class Segments:
     """The edges of a block, in segments: those of one destination lie beside each other.
 
-    Sums run in the order of the edges, forward and backward, whatever the number of threads.
-
-    Attributes:
-        num_dst: number of destinations.
-        dst: ``[num_edges]`` int64 destination of each edge, ascending.
+    Sums run in the order of the edges, forward and backward, for any number of threads.
     """
 
-    def __init__(self, block: Block, degrees: Degrees) -> None:
+    def __init__(self, block: Block, degrees: layer.Degrees) -> None:
         """Divide the edges of ``block``.
 
         Args:
-            block: the layer's block.
-            degrees: ``[at least num_dst]`` in-degrees in the whole graph; None where the block has
+            degrees: ``[at least num_dst]`` in-degrees in the whole graph; None if the block has
                 all neighbours.
         """
-        self.num_dst = block.num_dst
+        self.num_dst = block.num_dst  #: number of destinations
         counts = np.diff(block.indptr)
+        #: ``[num_edges]`` int64 destination of each edge, ascending
         self.dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), counts))
         self._block = block
         self._degrees = degrees
@@ -50,11 +43,11 @@ class Segments:
         The sum over sampled neighbours is multiplied with degree / number sampled, or each edge
         counts by its importance, so that its expectation is the sum over all neighbours.
         """
-        scale = None if self._degrees is None else sum_scale(self._block, self._degrees)
+        scale = None if self._degrees is None else aggregation.sum_scale(self._block, self._degrees)
         return self._reduced(_Sum, messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean of each destination's messages, zeros where there are none."""
+        """Return the mean of each destination's messages, zeros if there are none."""
         count = self._counts
         if self._block.importance is not None and self._degrees is not None:
             # An unbiased estimate of the full sum, divided by the number of its terms.
@@ -63,7 +56,7 @@ class Segments:
         return self._reduced(_Sum, messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of each destination's messages, zeros where there are none.
+        """Return the maximum of each destination's messages, zeros if there are none.
 
         Messages that share a maximum share its gradient.
         """

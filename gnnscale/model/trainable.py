@@ -1,4 +1,4 @@
-"""What the runtime asks of a model, whoever wrote it."""
+"""What the runtime requires of any model."""
 
 from __future__ import annotations
 
@@ -14,39 +14,25 @@ from torch import Tensor, nn
 from gnnscale.core.stages import Traffic
 from gnnscale.feature import FeatureStore
 from gnnscale.graph import Graph
-from gnnscale.model.cost import CountedCost, LayerCost
-from gnnscale.model.losses import AutoLoss, LossConfig
+from gnnscale.model import cost, losses
 from gnnscale.sampler import Block, MiniBatch
 
 if TYPE_CHECKING:
     from gnnscale.model.layer import Degrees, GraphLayer
 
-__all__ = [
-    "Inputs",
-    "Objective",
-    "TrainableModel",
-    "seed_loss",
-    "vertex_objective",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What the loader hands to the model for one mini-batch.
+    """What the loader hands to the model for one mini-batch."""
 
-    Attributes:
-        x: the input rows ``[num_input_vertices, f]``, or the first layer's ``load`` result.
-        aggregated: whether ``x`` is that result, so that only rows of destinations are left.
-        degrees: ``[num_input_vertices]`` float32 in-degrees in the whole graph, where needed.
-        traffic: what reading ``x`` moved.
-        parts: the first layer's ``load`` results of every device's mini-batch, ``x`` among them,
-            over this device's columns of the features; None unless the layer is split (P3).
-    """
-
+    #: the input rows ``[num_input_vertices, f]``, or the first layer's ``load`` result
     x: torch.Tensor
-    aggregated: bool
+    aggregated: bool  #: whether ``x`` is that result, so that only rows of destinations are left
+    #: ``[num_input_vertices]`` float32 in-degrees in the whole graph, if needed
     degrees: NDArray[np.float32] | None = None
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: Traffic = field(default_factory=Traffic)  #: what reading ``x`` moved
+    #: the first layer's ``load`` results of every device's mini-batch, ``x`` among them, over this
+    #: device's columns of the features; None unless the layer is split (P3)
     parts: tuple[torch.Tensor, ...] | None = None
 
     @property
@@ -59,18 +45,18 @@ class TrainableModel(nn.Module):
     """A model that the runtime can train: it loads its input, and makes logits of it.
 
     ``forward(batch, inputs)`` returns the seeds' logits ``[num_seeds, num_classes]`` float32. A
-    model of ``GraphLayer`` (``GNN``) also says what each layer costs, and is evaluated layer by
-    layer. Another has ``counted``, and is evaluated so where it ``infers_by_layer``.
+    model of ``GraphLayer`` (``GNN``) also states what each layer costs, and is evaluated layer by
+    layer. Another has ``counted``, and is evaluated so if it ``infers_by_layer``.
     """
 
     #: Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler.
     uses_degrees: bool = False
-    #: The layers, inputs first, where the model ``infers_by_layer``.
+    #: The layers, inputs first, if the model ``infers_by_layer``.
     layers: Sequence[nn.Module] | nn.ModuleList
-    #: f^0 .. f^L, features of each layer's rows, inputs first; where there are ``layers``.
+    #: f^0 .. f^L, features of each layer's rows, inputs first; if there are ``layers``.
     widths: tuple[int, ...] = ()
     #: What a step takes by trial, of a model whose layers do not state their cost.
-    counted: CountedCost | None = None
+    counted: cost.CountedCost | None = None
 
     @property
     def infers_by_layer(self) -> bool:
@@ -78,8 +64,8 @@ class TrainableModel(nn.Module):
         return False
 
     @property
-    def layer_costs(self) -> tuple[LayerCost, ...]:
-        """What each layer states of its cost, inputs first; empty where ``counted`` says it."""
+    def layer_costs(self) -> tuple[cost.LayerCost, ...]:
+        """What each layer states of its cost, inputs first; empty if ``counted`` states it."""
         return ()
 
     @property
@@ -97,9 +83,6 @@ class TrainableModel(nn.Module):
         """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
 
         Args:
-            index: of the layer.
-            x: what its ``load`` returned.
-            block: all neighbours of its destinations.
             layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
         """
         return (layer or self.layer(index)).update(x, block)
@@ -117,13 +100,10 @@ class TrainableModel(nn.Module):
         """Read the first layer's input from ``store``: the rows of the input vertices.
 
         Args:
-            store: the features of the graph.
-            batch: the mini-batch.
-            degrees: ``[num_input_vertices]`` float32 in-degrees, where the model uses them.
-            aggregates: whether to aggregate while reading, where the first layer allows it. The
+            degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
+            aggregates: whether to aggregate while reading, if the first layer allows it. The
                 values are the same.
             dtype: float32 or bfloat16.
-            num_threads: threads to use.
         """
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
@@ -141,17 +121,16 @@ class TrainableModel(nn.Module):
 Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
 
 
-def vertex_objective(graph: Graph, loss: LossConfig | None = None) -> Objective:
+def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Objective:
     """Return the loss of predicting the labels of a mini-batch's seeds.
 
     Args:
-        graph: holds the labels.
         loss: what is minimised; None for what the labels ask for.
 
     Raises:
         ConfigError: the loss does not go with the labels.
     """
-    measured = (loss or AutoLoss()).build(graph)
+    measured = (loss or losses.AutoLoss()).build(graph)
 
     def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
         if not batch.num_seeds:
@@ -165,13 +144,12 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: NDArray[np.integer[Any]]) ->
     """Return the mean loss of some vertices, as their labels ask for it; that of none is 0.
 
     Args:
-        graph: holds the labels.
         outputs: ``[num_seeds, width]`` float32.
         seeds: ``[num_seeds]`` global vertex ids, none without a label.
     """
     if not len(seeds):
         return outputs.sum()
-    return AutoLoss().build(graph)(outputs, _targets(graph, seeds))
+    return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))
 
 
 def _targets(graph: Graph, seeds: NDArray[np.integer[Any]]) -> Tensor:

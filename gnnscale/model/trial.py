@@ -15,8 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from gnnscale.model.cost import CountedCost
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = ["count_cost", "tiny_batch", "tiny_rows"]
-
 #: Vertices, and edges to them, that each hop of the smallest mini-batch adds.
 _VERTICES, _EDGES = 4, 6
 #: How many more there are of one kind, to see what these take.
@@ -33,11 +31,6 @@ def tiny_batch(
 
     Every form, and inference layer by layer, so have one answer. One vertex of each hop has no
     neighbour.
-
-    Args:
-        num_layers: hops.
-        vertices: more vertices at each depth, the seeds first.
-        edges: more edges to the vertices of each depth.
     """
     more_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
     more_edges = [*edges, *[0] * (num_layers - len(edges))]
@@ -87,7 +80,7 @@ def count_cost(
     nothing = np.zeros_like(base)
 
     def each(kind: str, depths: int) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-        # What is added at a depth is in the blocks of all hops behind it as well.
+        # What is added at a depth is in the blocks of all hops after it as well.
         found = [
             (count(**{kind: [_MORE if at == depth else 0 for at in range(depths)]}) - base) / _MORE
             for depth in range(depths)

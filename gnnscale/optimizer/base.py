@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["SCHEDULES", "OptimizerConfig"]
-
 SCHEDULES = ("constant", "cosine", "step", "plateau")
 
 
@@ -30,8 +28,8 @@ class OptimizerConfig(ABC):
     Attributes:
         lr: learning rate of the first epoch.
         weight_decay: coefficient of the L2 penalty, added to the gradient; AdamW takes it off the
-            weights instead, apart from the gradient.
-        decay_first_layer_only: leave the weights behind the first layer undecayed, as Kipf and
+            weights instead, separately from the gradient.
+        decay_first_layer_only: leave the weights after the first layer undecayed, as Kipf and
             Welling do for GCN (section 5.2).
         schedule: ``constant``; ``cosine``, down to 0 over ``epochs``; ``step``, times
             ``schedule_factor`` every ``schedule_epochs``; ``plateau``, times ``schedule_factor``
@@ -39,7 +37,7 @@ class OptimizerConfig(ABC):
         schedule_epochs: see ``schedule``.
         schedule_factor: see ``schedule``; above 0, below 1.
         warmup_epochs: epochs over which the rate grows, step by step and in a straight line, up to
-            ``lr``; ``schedule`` begins behind them.
+            ``lr``; ``schedule`` begins after them.
     """
 
     lr: float
@@ -74,21 +72,14 @@ class OptimizerConfig(ABC):
 
     @property
     def follows_metrics(self) -> bool:
-        """Whether ``learning_rate`` looks at ``metrics``, which all workers need then."""
+        """Whether ``learning_rate`` uses ``metrics``, which all workers need then."""
         return self.schedule == "plateau"
 
     def learning_rate(
         self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
     ) -> float:
-        """Return the learning rate of ``epoch``, but for ``warm_up``.
-
-        Args:
-            epoch: from 0.
-            epochs: how many the run has in all.
-            metrics: validation metrics so far.
-            metric: which, one of ``gnnscale.core.metrics.QUALITY``.
-        """
-        # The schedule begins behind the warm-up.
+        """Return the learning rate of ``epoch``, but for ``warm_up``."""
+        # The schedule begins after the warm-up.
         epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
         if self.schedule == "cosine":
             return self.lr * (1 + math.cos(math.pi * epoch / epochs)) / 2

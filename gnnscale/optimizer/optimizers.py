@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = [
-    "Adam",
-    "AdamW",
-    "Sgd",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(OptimizerConfig):
@@ -68,7 +62,7 @@ class Sgd(OptimizerConfig):
 
     @property
     def state_names(self) -> frozenset[str]:
-        """The velocity, where there is momentum."""
+        """The velocity, if there is momentum."""
         return frozenset({"momentum_buffer"} if self.momentum else ())
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

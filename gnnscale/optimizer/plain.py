@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["PlainAdam", "PlainAdamW", "PlainSgd", "optimizer_state", "restore_optimizer"]
-
 
 class _Plain(torch.optim.Optimizer):
     """The methods of an optimizer as they are inside torch's wrappers."""

@@ -14,18 +14,6 @@ from typing import ClassVar
 from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
 from gnnscale.options.found import names
 
-__all__ = [
-    "MAX_DEVICES",
-    "Accelerator",
-    "Cpu",
-    "Device",
-    "Efficiency",
-    "Emulated",
-    "Fpga",
-    "process_group_backend",
-    "shared_collective",
-]
-
 #: Devices of a plan or a platform.
 MAX_DEVICES = 1024
 
@@ -49,7 +37,7 @@ class Device:
             this device (fused load-aggregate). Otherwise the device gets the rows themselves.
     """
 
-    #: What the option ``kind`` says.
+    #: The value of the option ``kind``.
     kind: ClassVar[str]
     #: What the figures of its runs are called in reports: ``measured``, ``emulated``, ``csim``.
     figures: ClassVar[str] = "measured"
@@ -61,14 +49,14 @@ class Device:
     loads: ClassVar[bool] = False
     #: Whether its propagation occupies cores of the host.
     computes_on_host: ClassVar[bool] = False
-    #: Whether it is simulated step by step: it then takes longer here than its clock says.
+    #: Whether it is simulated step by step: it then takes longer here than by its clock.
     simulated: ClassVar[bool] = False
     #: Whether it trains the host's own copy of the weights, and not one of the device's.
     trains_host_weights: ClassVar[bool] = False
-    #: Whether it minimises the loss that it is given, and not one of its own.
+    #: Whether it minimises the loss that it is given, and not a built-in one.
     takes_loss: ClassVar[bool] = True
-    #: What torch.distributed sums its gradients with where all devices of a run have the same, as
-    #: in ``cuda:nccl``; None where gradients are summed in host memory.
+    #: What torch.distributed sums its gradients with when all devices of a run have the same, as
+    #: in ``cuda:nccl``; None when gradients are summed in host memory.
     collective: ClassVar[str | None] = None
 
     name: str | None = None
@@ -82,7 +70,7 @@ class Device:
 
     @property
     def holds_cache(self) -> bool:
-        """Whether a part of the graph can be kept in its memory: behind a link, as a rule."""
+        """Whether a part of the graph can be kept in its memory: usually over a link."""
         return not self.on_host
 
     @property
@@ -108,7 +96,7 @@ class Cpu(Device):
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator(Device):
-    """A device with memory and rates of its own.
+    """A device with its own memory and rates.
 
     Attributes:
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
@@ -121,14 +109,14 @@ class Accelerator(Device):
         link_overhead_bytes: what every separate read of a device that reads host memory by itself
             costs beside its requests, as bytes of the link: a payload p reaches
             p / (p + overhead) of the bandwidth (Legion, figure 4a).
-        peer_bandwidth: bytes per second at which it reads the caches of other devices; None where
-            it cannot.
+        peer_bandwidth: bytes per second at which it reads the caches of other devices; None for
+            a device that cannot.
         host_bandwidth: bytes per second at which the host's memory feeds this device's loader,
-            eq. 7; None for what the host's own rates say.
+            eq. 7; None for the host's own rates.
         launch_s: seconds that every propagation takes beside its work.
         pipelined: whether aggregation and update overlap, eq. 10: maximum instead of sum.
         sampled_edges_per_s: edges per second of its sampler; required of a device that samples by
-            itself, and of no other. An emulated device samples by itself where it is given.
+            itself, and of no other. An emulated device samples by itself if it is given.
     """
 
     macs_per_s: float
@@ -192,10 +180,10 @@ class Accelerator(Device):
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Accelerator):
-    """An accelerator that computes with torch on the host, and takes the time its metadata say.
+    """An accelerator that computes with torch on the host, in the time that its metadata give.
 
-    Stages last as long as the performance model says (HyScale-GNN eq. 7, 8, 10 to 13), or as long
-    as the host really needs, whichever is longer; reports tell how often the host was too slow.
+    Stages last as long as the performance model predicts (HyScale-GNN eq. 7, 8, 10 to 13), or as
+    the host needs, if that is longer; reports state how often the host was too slow.
     Without a link it stands for a processor. With ``sampled_edges_per_s`` it stands for a device
     that samples by itself.
 
@@ -270,7 +258,7 @@ class Fpga(Accelerator):
         object.__setattr__(self, "memory_bandwidth", self.compute_units * _CHANNEL_BANDWIDTH)
         super().__post_init__()
         if self.link_bandwidth is None:
-            raise ConfigError("link_bandwidth=null: required, an fpga is behind a link")
+            raise ConfigError("link_bandwidth=null: required, an fpga needs a link")
 
     @property
     def figures(self) -> str:  # type: ignore[override]
@@ -289,7 +277,7 @@ class Fpga(Accelerator):
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` that all devices have, None where they have none in common.
+    """Return the ``collective`` that all devices have, None if they have none in common.
 
     Gradients are then summed on the devices, and in host memory otherwise.
     """

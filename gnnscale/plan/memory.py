@@ -13,19 +13,16 @@ from dataclasses import replace
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan.device import Accelerator, Device
 from gnnscale.plan.device_plan import DevicePlan, DeviceShare
-from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER
-from gnnscale.plan.perf.work import batch_bytes
+from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.workload import Workload
 
-__all__ = ["check_parts", "in_flight_at", "max_seeds", "room", "seed_limits", "with_depths"]
-
-#: The part of the room that is kept free where there is a choice, since mini-batches differ.
+#: The part of the room that is kept free when there is a choice, since mini-batches differ.
 _SPARE = 0.1
 
 
 def room(device: Accelerator, workload: Workload) -> int:
-    """Return the bytes of a device that mini-batches may take; below 0 where the rest is larger."""
-    resident = BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
+    """Return the bytes of a device that mini-batches may take; below 0 if the rest is larger."""
+    resident = equations.BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
     return device.memory_bytes - resident
 
 
@@ -34,13 +31,7 @@ def max_seeds(
 ) -> int | None:
     """Return how many seeds a slice may have for ``in_flight`` of them to fit into a device.
 
-    None for a device that computes in the host's memory, and where a whole mini-batch fits.
-
-    Args:
-        device: the device.
-        workload: what it trains.
-        in_flight: mini-batches that it holds at once.
-        spare: the part of the room for mini-batches that is kept free.
+    None for a device that computes in the host's memory, and if a whole mini-batch fits.
     """
     if not isinstance(device, Accelerator):
         return None
@@ -48,7 +39,7 @@ def max_seeds(
     largest = max(workload.num_seeds)
 
     def fits(num_seeds: int) -> bool:
-        return in_flight * batch_bytes(workload, workload.size(num_seeds)) <= allowed
+        return in_flight * work.batch_bytes(workload, workload.size(num_seeds)) <= allowed
 
     if fits(largest):
         return None
@@ -59,7 +50,7 @@ def in_flight_at(device: Device, workload: Workload, num_seeds: int, most: int) 
     """Return how many mini-batches of ``num_seeds`` a device holds at once: 1 to ``most``."""
     if not isinstance(device, Accelerator) or not num_seeds:
         return most
-    each = batch_bytes(workload, workload.size(num_seeds))
+    each = work.batch_bytes(workload, workload.size(num_seeds))
     held = (1 - _SPARE) * room(device, workload) // each
     return min(max(int(held), 1), most)
 
@@ -79,14 +70,10 @@ def seed_limits(
     moves seeds later gives no device more than is returned, or than ``split`` gives it.
 
     Args:
-        devices: the trainers.
-        workloads: what each device trains.
-        in_flight: mini-batches that a device may hold at once, if there is room.
-        batch_size: seeds of a mini-batch, over all devices.
-        split: seeds of each device; None where they can be chosen.
+        split: seeds of each device; None if they can be chosen.
 
     Raises:
-        ConfigError: a mini-batch does not fit; the line says what would.
+        ConfigError: a mini-batch does not fit; the message names what would.
     """
     pairs = list(zip(devices, workloads, strict=True))
     if split is not None:
@@ -120,13 +107,7 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Refuse parts of a mini-batch that their devices cannot hold; the line says what they can.
-
-    Args:
-        devices: the trainers.
-        workloads: what each device trains.
-        parts: the most seeds that each device gets of a mini-batch.
-        batch_size: seeds of a mini-batch, over all devices.
+    """Refuse parts of a mini-batch that their devices cannot hold; the message names what they can.
 
     Raises:
         ConfigError: one does not fit.
@@ -140,7 +121,7 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
     if held is None or num_seeds <= held:
         return
     assert isinstance(device, Accelerator)
-    needed = batch_bytes(workload, workload.size(num_seeds))
+    needed = work.batch_bytes(workload, workload.size(num_seeds))
     left, cached = room(device, workload), workload.cache.num_bytes
     # Smaller slices are estimated: what is proposed has something to spare.
     most, smaller_cache = max_seeds(device, workload, 1), left + cached - needed / (1 - _SPARE)

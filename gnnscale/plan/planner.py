@@ -26,7 +26,7 @@ from gnnscale.plan.platform import Platform
 
 __all__ = ["plan_devices", "predict"]
 
-#: Rounds in which a split is moved towards equal times, and how far apart they may stay.
+#: Rounds in which a split is moved towards equal times, and how much they may differ at the end.
 _ROUNDS = 12
 _BALANCED = 0.005
 
@@ -55,20 +55,12 @@ def plan_devices(
     names a mode that needs more.
 
     Args:
-        devices: the trainers.
-        batch_size: seeds of a mini-batch, over all devices.
-        cores: threads of the host that may compute at once.
         prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each.
         split: seeds of each device; None to make the devices finish together, eq. 6 and 9.
-        workloads: what each device trains.
-        platform: the host's rates.
-        emulates: whether emulated devices compute on this host; see ``predict``.
-        in_flight: mini-batches that a device may hold at once; fewer where its memory is short.
-        per_machine: workers of each machine; None where all are on one.
-        correction: what a rehearsal taught, None before one.
+        in_flight: mini-batches that a device may hold at once; fewer if its memory is short.
 
     Returns:
-        Plans, each with what the model says of it; the devices of no two prefetch alike.
+        Plans, each with the model's prediction; the devices of no two prefetch alike.
 
     Raises:
         ConfigError: a split that does not fit the devices and the mini-batch, or a mini-batch that
@@ -91,7 +83,7 @@ def plan_devices(
         if modes not in best or found[1].step_s < best[modes][1].step_s:
             best[modes] = found
     found_plans = sorted(best.values(), key=lambda each: each[1].step_s)
-    return [(with_depths(plan, workloads, in_flight), told) for plan, told in found_plans]
+    return [(with_depths(plan, workloads, in_flight), each) for plan, each in found_plans]
 
 
 def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: int) -> None:

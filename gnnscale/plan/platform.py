@@ -21,22 +21,8 @@ from gnnscale.core.hardware import find_machine, home, installed
 from gnnscale.options.config import typed
 from gnnscale.options.file import check_references, read_yaml
 from gnnscale.options.found import names
+from gnnscale.plan import device_plan, registry
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Efficiency
-from gnnscale.plan.device_plan import MAX_THREADS
-from gnnscale.plan.registry import device_options, parse_devices
-
-__all__ = [
-    "MAX_MEETING_BYTES",
-    "Identity",
-    "Platform",
-    "PlatformConfig",
-    "Processor",
-    "ThisMachine",
-    "estimate_file",
-    "platform_file",
-    "read_platform",
-    "shared_rate",
-]
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +85,12 @@ class Processor:
         rows_per_s: rows per second, however short.
         memory_rows_per_s: rows per second at random places in memory, however short.
         widened_per_s: values per second that become float32 while rows of a narrower type are read;
-            None where that takes no time of its own.
+            None if that takes no extra time.
         write_bandwidth: bytes per second of loaded rows as they are written; None as well.
         aggregate_bandwidth: bytes per second of hidden rows while they are aggregated, eq. 11.
         stream_bandwidth: bytes per second of activations that are read or written in order.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
-        bfloat16_macs_per_s: the same of bfloat16; None where its products are not fast enough to be
+        bfloat16_macs_per_s: the same of bfloat16; None if its products are not fast enough to be
             used.
         attention_per_s: edges and vertices of attention, times heads, per second.
         sampled_edges_per_s: edges per second of neighbour sampling, for graphs that are not here.
@@ -114,7 +100,7 @@ class Processor:
         update_s: seconds of gathering gradients and of the optimizer's step, at least.
         update_bandwidth: bytes of weights per second of both.
         compute_contention: how many times as long propagation takes on its threads while all other
-            cores are busy; infinite where only the rates of all threads together are known.
+            cores are busy; infinite if only the rates of all threads together are known.
         memory_contention: the same of sampling and loading.
         sync_latency_s: seconds of each of the 2(n - 1) transfers of an all-reduce.
         sync_bandwidth: bytes per second of an all-reduce between worker processes.
@@ -156,7 +142,7 @@ class Processor:
         threads = self.threads
         if not threads or threads[0] < 1 or sorted(set(threads)) != threads:
             raise ConfigError(f"processor.threads={threads}: must be ascending numbers from 1 on")
-        check_range("processor.cores", self.cores, 1, MAX_THREADS)
+        check_range("processor.cores", self.cores, 1, device_plan.MAX_THREADS)
         if threads[-1] != self.cores:
             raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
         for name in (*_PER_THREADS, *_OPTIONAL_PER_THREADS):
@@ -174,7 +160,7 @@ class Processor:
             _check_figures(f"processor.{each.name}={values}", listed, seconds=seconds)
 
     def scaled(self, efficiency: Efficiency) -> Processor:
-        """Return this processor with the effective rates, where its own are peaks."""
+        """Return this processor with the effective rates, if its own are peaks."""
         parts = dict.fromkeys(_OF_TRAINER, efficiency.processor)
         parts |= dict.fromkeys(_OF_MEMORY, efficiency.memory)
         rates: dict[str, Any] = {
@@ -227,10 +213,6 @@ class Processor:
 
         Of steps that vary as normal variables do, the latest of more is later (Blom, Statistical
         Estimates and Transformed Beta-Variables, 1958).
-
-        Args:
-            step_s: of its own work.
-            num_workers: its own one included.
         """
         if num_workers < 2:
             return 0.0
@@ -257,7 +239,6 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
     Args:
         known: numbers of threads with a rate, ascending; more threads get no more than the last.
         rates: the rate of so many threads together; between them, and from 0, it is linear.
-        threads: t, those in question.
         active: T, all that work at the same time; at least ``threads``.
     """
     active = max(active, threads)
@@ -275,7 +256,7 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What identifies a machine: figures measured on one say nothing of another.
+    """What identifies a machine: figures measured on one do not apply to another.
 
     Attributes:
         processor: its model name.
@@ -319,15 +300,15 @@ class Platform(PlatformConfig):
         processor: the host.
         accelerator: options of a device, as in a device plan; None for a machine without one.
         num_accelerators: how many it has.
-        measured_on: the machine that measured the figures; None where they come from elsewhere.
-        efficiency: the part of its rates that training reaches, where they are peaks; None where
+        measured_on: the machine that measured the figures; None if they come from elsewhere.
+        efficiency: the part of its rates that training reaches, if they are peaks; None if
             they are effective as they stand.
     """
 
     name: str = field(metadata=names("text"))
     processor: Processor
     accelerator: dict[str, Any] | None = field(
-        default=None, metadata=names("text", entries=lambda value: device_options([value]))
+        default=None, metadata=names("text", entries=lambda value: registry.device_options([value]))
     )
     num_accelerators: int = 0
     measured_on: Identity | None = None
@@ -345,7 +326,7 @@ class Platform(PlatformConfig):
         for number, entry in enumerate(entries):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
         option = "platform.accelerator"
-        found = parse_devices(entries, option=option) if entries else ()
+        found = registry.parse_devices(entries, option=option) if entries else ()
         if not all(isinstance(device, Accelerator) for device in found):
             raise ConfigError(f"{option}.kind={(self.accelerator or {})['kind']}: has no metadata")
         return (Cpu(name="cpu"), *found)
@@ -439,8 +420,8 @@ class ThisMachine(PlatformConfig):
         except FileNotFoundError:
             raise ConfigError(f"{file}: no figures of this machine; {_MEASURE}") from None
         if platform.change is not None:
-            told = f"{file}: figures of another machine ({platform.change})"
+            message = f"{file}: figures of another machine ({platform.change})"
             if self.file is None:
-                raise ConfigError(f"{told}; {_MEASURE} again")
-            log.warning(told)
+                raise ConfigError(f"{message}; {_MEASURE} again")
+            log.warning(message)
         return platform

@@ -10,26 +10,16 @@ from gnnscale.model import ModelConfig
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload
 
-__all__ = ["PUBLISHED", "PublishedGraph", "expected_size", "published_workload"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedGraph:
-    """Sizes of a graph.
+    """Sizes of a graph."""
 
-    Attributes:
-        num_vertices: |V|.
-        num_edges: in-neighbours of all vertices together.
-        num_features: f^0.
-        num_classes: f^L.
-        num_train: training vertices.
-    """
-
-    num_vertices: int
-    num_edges: int
-    num_features: int
-    num_classes: int
-    num_train: int
+    num_vertices: int  #: |V|
+    num_edges: int  #: in-neighbours of all vertices together
+    num_features: int  #: f^0
+    num_classes: int  #: f^L
+    num_train: int  #: training vertices
 
 
 #: HyScale-GNN, Table III; splits as the Open Graph Benchmark publishes them. The edges of
@@ -67,9 +57,7 @@ def expected_size(graph: PublishedGraph, fanouts: Sequence[int], num_seeds: int)
     vertices above them are m draws among n vertices, which find n(1 - exp(-m/n)) different ones.
 
     Args:
-        graph: the graph's sizes.
         fanouts: from the seeds outwards; -1 for all neighbours.
-        num_seeds: |V^L|.
     """
     degree = graph.num_edges / graph.num_vertices
     vertices, edges = [float(num_seeds)], []
@@ -88,14 +76,7 @@ def published_workload(
     *,
     batch_size: int,
 ) -> Workload:
-    """Return the workload of training ``model`` on ``graph``; its sampling is not timed.
-
-    Args:
-        graph: the graph's sizes.
-        model: options of the model.
-        fanouts: from the seeds outwards.
-        batch_size: seeds of the largest slice.
-    """
+    """Return the workload of training ``model`` on ``graph``; its sampling is not timed."""
     built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     num_seeds = sorted({max(1, batch_size // 4**step) for step in range(6)})
     return Workload(

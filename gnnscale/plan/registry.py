@@ -1,6 +1,6 @@
 """The registry of devices: from a kind to its metadata, and to what opens its backend.
 
-Nothing else asks which kind a device is. A kind of one's own takes two classes and a registration::
+Nothing else asks which kind a device is. A custom kind takes two classes and a registration::
 
     register_device(MyAccelerator, "my_package.backend:MyBackend")
 """
@@ -18,31 +18,17 @@ from gnnscale.core.errors import ConfigError, check_choice, check_range, shown
 from gnnscale.options.config import typed
 from gnnscale.plan.device import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
 
-__all__ = [
-    "DeviceKind",
-    "device_kind",
-    "device_options",
-    "foreign_kinds",
-    "parse_devices",
-    "register_device",
-    "register_kinds",
-]
-
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _OPENER = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceKind:
-    """A kind of device.
+    """A kind of device."""
 
-    Attributes:
-        metadata: the class of its options.
-        opener: ``module:name`` of what makes a backend of a device and the host's parts (see
-            ``gnnscale.backend.base``). It is imported when the first such device is opened.
-    """
-
-    metadata: type[Device]
+    metadata: type[Device]  #: the class of its options
+    #: ``module:name`` of what makes a backend of a device and the host's parts (see
+    #: ``gnnscale.backend.base``). It is imported when the first such device is opened.
     opener: str
 
 
@@ -88,13 +74,13 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
 
 
 def register_kinds(kinds: Sequence[DeviceKind]) -> None:
-    """Register what ``foreign_kinds`` of another process returned."""
+    """Register what ``custom_kinds`` of another process returned."""
     for each in kinds:
         assert issubclass(each.metadata, Accelerator)
         register_device(each.metadata, each.opener)
 
 
-def foreign_kinds() -> tuple[DeviceKind, ...]:
+def custom_kinds() -> tuple[DeviceKind, ...]:
     """Return the kinds that were registered in this process, without the built-in ones."""
     return tuple(found for kind, found in _KINDS.items() if kind not in _BUILT_IN)
 
@@ -122,7 +108,6 @@ def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
 
     Args:
         entries: each a kind (``cpu``), or a mapping with ``kind`` and that kind's own options.
-        option: where the list stands, for errors.
 
     Returns:
         The devices; those without a name are called by kind and position.

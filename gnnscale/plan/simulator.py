@@ -12,16 +12,13 @@ from gnnscale.core.metrics import mteps
 from gnnscale.core.stages import STAGES
 from gnnscale.dataset import GraphSource
 from gnnscale.model import ModelConfig
-from gnnscale.plan.device import Efficiency
+from gnnscale.plan import device, planner
 from gnnscale.plan.device_plan import PREFETCH, DevicePlan, apportion
 from gnnscale.plan.perf.equations import Prediction, pipeline_seconds
 from gnnscale.plan.perf.workload import Workload, measure_workload
-from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform, PlatformConfig
 from gnnscale.plan.published import PUBLISHED, published_workload
 from gnnscale.sampler import NeighborSampling, SamplerConfig, ShuffledOrder
-
-__all__ = ["Scaling", "SimulateConfig", "Simulated", "simulate"]
 
 #: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
 #: together are still a count.
@@ -37,12 +34,12 @@ class SimulateConfig:
     Attributes:
         seed: fixes the slices that are sampled of a graph on this machine.
         platform: the machine.
-        graph: one of ``PUBLISHED``, where no dataset is given.
+        graph: one of ``PUBLISHED``, if no dataset is given.
         model: options of the model.
         sampler: options of the sampler.
         batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
         accelerators: how many to simulate, one result each.
-        hybrid: whether the processor trains too, and takes a share of the mini-batch where that
+        hybrid: whether the processor trains too, and takes a share of the mini-batch if that
             makes a step shorter.
         fused: whether the processor aggregates features while it loads them.
         prefetch: one of ``PREFETCH``, or ``auto``.
@@ -111,7 +108,7 @@ class Scaling:
         graph: the graph's name.
         model: name of the model's options class.
         platform: the platform's name.
-        efficiency: the part of the platform's peak rates that was reckoned with; None where its
+        efficiency: the part of the platform's peak rates that was reckoned with; None if its
             rates are measured ones.
         hybrid: whether the processor trains beside the accelerators.
         results: in the order asked for.
@@ -120,7 +117,7 @@ class Scaling:
     graph: str
     model: str
     platform: str
-    efficiency: Efficiency | None
+    efficiency: device.Efficiency | None
     hybrid: bool
     results: tuple[Simulated, ...]
 
@@ -134,7 +131,7 @@ def simulate(config: SimulateConfig) -> Scaling:
 
     Raises:
         ConfigError: the platform has no accelerators, or no figures, or the sampler is not one
-            whose mini-batches can be told from a graph's sizes.
+            whose mini-batches can be derived from a graph's sizes.
         GraphError: the graph store is not usable.
     """
     known = config.platform.open()
@@ -184,7 +181,7 @@ def _workload(config: SimulateConfig, platform: Platform) -> tuple[str, int, Wor
         cores=platform.processor.cores,
     )
     if platform.accelerator is not None:
-        # What sampling takes here says nothing of a machine that is elsewhere.
+        # Sampling times of this machine do not apply to another one.
         workload = replace(workload, sample_threads=(), sample_s=())
     return opened.name, len(opened.train_idx), workload
 
@@ -202,11 +199,11 @@ def _simulated(
     batch_size = config.batch_size * max(num_accelerators, 1)
     splits: list[list[int] | None] = [None]
     if num_accelerators and config.hybrid:
-        # Where loading for the accelerators takes all of the memory, the processor had better rest.
+        # If loading for the accelerators takes all of the memory, the processor had better rest.
         splits.append([0, *apportion([1] * num_accelerators, batch_size)])
     plan, predicted = min(
         (
-            plan_devices(
+            planner.plan_devices(
                 devices,
                 batch_size=batch_size,
                 cores=platform.processor.cores,

@@ -15,8 +15,6 @@ from gnnscale.dataset.storage.space import size
 from gnnscale.report.figures import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
-__all__ = ["draw", "print_plan"]
-
 _FILE_WIDTH = 140
 #: Rows of the table that a terminal shows; the others are in cache_plan.json.
 _MAX_ROWS = 64
@@ -45,8 +43,8 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     extra = ("matched",) if matches else ()
     for column in ("budget", "lists", "rows", *extra, "taken", "own hits", "peer hits", "misses"):
         table.add_column(column, justify="right")
-    told = plan.predicted or (None,) * len(plan.devices)
-    for cache, traffic in list(zip(plan.devices, told, strict=True))[:_MAX_ROWS]:
+    predicted = plan.predicted or (None,) * len(plan.devices)
+    for cache, traffic in list(zip(plan.devices, predicted, strict=True))[:_MAX_ROWS]:
         table.add_row(*_row(cache, traffic, matches=matches))
     if len(plan.devices) > _MAX_ROWS:
         table.add_row("...")
@@ -127,7 +125,7 @@ def _rate(value: float | None) -> str:
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
-    """Return where rows are found, and the transactions over α where there are such, as SVG."""
+    """Return where rows are found, and the transactions over α if there are such, as SVG."""
     plan = stored.plan
     title = f"{shown(graph)}: caches by {plan.planner}"
     parts, top = [text(16, 26, title, css="head")], 48.0
@@ -180,19 +178,19 @@ def _curve(plan: CachePlan) -> str:
         legend.append(f'<path class="line {css}" d="M{left:g} 16h18"/>')
         legend.append(text(left + 24, 20, label))
         left += 40 + 7 * len(label)
-    return plot.svg(drawn, behind=legend, stacked=False, sized=True)
+    return plot.svg(drawn, background=legend, stacked=False, sized=True)
 
 
 def _bars(plan: CachePlan, top: float) -> list[str]:
     """Where each device finds the rows that it reads."""
-    told: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
+    predicted: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
     left = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
     drawn, across = [], left
     for css, label in (("own", "own cache"), ("peers", "peers"), ("host", "host")):
         drawn.append(f'<rect class="{css}" x="{across:g}" y="{top:g}" width="12" height="12"/>')
         drawn.append(text(across + 18, top + 11, label))
         across += 34 + 7 * len(label)
-    for number_, (cache, traffic) in enumerate(zip(plan.devices, told, strict=True), 1):
+    for number_, (cache, traffic) in enumerate(zip(plan.devices, predicted, strict=True), 1):
         middle = top + number_ * _BAR_HEIGHT
         drawn.append(text(left - 8, middle + 12, cache.name, anchor="end"))
         if traffic is not None and sum(traffic.rows) > 0:

@@ -22,17 +22,7 @@ from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.plan.platform import Processor
 from gnnscale.report.figures import gib
 
-__all__ = [
-    "DoctorConfig",
-    "examine",
-    "examine_store",
-    "print_findings",
-    "print_rates",
-    "print_store",
-    "store_problem",
-]
-
-#: Cards that are looked for where XRT does not say how many there are.
+#: Cards that are looked for when XRT does not report how many there are.
 _MAX_BOARDS = 16
 #: Distribution and module of each package that a feature may need.
 _PACKAGES = {
@@ -63,7 +53,7 @@ def examine() -> dict[str, Any]:
     Returns:
         ``machine``, ``simd_level``, ``cuda``, ``fpga`` (``xrt``: version of what ``pyxrt``
         drives; ``boards``: their names; ``csim_library`` of the default design and
-        ``csim_compiler`` of others; None where there is none), ``packages`` (version or None) and
+        ``csim_compiler`` of others; None if there is none), ``packages`` (version or None) and
         ``features`` (``name``, ``ready``, ``needs``: what is missing, or None).
     """
     import torch
@@ -86,7 +76,7 @@ def examine() -> dict[str, Any]:
 
 
 def _boards() -> dict[str, Any]:
-    """Return XRT's version, None where ``pyxrt`` cannot be imported, and the cards it finds."""
+    """Return XRT's version, None if ``pyxrt`` cannot be imported, and the cards it finds."""
     boards: list[str] = []
     try:
         xrt = load_pyxrt()
@@ -103,7 +93,7 @@ def _boards() -> dict[str, Any]:
 
 
 def _xrt_version() -> str:
-    """Return what XRT's own file says; ``pyxrt`` does not tell."""
+    """Return XRT's version from its own file; ``pyxrt`` does not report it."""
     folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
     try:
         return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])
@@ -131,7 +121,7 @@ def _features(
     num_cuda: int,
     fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Each feature with what it still needs; None where it is ready."""
+    """Each feature with what it still needs; None if it is ready."""
 
     def package(name: str, install: str) -> str | None:
         return None if packages[name] else install
@@ -166,7 +156,7 @@ def _csim_needs(fpga: dict[str, Any]) -> str | None:
 
 
 def _board_needs(fpga: dict[str, Any], pyxrt: str | None) -> str:
-    bitstream = "a bitstream, as fpga/README.md says; none was ever built"
+    bitstream = "a bitstream, see fpga/README.md; none was ever built"
     if fpga["boards"]:
         return bitstream
     if fpga["xrt"]:
@@ -229,7 +219,7 @@ def examine_store(path: Path) -> dict[str, Any]:
 
 
 def store_problem(findings: dict[str, Any]) -> str | None:
-    """Return the first problem that ``examine_store`` found, None where all is well."""
+    """Return the first problem that ``examine_store`` found, None if all is well."""
     problems = [check["problem"] for check in findings["checks"] if check["problem"] is not None]
     more = f" (and {len(problems) - 1} more, see doctor.json)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}" if problems else None

@@ -7,25 +7,6 @@ from typing import Any
 
 from gnnscale.core.stages import STAGES
 
-__all__ = [
-    "ABSENT",
-    "MEASURED",
-    "PREDICTIONS",
-    "count",
-    "device_label",
-    "duration",
-    "fine_percent",
-    "gib",
-    "kind_label",
-    "late_sentences",
-    "least_real",
-    "milliseconds",
-    "percent",
-    "present_stages",
-    "short",
-    "signed_percent",
-]
-
 ABSENT = "–"
 
 #: Predictions of the performance model, as ``summary.json`` calls them, and as people read them.
@@ -33,7 +14,7 @@ PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
 
 
 def count(value: float | None) -> str:
-    """Return a number with three significant digits at least, and thousands apart."""
+    """Return a number with three significant digits at least, and separated thousands."""
     if value is None:
         return ABSENT
     if value == int(value) or abs(value) >= 100:
@@ -78,7 +59,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds with their unit, in milliseconds where they are less than one."""
+    """Return seconds with their unit, in milliseconds if they are less than one."""
     if seconds < 1:
         return f"{milliseconds(seconds)} ms"
     return f"{seconds:,.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
@@ -125,7 +106,7 @@ def kind_label(kind: str, figures: str) -> str:
 
 
 def device_label(name: str, kind: str, figures: str) -> str:
-    """Return a device's name, and in brackets what it does not tell of ``kind_label``."""
+    """Return a device's name, and in brackets what ``kind_label`` adds to it."""
     words = kind_label(kind, figures).split()
     missing = [word for word in words if word not in name]
     return f"{name} ({' '.join(missing)})" if missing else name
@@ -138,12 +119,7 @@ def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, 
 
 
 def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
-    """Return a sentence for each emulated device that the host was too slow for.
-
-    Args:
-        devices: those of ``summary.json``.
-        num_steps: steps of the whole run.
-    """
+    """Return a sentence for each emulated device that the host was too slow for."""
     said = []
     for device in devices:
         seconds = device["counters"].get("late_s", 0.0)

@@ -12,11 +12,9 @@ from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import count, device_label, duration, percent
 from gnnscale.report.terminal.panel import fits
 
-__all__ = ["SIMULATED", "csim_figures", "is_simulated", "print_csim", "simulating"]
-
 #: What names of such counters begin with (``gnnscale.backend.fpga.outcome``).
 SIMULATED = "csim_"
-#: An engine that is busy for at most this part of the cycles holds nobody up.
+#: An engine that is busy for at most this part of the cycles delays no other engine.
 _IDLE = 0.5
 _CYCLES, _SECONDS, _BYTES = "cycles", "simulating_s", "_bytes"
 
@@ -29,16 +27,15 @@ def is_simulated(device: Device) -> bool:
 def csim_figures(
     counters: Mapping[str, float], *, num_steps: int, clock_hz: float
 ) -> dict[str, Any] | None:
-    """Return a device's figures of a step, None where nothing was simulated.
+    """Return a device's figures of a step, None if nothing was simulated.
 
     Args:
         counters: sums over ``num_steps`` steps; those of C simulation begin with ``csim_``.
-        num_steps: steps of the device.
         clock_hz: cycles a second of its clock.
 
     Returns:
         ``cycles`` of the slowest compute unit, ``busy`` (by engine, the part of these cycles in
-        which it had work), ``bottleneck`` (the busiest engine, or ``latency`` where none is busy
+        which it had work), ``bottleneck`` (the busiest engine, or ``latency`` if none is busy
         for more than half of them), ``memory_bytes`` of all compute units' device memory, by kind,
         and ``events``, by name: all of them means of a step. ``card_s`` and ``simulating_s`` are
         the seconds of the card and of this machine over all steps.

@@ -15,17 +15,6 @@ from gnnscale.core.files import write_atomically
 from gnnscale.core.metrics import mteps
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, TrainResult
 
-__all__ = [
-    "CSV_FILE",
-    "MLFLOW_DIR",
-    "TENSORBOARD_DIR",
-    "CsvLogger",
-    "MlflowLogger",
-    "TensorBoardLogger",
-    "epoch_values",
-    "flat_options",
-]
-
 
 def epoch_values(record: EpochRecord) -> dict[str, float]:
     """Return the numbers of an epoch; those that it has not are left out."""

@@ -1,4 +1,4 @@
-"""Those who follow a run: its report, loggers, and observers of a user's own."""
+"""What follows a run: its report, loggers, and custom observers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from gnnscale.report.loggers import CsvLogger, MlflowLogger, TensorBoardLogger
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 
-__all__ = ["Observers", "open_observers"]
-
 _LOGGERS: dict[str, type[Any]] = {
     "csv": CsvLogger,
     "tensorboard": TensorBoardLogger,
     "mlflow": MlflowLogger,
 }
-#: What an observer may fail with; one that calls ``sys.exit`` does not end the command unheard.
+#: What an observer may raise; calling ``sys.exit`` is reported as a failure as well.
 _FAILURES = (Exception, SystemExit)
 _EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 
@@ -34,15 +32,9 @@ def open_observers(
     options: Mapping[str, Any],
     given: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Return what follows a run beside its report, by what errors call it.
+    """Return loggers and custom observers of a run, keyed by their names in errors.
 
     Nothing is written before the run has started.
-
-    Args:
-        config: the run's options, ``logger`` and ``observers`` among them.
-        directory: the run directory.
-        options: ``config`` as plain values.
-        given: observers that a program passes.
 
     Raises:
         ConfigError: a logger is not installed, or there is no such observer.
@@ -52,81 +44,81 @@ def open_observers(
         if wanted:
             found[f"logger={name}"] = _LOGGERS[name](directory, options)
     for name in config.observers:
-        said = f"observers={name}"
+        label = f"observers={name}"
         cls = load_named(name, option="observers")
         try:
-            found[said] = cls(directory, options)
+            found[label] = cls(directory, options)
         except _FAILURES as error:
-            raise _failed(said, "making it", error) from error
+            raise _failed(label, "making it", error) from error
     for number, observer in enumerate(given):
         found[f"observers[{number}] ({name_of_code(observer)})"] = observer
-    for said, observer in found.items():
+    for label, observer in found.items():
         lacking = [each for each in _EVENTS if not callable(getattr(observer, each, None))]
         if lacking:
             raise ConfigError(
-                f"{said}: has no method {lacking[0]}; gnnscale.Observer as its base has all"
+                f"{label}: has no method {lacking[0]}; gnnscale.Observer as its base has all"
             )
     return found
 
 
 class Observers(Observer):
-    """Tells each event to all, in their order; what fails ends the run in one line."""
+    """Passes each event to all observers in order; a failing one ends the run in one line."""
 
     def __init__(self, report: Observer, others: Mapping[str, Observer]) -> None:
-        """Tell the report first, and then ``others``, by what errors call them."""
+        """Notify ``report`` first, then ``others``, which are keyed by their names in errors."""
         self._report = report
         self._others = others
 
     def started(self, run: TrainResult) -> None:
-        """As the observers say."""
-        self._tell("started", run)
+        """Notify all observers."""
+        self._notify("started", run)
 
     def stepped(self, record: StepRecord) -> None:
-        """As the observers say."""
-        self._tell("stepped", record)
+        """Notify all observers."""
+        self._notify("stepped", record)
 
     def traced(self, spans: NDArray[np.void]) -> None:
-        """As the observers say."""
-        self._tell("traced", spans)
+        """Notify all observers."""
+        self._notify("traced", spans)
 
     def trained(self) -> None:
-        """As the observers say."""
-        self._tell("trained")
+        """Notify all observers."""
+        self._notify("trained")
 
     def finished_epoch(self, record: EpochRecord) -> None:
-        """As the observers say."""
-        self._tell("finished_epoch", record)
+        """Notify all observers."""
+        self._notify("finished_epoch", record)
 
     def finished(self, run: TrainResult) -> None:
-        """As the observers say."""
-        self._tell("finished", run)
+        """Notify all observers."""
+        self._notify("finished", run)
 
     def close(self) -> None:
-        """Close all of them, whatever one of them says.
+        """Close all observers, even if one of them fails.
 
         Raises:
-            ConfigError: an observer failed; the first is told.
+            ConfigError: an observer failed; the message is of the first.
         """
         self._report.close()
         failures = []
-        for said, observer in self._others.items():
+        for label, observer in self._others.items():
             try:
                 observer.close()
             except _FAILURES as error:
-                failures.append(_failed(said, "close", error))
+                failures.append(_failed(label, "close", error))
         if failures:
             raise failures[0]
 
-    def _tell(self, event: str, *content: Any) -> None:
+    def _notify(self, event: str, *content: Any) -> None:
         getattr(self._report, event)(*content)
-        for said, observer in self._others.items():
+        for label, observer in self._others.items():
             try:
                 getattr(observer, event)(*content)
             except _FAILURES as error:
-                raise _failed(said, event, error) from error
+                raise _failed(label, event, error) from error
 
 
-def _failed(said: str, what: str, error: Exception | SystemExit) -> ConfigError:
+def _failed(label: str, what: str, error: Exception | SystemExit) -> ConfigError:
     """Return the error of an observer, in one line."""
     if isinstance(error, UserError):
         return ConfigError(str(error))
@@ -134,4 +126,4 @@ def _failed(said: str, what: str, error: Exception | SystemExit) -> ConfigError:
     if reason is None:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-    return ConfigError(f"{said}: {what} failed: {reason}")
+    return ConfigError(f"{label}: {what} failed: {reason}")

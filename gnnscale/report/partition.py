@@ -21,8 +21,6 @@ from gnnscale.report.page.parts import (
     size_bars,
 )
 
-__all__ = ["draw", "print_partition"]
-
 #: Rows of a table that a terminal shows; the others are in partition.json.
 _MAX_TABLE_ROWS = 64
 _FILE_WIDTH = 120

@@ -24,13 +24,6 @@ from gnnscale.report.figures import PREDICTIONS, fine_percent, least_real, milli
 from gnnscale.report.files.steps import Steps
 from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = [
-    "compare",
-    "noise_floor",
-    "sentences",
-    "step_kind",
-]
-
 
 def noise_floor(step_s: NDArray[np.float64], window_steps: int) -> dict[str, Any] | None:
     """Return how far the median of one window of steps is from that of the next window.
@@ -39,11 +32,10 @@ def noise_floor(step_s: NDArray[np.float64], window_steps: int) -> dict[str, Any
 
     Args:
         step_s: ``[n]`` seconds of steps, in their order.
-        window_steps: of a window: as many as a rehearsal measures.
 
     Returns:
         ``mean_absolute_error``, ``mean_error`` (with signs), ``window_steps`` and ``num_windows``;
-        None where there are not two windows.
+        None if there are not two windows.
     """
     num_windows = len(step_s) // window_steps
     if num_windows < 2:
@@ -60,19 +52,19 @@ def noise_floor(step_s: NDArray[np.float64], window_steps: int) -> dict[str, Any
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
-    """Return ``predicted`` of ``summary.json``, None where nothing was predicted.
+    """Return ``predicted`` of ``summary.json``, None if nothing was predicted.
 
     Predictions are for a full mini-batch under the plan that the run began with, so the measured
     figures are medians over ``num_steps`` steps of just that: until dynamic resource management
-    changes the plan, and without the last, smaller mini-batch of each epoch. Where there was no
+    changes the plan, and without the last, smaller mini-batch of each epoch. If there was no
     such step they are None. Every ``error`` has a sign: it is ``predicted / measured - 1``.
 
     Returns:
         ``source`` of the rates; ``figures``, the kind of the measured figures; ``basis``, the name
         of the prediction that the run went by; ``num_steps`` and ``measured_step_s``;
-        ``by_rates`` and ``rehearsed`` (None where this plan was not rehearsed), each with
+        ``by_rates`` and ``rehearsed`` (None if this plan was not rehearsed), each with
         ``step_s``, ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``noise_floor`` (see there);
-        ``kinds``, where devices of several kinds train, their mean errors by kind and name; and
+        ``kinds``, if devices of several kinds train, their mean errors by kind and name; and
         ``devices``, each with ``name``, ``kind``, ``figures``, ``measured``, ``by_rates`` and
         ``rehearsed``. Of these each has ``step_s``, the device's own work without waiting for
         others, and ``stage_times_s``, both per step, and a prediction their errors: ``error`` and
@@ -99,7 +91,7 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
 
 
 def _step(predicted: Prediction | None, measured_s: float | None) -> dict[str, Any] | None:
-    """What one prediction says of a whole step."""
+    """One prediction of a whole step."""
     if predicted is None:
         return None
     return {
@@ -155,8 +147,8 @@ def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | 
 def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
     """Return the mean error of each kind's devices by the name of the prediction.
 
-    An emulated device lasts as long as the model says, so that its errors are no scores of a
-    processor's. None where all devices are of one kind.
+    An emulated device takes the time that the model predicts, so that its errors are no scores of a
+    processor's. None if all devices are of one kind.
     """
     kinds = list(dict.fromkeys(each["kind"] for each in devices))
     if len(kinds) == 1:
@@ -207,12 +199,7 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
-    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor.
-
-    Args:
-        predicted: what ``compare`` returned.
-        absent: also say what is not known, and why.
-    """
+    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor."""
     seen = predicted["measured_step_s"]
     said = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
     if seen is not None:
@@ -229,13 +216,13 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     if absent or predicted["noise_floor"] is not None:
         said.append(f"noise floor: {_floor(predicted['noise_floor'])}")
     for kind, errors in (predicted["kinds"] or {}).items():
-        told = ", ".join(
+        line = ", ".join(
             f"{words} {fine_percent(errors[name])}"
             for name, words in PREDICTIONS.items()
             if errors[name] is not None
         )
-        if told:
-            said.append(f"error of {kind} devices alone, without waiting: {told}")
+        if line:
+            said.append(f"error of {kind} devices alone, without waiting: {line}")
     return said
 
 
@@ -254,7 +241,7 @@ def _floor(found: dict[str, Any] | None) -> str:
 
 
 def step_kind(predicted: dict[str, Any]) -> str:
-    """Return the kind of a step's seconds, which are this machine's where it simulates an FPGA."""
+    """Return the kind of a step's seconds, which are this machine's if it simulates an FPGA."""
     devices = predicted["devices"]
     simulates = any((each["kind"], each["figures"]) == ("fpga", "csim") for each in devices)
     kind: str = predicted["figures"]

@@ -1,4 +1,4 @@
-"""A run, shown while it goes on, and what it leaves in its directory whatever its end."""
+"""A run, shown while it goes on, and the files in its directory, however it ends."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from gnnscale.core.errors import ConfigError, UserError, explain
-from gnnscale.options.found import forget_own
-from gnnscale.options.run_directory import CONFIG_FILE
+from gnnscale.options import found, run_directory
 from gnnscale.report.files.outcome import write_outcome
 from gnnscale.report.observers import Observers, open_observers
 from gnnscale.report.terminal.live import RunReport
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
-
-__all__ = ["RunTraining", "early_stop", "train_and_report"]
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +27,7 @@ class RunTraining(Protocol):
     def __call__(
         self, config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
     ) -> TrainResult:
-        """Train, and tell ``observer``."""
+        """Train, and notify ``observer``."""
         ...
 
 
@@ -46,21 +43,16 @@ def train_and_report(
 ) -> TrainResult:
     """Train, show it on standard error, and write the files of the run directory.
 
-    Its options are there from the start, so that it can be resumed whenever it is killed. Where it
-    is refused, none are left; where another run has been, that one's stay until this one starts.
+    Its options are there from the start, so that it can be resumed whenever it is killed. If it
+    is refused, no options are left; those of an earlier run stay until this one starts.
 
     Args:
-        config: the run's options.
-        directory: the run directory, which exists.
-        options: ``config`` as plain values.
-        run_training: trains.
         began: when the command began, by ``time.monotonic``; None for now.
         table: where tables of the run are printed, None for nowhere.
-        observers: follow the run beside those that the options name.
 
     Raises:
         ConfigError: a logger is not installed, or an observer fails.
-        Exception: what ``run_training`` raises; ``summary.json`` tells it.
+        Exception: what ``run_training`` raises; ``summary.json`` records it.
         OSError: a file cannot be written.
     """
     console = Console(stderr=True)
@@ -69,7 +61,7 @@ def train_and_report(
         directory, epochs=config.epochs, options=options, console=console, began=began
     )
     everybody = Observers(report, others)
-    is_new = not (directory / CONFIG_FILE).exists()
+    is_new = not (directory / run_directory.CONFIG_FILE).exists()
     if is_new:
         report.write_options()
     try:
@@ -77,8 +69,8 @@ def train_and_report(
     except BaseException as error:
         _write_stopped(report, error)
         if is_new and report.run is None and isinstance(error, UserError):
-            (directory / CONFIG_FILE).unlink(missing_ok=True)
-            forget_own(directory)
+            (directory / run_directory.CONFIG_FILE).unlink(missing_ok=True)
+            found.forget_own(directory)
         _close_after_failure(everybody)
         raise
     report.close()

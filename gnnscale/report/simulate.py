@@ -12,8 +12,6 @@ from gnnscale.plan.simulator import Scaling, Simulated
 from gnnscale.report.figures import milliseconds, percent
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
-__all__ = ["describe", "draw", "print_scaling", "rates", "trainers"]
-
 _STYLE = (
     f"{PLOT_STYLE}.line{{stroke:#2a78d6}}.dot{{fill:#2a78d6}}"
     ".ideal{fill:none;stroke:#7a8290;stroke-dasharray:5 4}"
@@ -76,7 +74,7 @@ def trainers(scaling: Scaling) -> str:
     """Return who trains."""
     if scaling.hybrid:
         return "trainers: the processor and the accelerators (hybrid)"
-    return "trainers: the accelerators; the processor where there are none"
+    return "trainers: the accelerators; the processor if there are none"
 
 
 def rates(scaling: Scaling) -> str:
@@ -129,6 +127,6 @@ def draw(scaling: Scaling) -> str:
     drawn = [*(f'<path class="{css}" d="{path(placed(v))}"/>' for css, v in lines), *dots]
     kind = "hybrid, " if scaling.hybrid else ""
     title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {kind}{scaling.platform}")
-    behind = [f"<style>{_STYLE}</style>", title]
-    body = plot.svg(drawn, behind=behind, stacked=False, sized=True)
+    background = [f"<style>{_STYLE}</style>", title]
+    body = plot.svg(drawn, background=background, stacked=False, sized=True)
     return body.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"

@@ -25,8 +25,6 @@ from gnnscale.report.figures import MEASURED
 from gnnscale.report.files.summary import SUMMARY_FILE, write_json
 from gnnscale.report.page.charts import Bar, bar_chart
 
-__all__ = ["SweepReport", "collect", "over_seeds"]
-
 #: Figures of a job, and the headings that the table has for them.
 _COLUMNS = {
     **{"status": "status", "epochs": "epochs", "best_epoch": "best epoch"},
@@ -36,10 +34,10 @@ _COLUMNS = {
     **{"feature_hit_rate": "rows hit", "topology_hit_rate": "lists hit"},
     "link_mb": "link MB/step",
 }
-#: Told once, below the table, where they are the same in all jobs: caches and device plans change
+#: Printed once, below the table, if they are the same in all jobs: caches and device plans change
 #: no accuracy.
 _ALIKE = ("status", "epochs", "best_epoch", "valid_metric", "test_metric")
-#: Columns that only sweeps over executions, partitions or caches show, and which of them tells.
+#: Columns of sweeps over executions, partitions or caches alone, and which of them decides that.
 _OF_SOME = {
     "speed_up": ("speed_up",),
     "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
@@ -47,7 +45,7 @@ _OF_SOME = {
 }
 _FILE_WIDTH = 160
 _MAX_SUMMARY_BYTES = 16 << 20
-#: Options that say how a run is executed. Where all others are alike, the same work is done, and
+#: Options of a run's execution. If all others are alike, the same work is done, and
 #: times may be compared.
 _EXECUTION = (
     *("device_plan", "partitioner", "cache_planner", "cache_plan", "features", "runtime"),
@@ -62,7 +60,7 @@ class SweepReport(Callback):
         """Write ``results.{json,csv,svg}`` into the sweep directory, and show a table.
 
         Raises:
-            SystemExit: with status 1, where a job failed.
+            SystemExit: with status 1, if a job failed.
         """
         directory = Path(config.hydra.sweep.dir)
         jobs = collect(directory)
@@ -86,9 +84,9 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     Each has ``job`` (its number), ``options`` (those overrides that differ between jobs),
     ``directory``, and the figures of its ``summary.json``: ``epoch_time_s`` is the median.
     ``speed_up`` is the ``epoch_time_s`` of the first job that does the same work over this one's:
-    the two differ in how they are executed alone. It is None where no other job does that work, and
-    where either has no such time. ``figures`` is the
-    kind of a job's figures, None where it has none. ``edge_cut_fraction`` and
+    the two differ in how they are executed alone. It is None if no other job does that work, and
+    if either has no such time. ``figures`` is the
+    kind of a job's figures, None if it has none. ``edge_cut_fraction`` and
     ``replication_factor`` are those of its partition, and ``step_mb`` is what a step reads in host
     memory, and moves over links and from other devices, in MB. The hit rates are those of all its
     devices together, and ``link_mb`` is what a step moves over links alone.
@@ -139,7 +137,7 @@ def _work(directory: Path) -> str | None:
 
 
 def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return what a summary says of parts, and of what they make a step move."""
+    """Return a summary's figures of parts, and of the bytes that they make a step move."""
     partition, moved = summary.get("partition") or {}, summary.get("step_bytes") or {}
     parts = [moved[name] for name in ("host", "link", "peers") if name in moved]
     return {
@@ -150,7 +148,7 @@ def _of_parts(summary: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _of_caches(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return what a summary says of caches, and of what crosses links."""
+    """Return a summary's figures of caches, and of the bytes that cross links."""
     cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
     measured = cache.get("whole_run") or {}
     return {
@@ -161,7 +159,7 @@ def _of_caches(summary: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _job(directory: Path) -> tuple[int, dict[str, str]] | None:
-    """Return the number and the options of the job in ``directory``; None where it is none."""
+    """Return the number and the options of the job in ``directory``; None if it is none."""
     try:
         overrides = load_yaml(directory / ".hydra" / "overrides.yaml")
         number = load_yaml(directory / ".hydra" / "hydra.yaml")["hydra"]["job"]["num"]
@@ -263,8 +261,8 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
         table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
     console.print(table)
     if alike:
-        told = zip(alike.values(), _cells(jobs[0][name] for name in alike), strict=True)
-        line = ", ".join(f"{escape(heading)} {value}" for heading, value in told)
+        shared = zip(alike.values(), _cells(jobs[0][name] for name in alike), strict=True)
+        line = ", ".join(f"{escape(heading)} {value}" for heading, value in shared)
         console.print(f"the same in all jobs: {line}", highlight=False)
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):
@@ -283,7 +281,7 @@ def _print(jobs: Sequence[dict[str, Any]], seeds: Sequence[dict[str, Any]]) -> N
 
 
 def _shown(jobs: Sequence[dict[str, Any]], metric: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headings of the table's columns, and of what is told once below it."""
+    """Return the headings of the table's columns, and of what is printed once below it."""
     headings = _COLUMNS | {
         name: f"{_COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
     }

@@ -42,7 +42,7 @@ def new_model(graph: Graph) -> Callable[[], GNN]:
 
 @pytest.fixture
 def backend(graph: Graph, new_model: Callable[[], GNN]) -> OpenBackend:
-    """Open a device's backend on a random graph, for a model of its own unless it is given one."""
+    """Open a device's backend on a random graph, for a new model unless it is given one."""
 
     def build(device: Device, *, model: GNN | None = None) -> Backend:
         model = model or new_model()

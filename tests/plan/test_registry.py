@@ -27,8 +27,8 @@ from gnnscale.plan.planner import plan_devices
 from gnnscale.plan.platform import Platform
 from gnnscale.plan.registry import (
     DeviceKind,
+    custom_kinds,
     device_kind,
-    foreign_kinds,
     parse_devices,
     register_device,
     register_kinds,
@@ -72,10 +72,10 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceKind]:
 
 
 def test_a_kind_is_registered_once_or_twice_the_same() -> None:
-    assert foreign_kinds() == ()
+    assert custom_kinds() == ()
     for _ in range(2):
         register_device(Mine, OPENER)
-        assert foreign_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
+        assert custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
     assert device_kind("mine").opener == OPENER
     assert device_kind("cpu").metadata is Cpu
 
@@ -150,7 +150,7 @@ def test_kinds_that_are_refused(
 
 def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     register_device(Copying, "copying_device:CopyingBackend")
-    sent = pickle.dumps(foreign_kinds())
+    sent = pickle.dumps(custom_kinds())
     monkeypatch.setattr(registry, "_KINDS", dict(registry._BUILT_IN))
     for _ in range(2):  # a worker may import the module that registers as well
         register_kinds(pickle.loads(sent))

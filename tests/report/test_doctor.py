@@ -182,7 +182,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, [], None, "XRT 2.12 or later"),
         (None, [], "1", "source /opt/xilinx/xrt/setup.sh"),
         ("2.16.1", [], "1", r"a board, of which XRT \(2.16.1\) finds none; a bitstream"),
-        ("2.16.1", ["xilinx_u250"], "1", "^a bitstream, as fpga/README.md says"),
+        ("2.16.1", ["xilinx_u250"], "1", "^a bitstream, see fpga/README.md"),
     ],
 )
 def test_what_boards_need(

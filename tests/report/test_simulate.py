@@ -36,7 +36,7 @@ def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any
     measured = replace(scaling, efficiency=None, hybrid=False)
     assert describe(measured)["efficiency"] is None
     assert rates(measured) == "rates: those of the platform as measured"
-    assert trainers(measured) == "trainers: the accelerators; the processor where there are none"
+    assert trainers(measured) == "trainers: the accelerators; the processor if there are none"
     processor, accelerator = described["results"][0]["devices"]
     assert (processor["name"], accelerator["name"]) == ("cpu:0", "emulated:1")
     assert processor["stage_times_s"]["transfer"] is None

@@ -22,13 +22,10 @@ from gnnscale.backend.base import (
     DeviceMemoryError,
     HostParts,
 )
-from gnnscale.backend.fpga.board import Board, BoardError, BoardMemoryError
+from gnnscale.backend.fpga import board, lowering, outcome, weights
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.fpga.drivers import load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
-from gnnscale.backend.fpga.lowering import kernel_header, lower
-from gnnscale.backend.fpga.outcome import check_outcome, step_counters
-from gnnscale.backend.fpga.weights import WeightLayout
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import find_memory
 from gnnscale.core.stages import Traffic
@@ -37,8 +34,6 @@ from gnnscale.model.losses import label_kind
 from gnnscale.plan import Fpga, Threads
 from gnnscale.plan.perf.equations import transfer_seconds
 from gnnscale.sampler import MiniBatch
-
-__all__ = ["FpgaBackend"]
 
 #: Mini-batches that are on their way or on the card.
 _SLOTS = 4096
@@ -49,19 +44,12 @@ _TRAIN, _MULTILABEL = 1, 4
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent(DeviceBatch):
-    """A mini-batch on the card.
+    """A mini-batch on the card."""
 
-    Attributes:
-        slot: of every compute unit.
-        parts: what each compute unit got; None for one without seeds.
-        seconds: of the transfer, where the device's clock says it.
-        arranging_s: that the host took to arrange it, measured.
-    """
-
-    slot: int
-    parts: tuple[PackedBatch | None, ...]
-    seconds: dict[str, float]
-    arranging_s: float
+    slot: int  #: of every compute unit
+    parts: tuple[PackedBatch | None, ...]  #: what each compute unit got; None for one without seeds
+    seconds: dict[str, float]  #: of the transfer, by the device's own clock if it has one
+    arranging_s: float  #: that the host took to arrange it, measured
 
 
 class FpgaBackend:
@@ -80,8 +68,8 @@ class FpgaBackend:
         self._host = host
         _check(device, host)
         model = self._model = _layered(host.model)
-        self._products = lower(model, aggregated=device.host_aggregates)
-        self._weights = WeightLayout(self._products)
+        self._products = lowering.lower(model, aggregated=device.host_aggregates)
+        self._weights = weights.WeightLayout(self._products)
         self._lock = threading.Lock()
         self._slots = list(range(_SLOTS))
         self._memory = DeviceMemory(device)
@@ -89,7 +77,7 @@ class FpgaBackend:
         self._result = BatchOutcome(loss=0.0, num_edges=0, num_vertices=0, traffic=Traffic())
         self._gradients: dict[torch.Tensor, torch.Tensor] = {}
         self._threads = 1
-        header = kernel_header(model)
+        header = lowering.kernel_header(model)
         self._limits = ChipLimits(n=device.n)
         self._limits.check(self._products)
         self._memory.reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
@@ -127,7 +115,7 @@ class FpgaBackend:
         modelled = transfer_seconds(num_sent, link.link_bandwidth, link.link_latency_s)
         return _Sent(
             batch=batch,
-            # The rows are on the card; nobody needs the host's any more.
+            # The rows are on the card; the host's are no longer needed.
             inputs=replace(inputs, x=inputs.x[:0]),
             traffic=inputs.traffic.with_link(
                 row_bytes=row_bytes, list_bytes=list_bytes, request_bytes=link.link_request_bytes
@@ -170,7 +158,7 @@ class FpgaBackend:
         self._gradients = {}
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Free the batch's slot, and tell what came of it."""
+        """Free the batch's slot, and return its outcome."""
         assert isinstance(batch, _Sent)
         self._wait()
         self._memory.free(batch.num_bytes)
@@ -274,14 +262,14 @@ class FpgaBackend:
         with self._told():
             for unit, _ in self._parts(batch):
                 found = self._board.wait(unit, self.device.timeout_s)
-                loss += check_outcome(found, self.device)
+                loss += outcome.check_outcome(found, self.device)
                 own = self._board.gradients(unit)
                 gradients = gradients + own if len(gradients) else own
                 counted.append(self._board.counters(unit))
                 waited.append(self._board.kernel_seconds(unit))
         if len(gradients):
             self._gradients = self._weights.unpack(gradients)
-        counters, seconds = step_counters(counted, waited, self.device)
+        counters, seconds = outcome.step_counters(counted, waited, self.device)
         counters |= {"arranging_s": batch.arranging_s, **self._host.counters()}
         self._result = BatchOutcome(
             loss=loss,
@@ -294,12 +282,12 @@ class FpgaBackend:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell what the board says as an error of this device."""
+        """Raise the board's error as an error of this device."""
         try:
             yield
-        except BoardMemoryError as error:
+        except board.BoardMemoryError as error:
             raise DeviceMemoryError(f"{self.device.label}: {error}") from error
-        except BoardError as error:
+        except board.BoardError as error:
             raise DeviceError(f"{self.device.label}: {error}") from error
 
 
@@ -334,7 +322,7 @@ def _layered(model: TrainableModel) -> GNN:
     return model
 
 
-def _open(device: Fpga, header: Path | None) -> Board:
+def _open(device: Fpga, header: Path | None) -> board.Board:
     """Open the card, or the simulated one."""
     design = Design(
         n=device.n,
@@ -347,7 +335,7 @@ def _open(device: Fpga, header: Path | None) -> Board:
         xrt, bitstream = load_csim(), str(library(design))
     else:
         xrt, bitstream = load_pyxrt(), device.bitstream
-    return Board(
+    return board.Board(
         xrt,
         index=device.index,
         bitstream=bitstream,

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Board", "BoardError", "BoardMemoryError"]
-
 #: The kernel's arguments; numbers follow.
 _BUFFERS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 _PER_SLOT = ("batch", "edges", "features", "result")
@@ -28,7 +26,7 @@ _PAGE = 4096
 _GROWTH = 1.25
 #: ``ert_cmd_state`` of a run that has ended; pyxrt has no name for that of one that runs.
 _ENDED = ("COMPLETED", "ERROR", "ABORT", "TIMEOUT", "NORESPONSE", "SKERROR", "SKCRASHED")
-#: A wait looks at the run again after this part of the time that it has taken so far, in seconds.
+#: A wait polls the run again after this part of the time that it has taken so far, in seconds.
 _PAUSE, _MIN_PAUSE, _MAX_PAUSE = 0.05, 20e-6, 1e-3
 _CLOSING_S = 1.0
 
@@ -121,8 +119,6 @@ class Board:
             index: number of the card, as ``xrt-smi examine`` counts.
             bitstream: path of an ``.xclbin``, or of what the simulated card takes for one.
             kernel: its name in the bitstream; compute units are ``{kernel}_1`` and so on.
-            compute_units: how many to open.
-            slots: mini-batches that each of them can hold.
         """
         self.label = f"board {index}"
         self.compute_units, self.slots = compute_units, slots
@@ -146,9 +142,7 @@ class Board:
         keep theirs.
 
         Args:
-            unit: the compute unit.
             name: ``gradients``, ``scratch`` or ``result``; what is sent is allocated by itself.
-            num_bytes: used bytes of the buffer.
             slot: for ``batch``, ``edges``, ``features`` and ``result``; not in flight.
 
         Raises:
@@ -204,13 +198,6 @@ class Board:
 
         Arrays may have any shape and type, since bytes are sent as they are.
 
-        Args:
-            unit: the compute unit.
-            slot: of this compute unit.
-            batch: sizes of groups, stages and tiles.
-            edges: of the tiles.
-            features: input rows; may be empty.
-
         Returns:
             Bytes that were sent.
         """
@@ -220,10 +207,9 @@ class Board:
         return batch.nbytes + edges.nbytes + features.nbytes
 
     def start(self, unit: int, slot: int, scalars: Sequence[int]) -> None:
-        """Start the kernel on what a slot holds, behind other runs of the compute unit.
+        """Start the kernel on what a slot holds, after other runs of the compute unit.
 
         Args:
-            unit: the compute unit.
             slot: of this compute unit; it is in flight until ``wait`` returns its result.
             scalars: what follows the buffers among the kernel's arguments: integers of 32 bits
                 with sign. The bits of a float, or of half an integer of 64, are the caller's work.
@@ -261,7 +247,6 @@ class Board:
         state and sleeps in between: 5 % of the time so far, at most a millisecond.
 
         Args:
-            unit: the compute unit.
             timeout_s: seconds; a run that takes longer stays in flight, and may be waited for
                 again.
 
@@ -308,8 +293,8 @@ class Board:
 
         On hardware that is the wall time from its start, or from the end of the run before it, to
         the moment in which ``wait`` noticed its end: an upper bound, too high by 5 % or a
-        millisecond where ``wait`` was called in time, and by more where it was called later. A
-        simulated card tells how long simulating took, by its own clock.
+        millisecond if ``wait`` was called in time, and by more if it was called later. A
+        simulated card reports how long simulating took, by its own clock.
         """
         return self._last(unit).seconds
 
@@ -395,7 +380,7 @@ class Board:
         return memory.words()
 
     def _ended_as(self, flight: _Flight, timeout_s: float) -> str | None:
-        """Return the name of the state in which a run has ended, None where that takes longer."""
+        """Return the name of the state in which a run has ended, None if that takes longer."""
         start = time.perf_counter()
         while True:
             state = flight.run.state()
@@ -410,7 +395,7 @@ class Board:
 
     @contextmanager
     def _doing(self, what: str, advice: str, kind: type[BoardError] = BoardError) -> Iterator[None]:
-        """Turn whatever XRT raises into one line with the board, what was done, and advice."""
+        """Turn any exception of XRT into one line with the board, what was done, and advice."""
         try:
             yield
         except BoardError:

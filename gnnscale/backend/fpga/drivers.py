@@ -7,8 +7,6 @@ from typing import Any
 
 from gnnscale.core.errors import ConfigError
 
-__all__ = ["load_csim", "load_pyxrt"]
-
 
 def load_pyxrt() -> Any:
     """Return the Python interface of the Xilinx Runtime.

@@ -1,7 +1,7 @@
 """A mini-batch as the kernels read it: see ``fpga/include/gnnscale_fpga/batch.hpp``.
 
 Seeds are cut into groups whose output rows fit into the memory on the chip. The blocks of a group
-are those edges of the mini-batch that lead to its seeds. Where the sums of a block do not fit on
+are those edges of the mini-batch that lead to its seeds. If the sums of a block do not fit on
 the chip at once, its rows are cut into tiles.
 """
 
@@ -24,8 +24,6 @@ from gnnscale.model import GNN, Inputs
 from gnnscale.ops import ArrangedBlock, EdgeTiles
 from gnnscale.sampler import MiniBatch
 
-__all__ = ["ChipLimits", "PackedBatch", "pack_batch"]
-
 _WORD = 64
 #: Of ``Stage.flags``.
 _ACTIVATES, _DROPS, _CONCATENATES = 1, 2, 4
@@ -36,21 +34,13 @@ _BANKS_OF_PE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ChipLimits:
-    """The sizes of a compute unit, as ``fpga/include/gnnscale_fpga/design.hpp`` has them.
+    """The sizes of a compute unit, as ``fpga/include/gnnscale_fpga/design.hpp`` has them."""
 
-    Attributes:
-        n: scatter-gather PEs.
-        row_words: of the memory of all layers' output rows, and of aggregated ones.
-        gather_rows: sums of all gather PEs.
-        max_words_out: of the widest output row.
-        max_stages: products of a model.
-    """
-
-    n: int
-    row_words: int = 131072
-    gather_rows: int = 16384
-    max_words_out: int = 64
-    max_stages: int = 16
+    n: int  #: scatter-gather PEs
+    row_words: int = 131072  #: of the memory of all layers' output rows, and of aggregated ones
+    gather_rows: int = 16384  #: sums of all gather PEs
+    max_words_out: int = 64  #: of the widest output row
+    max_stages: int = 16  #: products of a model
 
     @property
     def banks(self) -> int:
@@ -78,25 +68,16 @@ class ChipLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBatch:
-    """What one compute unit gets of a mini-batch.
+    """What one compute unit gets of a mini-batch."""
 
-    Attributes:
-        batch: bytes of groups, stages, tiles, labels and ids.
-        edges: bytes of edges.
-        features: ``[num_words, 16]`` float32 input rows, sixteen columns of all rows at a time.
-        num_groups: of seeds.
-        num_seeds: of the unit.
-        scratch_bytes: that it needs for aggregated rows that do not fit on the chip.
-        num_sources: input rows over all groups.
-    """
-
-    batch: NDArray[np.uint8]
-    edges: NDArray[np.uint8]
+    batch: NDArray[np.uint8]  #: bytes of groups, stages, tiles, labels and ids
+    edges: NDArray[np.uint8]  #: bytes of edges
+    #: ``[num_words, 16]`` float32 input rows, sixteen columns of all rows at a time
     features: NDArray[np.float32]
-    num_groups: int
-    num_seeds: int
-    scratch_bytes: int
-    num_sources: int
+    num_groups: int  #: of seeds
+    num_seeds: int  #: of the unit
+    scratch_bytes: int  #: that it needs for aggregated rows that do not fit on the chip
+    num_sources: int  #: input rows over all groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,18 +137,6 @@ def pack_batch(
     num_threads: int,
 ) -> PackedBatch:
     """Arrange what leads to some seeds of a mini-batch for one compute unit.
-
-    Args:
-        graph: whose labels are predicted.
-        model: what ``products`` were made of.
-        products: the stages.
-        weights: where their weights lie.
-        limits: of the unit.
-        batch: the mini-batch.
-        inputs: its loaded rows.
-        seeds: positions of the unit's seeds.
-        max_row_bytes: of the input rows of all groups.
-        num_threads: threads to use.
 
     Raises:
         DeviceMemoryError: one seed does not fit on the chip, or rows exceed ``max_row_bytes``.
@@ -307,7 +276,7 @@ def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock
 
 
 def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
-    """Return why the output rows of a group do not fit on the chip, None where they do."""
+    """Return why the output rows of a group do not fit on the chip, None if they do."""
     needed = sum(_output_words(stage, limits) for stage in stages) * limits.banks
     if needed > limits.row_words:
         return f"output rows take {needed} words of {_WORD} bytes, of {limits.row_words}"

@@ -12,14 +12,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.model import GNN
-from gnnscale.model.aggregation import sum_scale
+from gnnscale.model import GNN, aggregation, segments
 from gnnscale.model.custom import CustomLayer
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
-from gnnscale.model.segments import REDUCTIONS
 from gnnscale.sampler import Block
-
-__all__ = ["Coefficients", "Product", "coefficients", "kernel_header", "lower"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,26 +36,17 @@ class Coefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A stage of the kernels.
+    """A stage of the kernels."""
 
-    Attributes:
-        layer: of the model, inputs first.
-        linear: its matrix and bias.
-        aggregates: whether rows are aggregated over the layer's block before; each row stands for
-            itself otherwise.
-        num_slots: sums of each row: 2 where its own features are kept beside its neighbours'.
-        width_in: features of a source row.
-        activates: whether the activation comes after it.
-        drops: whether dropout comes after that.
-    """
-
-    layer: int
-    linear: nn.Linear
+    layer: int  #: of the model, inputs first
+    linear: nn.Linear  #: its matrix and bias
+    #: whether rows are aggregated over the layer's block before; each row stands for itself
+    #: otherwise
     aggregates: bool
-    num_slots: int
-    width_in: int
-    activates: bool
-    drops: bool
+    num_slots: int  #: sums of each row: 2 if its own features are kept beside its neighbours'
+    width_in: int  #: features of a source row
+    activates: bool  #: whether the activation comes after it
+    drops: bool  #: whether dropout comes after that
 
     @property
     def width_out(self) -> int:
@@ -71,8 +58,7 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
     """Return the stages that compute ``model``, inputs first.
 
     Args:
-        model: GCN, GraphSAGE, GIN, or layers of a user's own with a header for the kernels.
-        aggregated: whether the host aggregates the first layer, where that layer lets it.
+        aggregated: whether the host aggregates the first layer, if that layer lets it.
 
     Raises:
         ConfigError: the kernels cannot compute it.
@@ -108,9 +94,7 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficie
     """Return the weights of the edges of ``block`` in ``layer``.
 
     Args:
-        layer: of a model that ``lower`` accepts.
-        block: the layer's block.
-        degrees: ``[at least num_src]`` float32 in-degrees in the whole graph, where used.
+        degrees: ``[at least num_src]`` float32 in-degrees in the whole graph, if used.
     """
     if isinstance(layer, LinearAggregationLayer):
         found = layer.aggregation(block, degrees)
@@ -123,7 +107,7 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficie
     assert isinstance(layer, CustomLayer)
     gather, weights, scale = layer.functions.gather, block.importance, None
     if gather == "sum" and degrees is not None:
-        scale = sum_scale(block, degrees)
+        scale = aggregation.sum_scale(block, degrees)
     elif gather == "mean":
         counts = np.diff(block.indptr) if weights is None or degrees is None else degrees
         scale = np.float32(1) / np.maximum(counts[: block.num_dst], 1).astype(np.float32)
@@ -140,7 +124,7 @@ def kernel_header(model: GNN) -> Path | None:
     """Return the header of the functions of a user's layers; None for the library's own.
 
     Raises:
-        ConfigError: there is none for layers of a user's own, or more than one, or no such file.
+        ConfigError: custom layers have none, or more than one, or no such file.
     """
     layers = [model.layer(index) for index in range(len(model.layers))]
     custom = {type(each.functions) for each in layers if isinstance(each, CustomLayer)}
@@ -168,7 +152,7 @@ def _linears(layer: GraphLayer) -> list[nn.Linear]:
         if layer.scatters_per_edge or not isinstance(layer.functions.gather, str):
             raise ConfigError(
                 f"{name}: an fpga scatters along edges what the source's row says, and gathers by "
-                f"{', '.join(REDUCTIONS)}"
+                f"{', '.join(segments.REDUCTIONS)}"
             )
         if not _is_one_product(layer, linears):
             raise ConfigError(
@@ -180,7 +164,7 @@ def _linears(layer: GraphLayer) -> list[nn.Linear]:
     ):
         raise ConfigError(
             f"model: {type(layer).__name__} does not run on an fpga; GCN, GraphSAGE, GIN and "
-            "layers of one's own with a header do"
+            "custom layers with a header do"
         )
     return linears
 

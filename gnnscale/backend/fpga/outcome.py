@@ -1,4 +1,4 @@
-"""What a compute unit tells of a step: its status and loss, and in C simulation what it counted."""
+"""A compute unit's report of a step: its status and loss, and in C simulation its counts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.base import DeviceError
 from gnnscale.plan import Fpga
-
-__all__ = ["check_outcome", "engine_cycles", "step_counters"]
 
 #: ``Outcome`` of fpga/include/gnnscale_fpga/batch.hpp.
 _MAGIC = 0x474E4E53
@@ -30,7 +28,6 @@ def check_outcome(result: NDArray[np.uint32], device: Fpga) -> float:
 
     Args:
         result: words of 32 bits, of which the first sixteen are the outcome.
-        device: for messages, and for the sizes that the kernel must have.
 
     Raises:
         DeviceError: the kernel wrote none, found something wrong, or is of another design.
@@ -55,12 +52,7 @@ def check_outcome(result: NDArray[np.uint32], device: Fpga) -> float:
 
 
 def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
-    """Return for how many cycles each engine of a compute unit had work.
-
-    Args:
-        counted: what the simulation counted of a run.
-        device: its sizes, its clock and its memory's bandwidth.
-    """
+    """Return for how many cycles each engine of a compute unit had work."""
     bandwidth = device.memory_bandwidth / device.compute_units
     word_cycles = max(1.0, _WORD * device.clock_hz / bandwidth)
     return {
@@ -82,7 +74,6 @@ def step_counters(
         counted: what the simulation counted, for each compute unit; empty on hardware.
         waited: seconds of each compute unit's run: on hardware those of the kernel, in simulation
             those that simulating took.
-        device: its clock and sizes.
     """
     if not waited:
         return {}, {}

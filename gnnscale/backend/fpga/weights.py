@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.fpga.lowering import Product
 
-__all__ = ["LANES", "WeightLayout", "words"]
-
 #: Floats of a word of 512 bits.
 LANES = 16
 

@@ -38,8 +38,6 @@ from gnnscale.plan.calibration.probes import (
 from gnnscale.plan.perf.work import load_work, propagation_work
 from gnnscale.plan.platform import Identity, Platform, Processor
 
-__all__ = ["calibrate", "estimate", "fit_rates", "sync_rates", "thread_counts"]
-
 log = logging.getLogger(__name__)
 
 #: Bytes of rows read in one go.
@@ -51,7 +49,7 @@ _PRODUCTS = 16
 _WEIGHTS = (1 << 12, 1 << 20)
 #: Sums of each of them: the wake-up of a process takes from a quarter to ten times the median.
 _REDUCES = 100
-#: Part of the cores that others may use before calibration says so.
+#: Part of the cores that others may use before calibration warns.
 _BUSY = 0.25
 #: Rates that a processor has once, and not for each number of threads.
 _PER_RUN = ("load_s", "lookups_per_s", "update_s", "update_bandwidth")
@@ -59,27 +57,17 @@ _PER_RUN = ("load_s", "lookups_per_s", "update_s", "update_bandwidth")
 
 @dataclass(frozen=True, kw_only=True)
 class _Effort:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        repeats: of each probe in a round.
-        rounds: of everything that is timed with several numbers of threads.
-        probes: training steps that are timed.
-        product_rows: rows of the products that are timed.
-        widths: of rows that are read by themselves, where the graph's would all be in the cache.
-        num_vertices: of the graph that is sampled.
-        table_bytes: of the rows that are read by themselves.
-        processes: whether all-reduce is timed, in two processes.
-    """
-
-    repeats: int
-    rounds: int
-    probes: tuple[StepProbe, ...]
-    product_rows: int
+    repeats: int  #: of each probe in a round
+    rounds: int  #: of everything that is timed with several numbers of threads
+    probes: tuple[StepProbe, ...]  #: training steps that are timed
+    product_rows: int  #: rows of the products that are timed
+    #: of rows that are read by themselves, since the graph's would all be in the cache
     widths: tuple[int, ...]
-    num_vertices: int
-    table_bytes: int
-    processes: bool
+    num_vertices: int  #: of the graph that is sampled
+    table_bytes: int  #: of the rows that are read by themselves
+    processes: bool  #: whether all-reduce is timed, in two processes
 
 
 _FULL = _Effort(
@@ -131,7 +119,7 @@ def estimate() -> Platform:
 
 def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
     # As in processes that train: elsewhere every step gets new pages for its activations, and its
-    # propagation looks slower than that of a run.
+    # propagation appears slower than that of a run.
     ops.keep_freed_memory()
     cores = usable_cores()
     counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
@@ -179,19 +167,12 @@ def _graph_sizes(effort: _Effort) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    """What a number of threads took.
+    """What a number of threads took."""
 
-    Attributes:
-        steps: of each probe.
-        product_s: seconds of a product, see ``time_products``.
-        bfloat16_s: the same of bfloat16; None where it becomes float32.
-        sample_s: seconds of an edge that is sampled.
-    """
-
-    steps: list[StepTimes]
-    product_s: float
-    bfloat16_s: float | None
-    sample_s: float
+    steps: list[StepTimes]  #: of each probe
+    product_s: float  #: seconds of a product, see ``time_products``
+    bfloat16_s: float | None  #: the same of bfloat16; None if it becomes float32
+    sample_s: float  #: seconds of an edge that is sampled
 
 
 def _times(
@@ -299,8 +280,8 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
     """Seconds of propagation = sum of amounts / rates, eq. 10 to 12, + layers · constant.
 
     The rate of products is measured by itself, forward and for weights' gradients: in every layer
-    it is hard to tell from that of the rows they read and write, to which the fit leaves what small
-    matrices lack.
+    it is hard to separate from that of the rows they read and write. The fit gives these what
+    small matrices lack.
     """
     asked = [_all_work(step) for step in times.steps]
     macs = effort.product_rows * _WIDTH**2
@@ -335,14 +316,7 @@ def fit_rates(
     *,
     known: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """Find the rates, none negative, whose times have the least relative errors squared.
-
-    Args:
-        names: of the rates.
-        work: for each measurement the amounts, one of each rate.
-        seconds: what it took.
-        known: seconds of it that are explained already.
-    """
+    """Find the rates, none negative, whose times have the least relative errors squared."""
     from scipy.optimize import nnls  # takes a while, and no worker needs it
 
     took = np.asarray(seconds)
@@ -357,12 +331,7 @@ def fit_rates(
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
-    """How workers slow each other down, and what their synchronisation takes.
-
-    Args:
-        effort: how much to measure.
-        counts: numbers of threads.
-    """
+    """How workers slow each other down, and what their synchronisation takes."""
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])

@@ -26,8 +26,6 @@ from gnnscale.plan.calibration.probes import (
     time_steps,
 )
 
-__all__ = ["PairTask", "PairTimes", "begin", "time_pair"]
-
 _PROGRAM = "from gnnscale.plan.calibration.contention import begin; begin(int(sys.argv[1]))"
 _LOOPBACK = "127.0.0.1"
 #: Seconds in which a process that has answered ends; gloo may wait for Python, and Python for gloo.
@@ -36,39 +34,27 @@ _END_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class PairTimes:
-    """What two processes of this machine measured at the same time.
+    """What two processes of this machine measured at the same time."""
 
-    Attributes:
-        reduce_s: seconds of an all-reduce of each size asked for, one straight after another.
-        alone: training steps of each probe asked for, of the first process while the other waits.
-        steps: the same of both in step with each other, straight after: a machine that is slower
-            for a while is so for both.
-    """
-
+    #: seconds of an all-reduce of each size asked for, one straight after another
     reduce_s: tuple[float, ...]
+    #: training steps of each probe asked for, of the first process while the other waits
     alone: tuple[StepTimes, ...]
+    #: the same of both in step with each other, straight after: a machine that is slower for a
+    #: while is so for both
     steps: tuple[StepTimes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTask:
-    """What two processes are to measure.
+    """What two processes are to measure."""
 
-    Attributes:
-        num_values: float32 values of each all-reduce.
-        reduces: how often each.
-        probes: what to train.
-        graph_sizes: vertices and edges of ``probe_graphs``.
-        threads: of each process.
-        repeats: training steps of each probe.
-    """
-
-    num_values: tuple[int, ...]
-    reduces: int
-    probes: tuple[StepProbe, ...]
-    graph_sizes: tuple[int, int]
-    threads: int
-    repeats: int
+    num_values: tuple[int, ...]  #: float32 values of each all-reduce
+    reduces: int  #: how often each
+    probes: tuple[StepProbe, ...]  #: what to train
+    graph_sizes: tuple[int, int]  #: vertices and edges of ``probe_graphs``
+    threads: int  #: of each process
+    repeats: int  #: training steps of each probe
 
 
 def time_pair(task: PairTask) -> PairTimes:
@@ -144,7 +130,7 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
 
 
 def _mean_sync(step: StepTimes) -> StepTimes:
-    """Return ``step`` with what synchronisation takes both: one waits less where it is slower."""
+    """Return ``step`` with what synchronisation takes both: the slower one waits less."""
     seconds = torch.tensor([step.sync_s])
     dist.all_reduce(seconds)
     return replace(step, sync_s=float(seconds) / 2)

@@ -9,8 +9,6 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import busy_seconds, usable_cores
 from gnnscale.plan.platform import Platform, estimate_file, platform_file, read_platform
 
-__all__ = ["this_machine"]
-
 log = logging.getLogger(__name__)
 
 #: What others may use while an estimate is measured that is kept: part of the cores, and seconds
@@ -41,7 +39,7 @@ def this_machine() -> Platform:
 def _estimate() -> Platform:
     """Return rough figures, kept in ``estimate_file()`` unless others disturbed the measurement.
 
-    A busy machine looks slower than it is, with more threads above all; every later run would be
+    A busy machine appears slower than it is, with more threads above all; every later run would be
     planned by that.
     """
     file = estimate_file()

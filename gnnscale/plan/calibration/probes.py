@@ -27,23 +27,6 @@ from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.workload import Workload, empty_cache, unmeasured_workload
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
-__all__ = [
-    "ESTIMATE_PROBES",
-    "STEP_PROBES",
-    "StepProbe",
-    "StepTimes",
-    "mapped",
-    "median_seconds",
-    "probe_graph",
-    "probe_graphs",
-    "probe_table",
-    "rows_seconds",
-    "time_products",
-    "time_sampling",
-    "time_steps",
-    "torch_threads",
-]
-
 _SEED = 0
 #: Which of the stages that are timed synchronises.
 _SYNC = 2
@@ -53,27 +36,16 @@ _DENSITY = 8
 
 @dataclass(frozen=True, kw_only=True)
 class StepProbe:
-    """A model and its mini-batches.
+    """A model and its mini-batches."""
 
-    Attributes:
-        model: the architecture.
-        num_features: f^0.
-        num_classes: f^L.
-        fanouts: from the seeds outwards.
-        num_seeds: |V^L|.
-        host_aggregates: whether the first layer is aggregated while it is loaded.
-        dense: whether it is trained on the dense one of ``probe_graphs``.
-        stored: the type of features in memory, one of ``FEATURE_DTYPES``.
-    """
-
-    model: LayeredModel
-    num_features: int
-    num_classes: int
-    fanouts: tuple[int, ...]
-    num_seeds: int
-    host_aggregates: bool = True
-    dense: bool = False
-    stored: str = "float32"
+    model: LayeredModel  #: the architecture
+    num_features: int  #: f^0
+    num_classes: int  #: f^L
+    fanouts: tuple[int, ...]  #: from the seeds outwards
+    num_seeds: int  #: |V^L|
+    host_aggregates: bool = True  #: whether the first layer is aggregated while it is loaded
+    dense: bool = False  #: whether it is trained on the dense one of ``probe_graphs``
+    stored: str = "float32"  #: the type of features in memory, one of ``FEATURE_DTYPES``
 
     @property
     def row_bytes(self) -> int:
@@ -198,9 +170,6 @@ def rows_seconds(
 
     Args:
         table: ``[n, f]`` features.
-        num_rows: how many to read.
-        threads: threads to use.
-        repeats: how often.
         cold: whether the cache forgets the table before each repetition.
     """
     generator = np.random.default_rng(_SEED)
@@ -229,7 +198,7 @@ def rows_seconds(
 def mapped(num_values: int) -> NDArray[np.float32]:
     """Return so many ones in small pages, such as those of a file that is mapped.
 
-    NumPy asks for huge ones, at whose addresses a processor looks up much faster.
+    NumPy asks for huge ones, whose addresses a processor translates much faster.
     """
     pages = mmap.mmap(-1, 4 * num_values)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
@@ -276,24 +245,16 @@ def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, f
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """A training step on the host, and what it asks of it.
+    """A training step on the host, and what it asks of it."""
 
-    Attributes:
-        workload: the probe's.
-        size: of its mini-batch.
-        load_s: seconds of loading.
-        propagate_s: seconds of forward and backward propagation.
-        sync_s: seconds of summing gradients with another process, and of waiting for it; 0 in a
-            process alone.
-        update_s: seconds of gathering gradients and of the optimizer's step.
-    """
-
-    workload: Workload
-    size: BatchSize
-    load_s: float
-    propagate_s: float
+    workload: Workload  #: the probe's
+    size: BatchSize  #: of its mini-batch
+    load_s: float  #: seconds of loading
+    propagate_s: float  #: seconds of forward and backward propagation
+    #: seconds of summing gradients with another process, and of waiting for it; 0 in a process
+    #: alone
     sync_s: float
-    update_s: float
+    update_s: float  #: seconds of gathering gradients and of the optimizer's step
 
     @property
     def step_s(self) -> float:
@@ -314,14 +275,8 @@ def time_steps(
     """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
 
     Args:
-        probe: what to train.
-        graph: on which.
-        threads: threads of each stage.
-        repeats: steps, beside one to warm up.
         table: memory from which features are taken, at least as much as the graph's rows have; None
-            to make it, which takes a while where there is much.
-        together: sum gradients with the other processes of the default group.
-        clock: tells seconds.
+            to make it, which takes a while when there is much.
     """
     trainer = _Trainer(probe, graph, table, threads)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
@@ -401,7 +356,7 @@ class _Trainer:
 def _stage_seconds(times: NDArray[np.float64], together: bool) -> NDArray[np.float64]:
     """Return the seconds of each stage of the median step, whose sum is that step.
 
-    A sum of medians is less where some of the stages take long in one step, and others in the next.
+    A sum of medians is less when some of the stages take long in one step, and others in the next.
 
     Args:
         times: ``[steps, stages]`` seconds of loading, propagation, synchronisation and update.

@@ -1,7 +1,7 @@
 """What a rehearsal teaches the performance model: rates that hold for this run, here and now.
 
 Rates of a platform are those of other models, measured at another time. A few mini-batches of the
-run itself, on all devices at once, tell how far they are off.
+run itself, on all devices at once, measure their error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from gnnscale.plan.device_plan import DevicePlan
 from gnnscale.plan.perf.predict import Correction, host_seconds, predict
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform
-
-__all__ = ["correct"]
 
 #: Rounds in which corrections settle: a stage that takes longer is longer in the others' way.
 _ROUNDS = 12
@@ -29,15 +27,7 @@ def correct(
     measured: Sequence[StageTimes],
     step_s: float,
 ) -> Correction:
-    """Return the correction under which ``plan`` takes as long as it was measured to take.
-
-    Args:
-        plan: what was rehearsed.
-        workloads: what each device trains.
-        platform: the host's rates.
-        measured: each device's seconds of each stage.
-        step_s: seconds of a step.
-    """
+    """Return the correction under which ``plan`` takes as long as it was measured to take."""
     found = Correction(host=({},) * len(plan.shares), step=1.0)
     predicted = predict(plan, workloads, platform)
     for _ in range(_ROUNDS):
@@ -56,7 +46,7 @@ def _scaled(
 ) -> dict[str, float]:
     """One device's corrections, a round further.
 
-    Where an emulated device makes a stage last, the host took that long at most.
+    If an emulated device makes a stage last, the host took that long at most.
     """
     after = {}
     for stage, seconds in on_host.items():

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnnscale.core.stages import StageTimes
-from gnnscale.plan.device_plan import DevicePlan
-from gnnscale.plan.perf.equations import BatchSize
-from gnnscale.plan.perf.predict import Host, device_times
+from gnnscale.plan import device_plan, platform
+from gnnscale.plan.perf import equations, predict
 from gnnscale.plan.perf.workload import Workload
-from gnnscale.plan.platform import Platform, Processor
 from gnnscale.sampler import MiniBatch
-
-__all__ = [
-    "CountedWork",
-    "nominal_platform",
-]
 
 #: Rates of one core, rounded from those that ``calibrate`` found for an AMD EPYC (Zen 4). That they
 #: are far off elsewhere makes a run slower, and changes nothing of its being repeatable. They are
@@ -33,12 +26,12 @@ _RATES_OF_A_CORE = {
 }
 
 
-def nominal_platform(cores: int) -> Platform:
+def nominal_platform(cores: int) -> platform.Platform:
     """Return a machine of ``cores`` alike, of which t threads do t times the work of one."""
     threads = sorted({1, cores})
-    return Platform(
+    return platform.Platform(
         name="a nominal machine",
-        processor=Processor(
+        processor=platform.Processor(
             name="nominal",
             cores=cores,
             cache_bytes=32 << 20,
@@ -66,25 +59,19 @@ class CountedWork:
     """
 
     def __init__(self, workload: Workload, *, rank: int, cores: int) -> None:
-        """Count the work of one device.
-
-        Args:
-            workload: what it trains; sizes and seconds of sampling are not looked at.
-            rank: its position in plans.
-            cores: threads of the host that may compute at once.
-        """
+        """Count the work of one device."""
         self._workload = workload
         self._rank = rank
         self._processor = nominal_platform(cores).processor
 
-    def stage_times(self, plan: DevicePlan, batch: MiniBatch | None) -> StageTimes:
+    def stage_times(self, plan: device_plan.DevicePlan, batch: MiniBatch | None) -> StageTimes:
         """Return the seconds of each stage of ``batch`` under ``plan``, None for no seeds."""
         if batch is None or not batch.num_seeds:
             return StageTimes()
         share = replace(plan.shares[self._rank], num_seeds=batch.num_seeds)
         machine = [each for each in plan.shares if each.machine == share.machine]
         threads = float(sum(each.host_threads for each in machine))
-        host = Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
+        host = predict.Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
         active = dict.fromkeys(("sample", "load", "propagate"), threads)
-        size = BatchSize.of(batch)
-        return device_times(host, share, self._workload, size, active, {}).stages
+        size = equations.BatchSize.of(batch)
+        return predict.device_times(host, share, self._workload, size, active, {}).stages

@@ -13,19 +13,6 @@ from gnnscale.core.stages import StageTimes
 from gnnscale.model.cost import LayerWork
 from gnnscale.sampler import MiniBatch
 
-__all__ = [
-    "ACTIVATION_BYTES",
-    "BYTES_PER_PARAMETER",
-    "BatchSize",
-    "PlanPredictions",
-    "Prediction",
-    "load_seconds",
-    "pipeline_seconds",
-    "sync_seconds",
-    "trainer_seconds",
-    "transfer_seconds",
-]
-
 #: Weight, gradient, and the two moments of Adam.
 BYTES_PER_PARAMETER = 16
 
@@ -35,15 +22,10 @@ ACTIVATION_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """Sizes of a mini-batch, or the sizes expected of one.
+    """Sizes of a mini-batch, or the sizes expected of one."""
 
-    Attributes:
-        vertices: |V^0| to |V^L|: inputs first, seeds last.
-        edges: |E^1| to |E^L|: those of the input layer's block first.
-    """
-
-    vertices: tuple[float, ...]
-    edges: tuple[float, ...]
+    vertices: tuple[float, ...]  #: |V^0| to |V^L|: inputs first, seeds last
+    edges: tuple[float, ...]  #: |E^1| to |E^L|: those of the input layer's block first
 
     @classmethod
     def of(cls, batch: MiniBatch) -> BatchSize:
@@ -62,19 +44,12 @@ class BatchSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What the model says of one full training step.
+    """The model's prediction of one full training step."""
 
-    Attributes:
-        devices: seconds of each stage on each device, in the plan's order.
-        step_s: seconds of a step, eq. 6.
-        num_edges: edges that a step traverses, over all devices; over ``step_s`` it is eq. 5.
-        source: where the rates come from: the platform's name.
-    """
-
-    devices: tuple[StageTimes, ...]
-    step_s: float
-    num_edges: int
-    source: str
+    devices: tuple[StageTimes, ...]  #: seconds of each stage on each device, in the plan's order
+    step_s: float  #: seconds of a step, eq. 6.
+    num_edges: int  #: edges that a step traverses, over all devices; over ``step_s`` it is eq. 5.
+    source: str  #: where the rates come from: the platform's name
 
 
 def load_seconds(num_bytes: float, bandwidth: float) -> float:
@@ -114,7 +89,6 @@ def trainer_seconds(
     f^{l+1}, with its layers counted from 0 in these two equations and from 1 in eq. 10.
 
     Args:
-        layers: work of each layer, forward and backward.
         memory_bandwidth: effective bytes per second of the device's memory, eq. 11.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
         pipelined: whether aggregation and update overlap: ⊕ is the maximum, else the sum.
@@ -131,7 +105,6 @@ def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> f
     """Seconds to gather gradients and to scatter their average, eq. 13.
 
     Args:
-        num_weight_bytes: bytes of all weights, once.
         bandwidth: effective bytes per second of the link.
         latency: seconds before the first byte of each of the two transfers.
     """
@@ -142,7 +115,6 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     """Seconds of a step on one device: stages that overlap count as the longest, eq. 6 and 9.
 
     Args:
-        stages: seconds of each stage.
         prefetch: one of ``PREFETCH``. Without prefetching all stages take turns; with one stage of
             it, propagation overlaps with all before it; with two, every stage overlaps.
     """
@@ -157,23 +129,19 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPredictions:
-    """The predictions of one plan.
+    """The predictions of one plan."""
 
-    Attributes:
-        by_rates: by the equations and the platform's rates alone; nothing of this plan was run.
-        rehearsed: the same corrected by a rehearsal of this very plan, so that it repeats what a
-            few steps of the run took; None where this plan was not rehearsed. What a rehearsal of
-            another plan taught is never in it.
-        window_steps: steps that the rehearsal measured, or that one would have.
-    """
-
+    #: by the equations and the platform's rates alone; nothing of this plan was run
     by_rates: Prediction
+    #: the same corrected by a rehearsal of this very plan, so that it repeats what a few steps of
+    #: the run took; None if this plan was not rehearsed. What a rehearsal of another plan taught
+    #: is never in it.
     rehearsed: Prediction | None = None
-    window_steps: int
+    window_steps: int  #: steps that the rehearsal measured, or that one would have
 
     @property
     def basis(self) -> str:
-        """Name of the prediction that a run goes by: ``rehearsed`` where there is one."""
+        """Name of the prediction that a run goes by: ``rehearsed`` if there is one."""
         return "by_rates" if self.rehearsed is None else "rehearsed"
 
     @property

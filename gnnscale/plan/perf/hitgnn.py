@@ -10,15 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "PE_SIMD",
-    "ComputeUnit",
-    "LayerSize",
-    "backward_seconds",
-    "forward_seconds",
-    "gnn_seconds",
-]
-
 #: Floats of a 512-bit word, which a PE takes in a cycle (eq. 8).
 PE_SIMD = 16
 #: S_feat, bytes of a feature (eq. 7).
@@ -27,40 +18,24 @@ _FEATURE_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeUnit:
-    """What equations 7 to 9 ask of the hardware.
+    """What equations 7 to 9 ask of the hardware."""
 
-    Attributes:
-        n: scatter-gather PEs.
-        m: multiply-accumulate units.
-        clock_hz: cycles per second.
-        bandwidth: bytes per second of the unit's memory, BW_DDR of eq. 7.
-    """
-
-    n: int
-    m: int
-    clock_hz: float
-    bandwidth: float
+    n: int  #: scatter-gather PEs
+    m: int  #: multiply-accumulate units
+    clock_hz: float  #: cycles per second
+    bandwidth: float  #: bytes per second of the unit's memory, BW_DDR of eq. 7.
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSize:
-    """A layer of a mini-batch.
+    """A layer of a mini-batch."""
 
-    Attributes:
-        sources: |V^{l-1}|.
-        rows: |V^l|.
-        edges: |A^l|, those of rows to themselves included.
-        width_in: f^{l-1}, of a source row.
-        width_out: f^l.
-        slots: sums of each row, 2 where its own features are kept beside them (GraphSAGE).
-    """
-
-    sources: float
-    rows: float
-    edges: float
-    width_in: int
-    width_out: int
-    slots: int = 1
+    sources: float  #: |V^{l-1}|
+    rows: float  #: |V^l|
+    edges: float  #: |A^l|, those of rows to themselves included
+    width_in: int  #: f^{l-1}, of a source row
+    width_out: int  #: f^l
+    slots: int = 1  #: sums of each row, 2 if its own features are kept beside them (GraphSAGE)
 
 
 def _aggregate_seconds(unit: ComputeUnit, rows_read: float, layer: LayerSize) -> float:
@@ -87,8 +62,8 @@ def forward_seconds(unit: ComputeUnit, layer: LayerSize) -> float:
 def backward_seconds(unit: ComputeUnit, layer: LayerSize, *, first: bool) -> float:
     """Return a layer's part of t_BP: the product for its weights' gradient, and then the other way.
 
-    The gradients of its rows are multiplied with the weights and aggregated along the edges, both
-    pipelined; of the ``first`` layer nobody asks for these.
+    The gradients of its rows are multiplied with the weights and aggregated over the edges, both
+    pipelined; the ``first`` layer needs no such gradients.
     """
     weights = _update_seconds(unit, layer)
     if first:

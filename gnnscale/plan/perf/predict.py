@@ -24,16 +24,6 @@ from gnnscale.plan.perf.work import list_reads, load_work, propagation_work, tra
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
 
-__all__ = [
-    "Correction",
-    "DeviceTimes",
-    "Host",
-    "accelerator_seconds",
-    "device_times",
-    "host_seconds",
-    "predict",
-]
-
 #: Rounds in which stage times and the load that stages put on the host settle.
 _ROUNDS = 40
 _TOLERANCE = 1e-3
@@ -41,17 +31,12 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The host's part of the stages of all devices.
+    """The host's part of the stages of all devices."""
 
-    Attributes:
-        processor: the host's rates.
-        num_workers: worker processes that synchronise.
-        emulates: whether emulated devices compute on this host, as in a run, and may so be late; a
-            platform that is only simulated has the devices themselves.
-    """
-
-    processor: Processor
-    num_workers: int
+    processor: Processor  #: the host's rates
+    num_workers: int  #: worker processes that synchronise
+    #: whether emulated devices compute on this host, as in a run, and may so be late; a platform
+    #: that is only simulated has the devices themselves
     emulates: bool
 
     def computes(self, device: Device) -> bool:
@@ -107,7 +92,7 @@ class Host:
     def exchange(self, workload: Workload, size: BatchSize) -> float:
         """Seconds in which a device gets what a split first layer (P3) needs from the others.
 
-        That is as much as it sends where devices have slices of one size.
+        That is as much as it sends when devices have slices of one size.
         """
         others = workload.num_sharing - 1
         if not others:
@@ -133,16 +118,13 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """By how much a rehearsal differed from what the rates say; see ``correction.py``.
+    """How far a rehearsal differed from the rates' predictions; see ``correction.py``."""
 
-    Attributes:
-        host: for each device of the plan, measured over predicted seconds of each of its stages on
-            the host.
-        step: measured over predicted seconds of a step, with the stages corrected: workers that
-            wait for whoever is latest in each step, and all else that no equation has.
-    """
-
+    #: for each device of the plan, measured over predicted seconds of each of its stages on the
+    #: host
     host: tuple[Mapping[str, float], ...]
+    #: measured over predicted seconds of a step, with the stages corrected: workers that wait for
+    #: the latest in each step, and all else that no equation has
     step: float
 
 
@@ -169,10 +151,6 @@ def device_times(
     """Return the seconds of each of a device's stages.
 
     Args:
-        host: the host.
-        share: the device and its slice.
-        workload: what it trains.
-        size: the mini-batch that the slice becomes.
         active: for each stage, the host's threads that work while it does, its own included.
         correction: what the host's seconds of each stage are multiplied with.
     """
@@ -206,7 +184,7 @@ def device_times(
 
 
 def accelerator_seconds(device: Accelerator, workload: Workload, size: BatchSize) -> StageTimes:
-    """Return what an accelerator's own rates say of each stage of a mini-batch, eq. 7 to 12.
+    """Return an accelerator's seconds of each stage of a mini-batch, by its own rates, eq. 7 to 12.
 
     A stage that the host does for the device takes 0 here.
     """
@@ -251,11 +229,8 @@ def predict(
     """Predict one full step of ``plan``, eq. 5 to 13.
 
     Args:
-        plan: the devices, their slices, threads and prefetching.
-        workloads: what each device trains.
         platform: the host's rates; its accelerators do not matter, the plan has its own.
-        emulates: see ``Host``.
-        correction: what a rehearsal taught of these devices, None where the rates stand alone.
+        correction: what a rehearsal taught of these devices, None if only the rates are used.
     """
     pairs = zip(workloads, plan.shares, strict=True)
     sizes = [workload.size(share.num_seeds) for workload, share in pairs]

@@ -1,7 +1,7 @@
 """Bytes that a step moves: data-parallel, and with a first layer that is split by columns (P3).
 
 P3 (Gandhi and Iyer, OSDI 2021, section 3.2) moves rows of the first hidden layer between devices,
-where data parallelism moves input features to them. It is the cheaper one where |V^0|·f^0 is large
+while data parallelism moves input features to them. It is the cheaper one when |V^0|·f^0 is large
 against |V^1|·f^1.
 """
 
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from gnnscale.model.cost import BYTES_PER_FEATURE
 from gnnscale.plan.perf.equations import BatchSize
 
-__all__ = ["StepBytes", "block_bytes", "partial_bytes", "step_bytes"]
-
 #: Destinations, sources, edges, and which optional arrays there are: int32 each.
 _HEADER_BYTES = 24
 #: A destination's number of edges, and an edge's source.
@@ -23,28 +21,21 @@ _INDEX_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class StepBytes:
-    """Bytes of a step over all devices, either way; each where it is received.
+    """Bytes of a step over all devices, either way; each where it is received."""
 
-    Attributes:
-        features: of input rows to the devices, data-parallel.
-        first_gradients: of the gradients of W¹, data-parallel: a ring of the devices.
-        blocks: of input blocks between devices, P3.
-        partials: of partial products and of their gradients between devices, P3.
-    """
-
-    features: float
-    first_gradients: float
-    blocks: float
-    partials: float
+    features: float  #: of input rows to the devices, data-parallel
+    first_gradients: float  #: of the gradients of W¹, data-parallel: a ring of the devices
+    blocks: float  #: of input blocks between devices, P3
+    partials: float  #: of partial products and of their gradients between devices, P3
 
     @property
     def data_parallel(self) -> float:
-        """Bytes where every device has the whole first layer."""
+        """Bytes when every device has the whole first layer."""
         return self.features + self.first_gradients
 
     @property
     def p3(self) -> float:
-        """Bytes where each device has some columns of it, and of the features in its memory."""
+        """Bytes when each device has some columns of it, and of the features in its memory."""
         return self.blocks + self.partials
 
     @property
@@ -61,15 +52,7 @@ def step_bytes(
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:
-    """Return what a step moves whose devices have mini-batches of ``sizes``.
-
-    Args:
-        sizes: of each device's mini-batch.
-        widths: f^0 to f^L.
-        feature_bytes: bytes of a stored feature.
-        num_first_weights: elements of W¹.
-        id_bytes: bytes of a vertex id.
-    """
+    """Return what a step moves whose devices have mini-batches of ``sizes``."""
     others = len(sizes) - 1
     return StepBytes(
         features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,

@@ -8,17 +8,6 @@ from gnnscale.model.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.plan.perf.equations import ACTIVATION_BYTES, BatchSize
 from gnnscale.plan.perf.workload import Workload
 
-__all__ = [
-    "LoadWork",
-    "activation_bytes",
-    "batch_bytes",
-    "input_bytes",
-    "list_reads",
-    "load_work",
-    "propagation_work",
-    "transfer_bytes",
-]
-
 #: Activations and samples take the rest of the last-level cache.
 _FEATURES_IN_CACHE = 0.125
 #: Bytes of a cache line.
@@ -27,32 +16,23 @@ _LINE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LoadWork:
-    """What loading a mini-batch asks of the host.
+    """What loading a mini-batch asks of the host."""
 
-    Attributes:
-        rows: rows of features that are read, repetitions included.
-        missed_rows: rows of them that come from memory.
-        cached_bytes: bytes that come from the cache.
-        memory_bytes: bytes that come from memory, the numerator of eq. 7 in whole cache lines.
-        widened: values that are stored in a narrower type than float32, and become float32.
-        written_bytes: bytes of the rows that are made, aggregated or as they are.
-        lookups: degrees that are looked up.
-    """
-
-    rows: float
-    missed_rows: float
-    cached_bytes: float
+    rows: float  #: rows of features that are read, repetitions included
+    missed_rows: float  #: rows of them that come from memory
+    cached_bytes: float  #: bytes that come from the cache
+    #: bytes that come from memory, the numerator of eq. 7 in whole cache lines.
     memory_bytes: float
-    widened: float
-    written_bytes: float
-    lookups: float
+    widened: float  #: values that are stored in a narrower type than float32, and become float32
+    written_bytes: float  #: bytes of the rows that are made, aggregated or as they are
+    lookups: float  #: degrees that are looked up
 
 
 def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
     """Return what loading a mini-batch of ``size`` asks of a host with ``cache`` bytes of cache.
 
     A vertex that several edges lead to comes from memory once, and then from the cache; so does a
-    part of all rows where the features nearly fit in it, beside what else a step works on.
+    part of all rows if the features nearly fit in it, beside what else a step works on.
     """
     row_bytes = workload.row_bytes
     if row_bytes % _LINE:
@@ -78,8 +58,8 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
 def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
     """Return the bytes of rows and of topology that cross the link, the numerator of eq. 8.
 
-    Where the host aggregates the first layer, |V^1| rows of the first product's width take the
-    place of |V^0|·f^0, and its block is not sent. Where the device has a cache, the rows that it
+    If the host aggregates the first layer, |V^1| rows of the first product's width take the
+    place of |V^0|·f^0, and its block is not sent. If the device has a cache, the rows that it
     lacks cross the link as they are stored.
     """
     if workload.aggregates_on_load:

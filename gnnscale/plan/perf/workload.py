@@ -42,59 +42,42 @@ _other_data: NDArray[np.float64] | None = None
 
 @dataclass(frozen=True, kw_only=True)
 class CacheEffect:
-    """What a device's cache takes and spares.
+    """What a device's cache takes and spares."""
 
-    Attributes:
-        num_bytes: device memory that it takes.
-        row_misses: the part of a mini-batch's rows that cross the link.
-        peer_rows: the part of them that come from other devices.
-        list_misses: the part of sampled neighbours that are read over the link, where the device
-            samples by itself.
-    """
-
-    num_bytes: int = 0
-    row_misses: float = 1.0
-    peer_rows: float = 0.0
+    num_bytes: int = 0  #: device memory that it takes
+    row_misses: float = 1.0  #: the part of a mini-batch's rows that cross the link
+    peer_rows: float = 0.0  #: the part of them that come from other devices
+    #: the part of sampled neighbours that are read over the link, when the device samples by
+    #: itself
     list_misses: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A training run as the performance model sees it.
+    """A training run as the performance model sees it."""
 
-    Attributes:
-        num_seeds: slices whose mini-batches are known, ascending.
-        sizes: the mini-batch of each of these slices.
-        sample_threads: numbers of threads with which sampling was timed; empty where it was not.
-        sample_s: seconds of sampling, a row for each of ``sample_threads``.
-        layers: the model's layers, inputs first; empty where ``counted`` stands for them.
-        num_weights: trained parameters.
-        num_vertices: rows of the feature matrix.
-        feature_bytes: bytes of an element of the feature matrix.
-        host_aggregates: whether the host aggregates the first layer while it loads.
-        preaggregated: whether it was aggregated before training, so that loading reads ready rows;
-            the first blocks of ``sizes`` have no edges then.
-        uses_degrees: whether loading looks up the degrees of the mini-batch's vertices.
-        compute_dtype: of loaded and hidden rows, and of their products: float32 or bfloat16.
-        num_sharing: devices that share the first layer by columns (P3); 1 where each has all of it.
-        cache: what the device's cache takes and spares.
-        counted: what a step takes of a model whose layers do not state their cost.
-    """
-
-    num_seeds: tuple[int, ...]
-    sizes: tuple[BatchSize, ...]
+    num_seeds: tuple[int, ...]  #: slices whose mini-batches are known, ascending
+    sizes: tuple[BatchSize, ...]  #: the mini-batch of each of these slices
+    #: numbers of threads with which sampling was timed; empty if it was not
     sample_threads: tuple[int, ...]
+    #: seconds of sampling, a row for each of ``sample_threads``
     sample_s: tuple[tuple[float, ...], ...]
+    #: the model's layers, inputs first; empty if ``counted`` stands for them
     layers: tuple[LayerCost, ...]
-    num_weights: int
-    num_vertices: int
-    feature_bytes: int = BYTES_PER_FEATURE
-    host_aggregates: bool = True
+    num_weights: int  #: trained parameters
+    num_vertices: int  #: rows of the feature matrix
+    feature_bytes: int = BYTES_PER_FEATURE  #: bytes of an element of the feature matrix
+    host_aggregates: bool = True  #: whether the host aggregates the first layer while it loads
+    #: whether it was aggregated before training, so that loading reads ready rows; the first blocks
+    #: of ``sizes`` have no edges then
     preaggregated: bool = False
-    uses_degrees: bool = False
+    uses_degrees: bool = False  #: whether loading looks up the degrees of the mini-batch's vertices
+    #: of loaded and hidden rows, and of their products: float32 or bfloat16
     compute_dtype: str = "float32"
+    #: devices that share the first layer by columns (P3); 1 if each has all of it
     num_sharing: int = 1
-    cache: CacheEffect = CacheEffect()
+    cache: CacheEffect = CacheEffect()  #: what the device's cache takes and spares
+    #: what a step takes of a model whose layers do not state their cost
     counted: CountedCost | None = None
 
     def on(self, device: Device) -> Workload:
@@ -187,12 +170,7 @@ def measure_workload(
     """Sample a few slices of a graph, as section V does: T_samp over threads and sizes.
 
     Args:
-        graph: the graph that is trained on.
-        model: the model that is trained.
-        sampler: options of the sampler.
         order: of the seeds; a slice may be as large as a mini-batch.
-        seed: the run's seed.
-        cores: the largest number of threads.
         num_steps: of the run; a short one is not kept waiting. None for any number.
     """
     budget_s, min_rounds = _BUDGET_S, _MIN_ROUNDS
@@ -257,7 +235,7 @@ def _time_slices(
     """Sample slices of every size in turn; fill ``sizes`` and return the lower quartile.
 
     The first round finds pages and scratch memory that are new to the process, and does not count;
-    later ones still find some, which a run soon has behind it.
+    later ones still find some, which a run soon passes.
     """
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     begin = time.perf_counter()

@@ -17,25 +17,13 @@ from gnnscale.model import TrainableModel
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "ANSWERS",
-    "EMBEDDINGS",
-    "VALUES",
-    "RowIds",
-    "answer",
-    "check_labels",
-    "check_layer",
-    "num_layers_of",
-    "width_of",
-]
-
 #: What ``answer`` makes of logits.
 ANSWERS = ("classes", "probabilities", "logits")
 
 #: What rows of a hidden layer are called.
 EMBEDDINGS = "embeddings"
 
-#: What rows of the last layer are called where labels are values, not classes.
+#: What rows of the last layer are called when labels are values, not classes.
 VALUES = "values"
 
 
@@ -45,11 +33,10 @@ def answer(what: str, rows: NDArray[np.float32], *, multilabel: bool) -> NDArray
     Args:
         what: one of ``ANSWERS``, or ``EMBEDDINGS`` or ``VALUES`` for rows as they are.
         rows: ``[n, width]``.
-        multilabel: whether a vertex may have several classes.
 
     Returns:
         ``[n]`` int64 classes, those of the highest logit; with several labels
-        ``[n, num_classes]`` uint8, one where the logit is positive. Probabilities are float32, the
+        ``[n, num_classes]`` uint8, 1 for a positive logit. Probabilities are float32, the
         softmax of a row, or the sigmoid of each logit with several labels.
     """
     if what == "classes":
@@ -78,9 +65,7 @@ def check_layer(layer: int, num_layers: int, *, inference: str, what: str | None
 
     Args:
         layer: counted from the end, as in a Python list: -1 is the last.
-        num_layers: of the model.
-        inference: exact or sampled.
-        what: is made of the rows, None where nothing was asked for.
+        what: is made of the rows, None if nothing was asked for.
 
     Raises:
         ConfigError: there is no such layer, or ``inference`` or ``what`` do not go with it.
@@ -113,7 +98,7 @@ def num_layers_of(model: TrainableModel) -> int:
 
 
 def width_of(model: TrainableModel, graph: Graph, num_layers: int | None) -> int:
-    """Return the length of a row of the first ``num_layers`` layers, of all where None."""
+    """Return the length of a row of the first ``num_layers`` layers, of all if None."""
     if not model.widths:
         return graph.num_classes
     return model.widths[len(model.layers) if num_layers is None else num_layers]
@@ -121,14 +106,11 @@ def width_of(model: TrainableModel, graph: Graph, num_layers: int | None) -> int
 
 @dataclass(frozen=True, kw_only=True)
 class RowIds:
-    """Ids of the rows of some vertices.
+    """Ids of the rows of some vertices."""
 
-    Attributes:
-        vertices: ``[n]`` numbers of the vertices; None for all of the graph.
-        own: ``[num_vertices]`` the user's ids, whole numbers or texts; None where there are none.
-    """
-
+    #: ``[n]`` numbers of the vertices; None for all of the graph
     vertices: NDArray[np.integer[Any]] | None
+    #: ``[num_vertices]`` the user's ids, whole numbers or texts; None if there are none
     own: pyarrow.Array | None = None
 
     @property

@@ -15,40 +15,24 @@ from gnnscale.core.errors import ConfigError, shown
 from gnnscale.model import GNN
 from gnnscale.model.options import LayeredModel
 
-__all__ = [
-    "DGL",
-    "PYG",
-    "Peer",
-    "Weight",
-    "per_head",
-    "renamed",
-    "transposed",
-    "zero",
-]
-
 #: Makes a peer's weight of a layer's own ones, by their names, and of its number of heads.
 Weight = Callable[[Mapping[str, Tensor], int], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """Another library.
+    """Another library."""
 
-    Attributes:
-        name: its own.
-        layers: for each architecture a peer's names of the weights of a layer, and how they are
-            made of ours. Layer i is ``convs.i``.
-        norm: for each architecture and kind of norm what stands before the weights of a norm;
-            norm i is ``norms.i``.
-        snippet: makes the program that builds the model and loads the file.
-        note: for each architecture what has no counterpart, in one line.
-    """
-
-    name: str
+    name: str  #: its own
+    #: for each architecture a peer's names of the weights of a layer, and how they are made of
+    #: ours. Layer i is ``convs.i``.
     layers: Mapping[str, Mapping[str, Weight]]
+    #: for each architecture and kind of norm what stands before the weights of a norm; norm i is
+    #: ``norms.i``
     norm: Callable[[str, str], str]
+    #: makes the program that builds the model and loads the file
     snippet: Callable[[LayeredModel, tuple[int, ...], Path], str]
-    note: Mapping[str, str]
+    note: Mapping[str, str]  #: for each architecture what has no counterpart, in one line
 
     def weights(self, config: LayeredModel, model: GNN) -> dict[str, Tensor]:
         """Return the weights of ``model`` under the peer's names.
@@ -96,8 +80,7 @@ def per_head(name: str, *, repeats: bool = False) -> Weight:
     """Take ``[num_heads, width]`` as ``[1, num_heads, width]``.
 
     Args:
-        name: of the weight.
-        repeats: take a bias as one of all heads: where heads are averaged each has the same.
+        repeats: take a bias as one of all heads: if heads are averaged each has the same.
     """
 
     def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:

@@ -31,8 +31,6 @@ from gnnscale.runtime.evaluation.evaluate import load_best, load_run
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.settings import INFERENCE
 
-__all__ = ["PredictConfig", "predict"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig(FoundRun):
@@ -40,16 +38,16 @@ class PredictConfig(FoundRun):
 
     Attributes:
         out: the file to write, ``.parquet`` or ``.npy``; beside the latter ``.ids.npy`` has the
-            rows' ids, where these are not those of all vertices in order.
+            rows' ids, if these are not those of all vertices in order.
         num_threads: threads of the native code and of torch.
         vertices: ``all``, ``train``, ``valid`` or ``test``; a file ``.npy`` of ids; or ids.
         layer: whose rows are taken, counted from the end: -1 gives logits, -2 embeddings, the rows
             that the last layer sees.
         what: ``classes``, ``probabilities`` or ``logits``; None writes classes and probabilities
-            to a ``.parquet`` file, and probabilities to a ``.npy`` file. Where labels are values to
+            to a ``.parquet`` file, and probabilities to a ``.npy`` file. If labels are values to
             be met, these are written, and ``what`` is not given.
         inference: exact, over all neighbours, or sampled, over those that the run's sampler picks.
-        force: overwrite ``out`` where it exists.
+        force: overwrite ``out`` if it exists.
     """
 
     out: Path
@@ -69,12 +67,7 @@ class PredictConfig(FoundRun):
             check_choice("what", self.what, ANSWERS)
 
     def answers(self, graph: Graph, *, links: bool) -> tuple[str, ...]:
-        """Return what is made of each row: of ``ANSWERS``, or rows as they are.
-
-        Args:
-            graph: that is predicted.
-            links: whether edges are predicted, so that the last layer's rows are embeddings.
-        """
+        """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
         if graph.regression:
@@ -86,7 +79,7 @@ class PredictConfig(FoundRun):
 
 
 def predict(config: PredictConfig) -> Path:
-    """Write what the best weights of a run say of vertices, and return the file.
+    """Write predictions of a run's best weights for vertices, and return the file.
 
     Rows are written as they are computed, so that memory grows neither with the number of vertices
     nor with that of classes. The file is there whole, or as it was before.

@@ -26,23 +26,16 @@ _IDS_ALLOWANCE, _IDS_RATIO = 64 << 20, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        num_rows: number of rows.
-        width: of a model's row.
-        answers: what is made of it, of ``ANSWERS`` or ``EMBEDDINGS``. A ``.npy`` file has one.
-        multilabel: whether a vertex may have several classes.
-        ids: of the rows.
-        classes: names of the classes, which a ``.parquet`` file shows in place of their numbers;
-            None where they have none.
-    """
-
-    num_rows: int
-    width: int
+    num_rows: int  #: number of rows
+    width: int  #: of a model's row
+    #: what is made of it, of ``ANSWERS`` or ``EMBEDDINGS``. A ``.npy`` file has one.
     answers: tuple[str, ...]
-    multilabel: bool
-    ids: RowIds
+    multilabel: bool  #: whether a vertex may have several classes
+    ids: RowIds  #: of the rows
+    #: names of the classes, which a ``.parquet`` file shows in place of their numbers; None if
+    #: they have none
     classes: Sequence[str] | None = None
 
 
@@ -107,9 +100,8 @@ def open_table(file: Path, layout: Layout) -> Iterator[Table]:
     """Write ``file``, whole or not at all.
 
     Args:
-        file: ``check_file`` allows it. Beside a ``.npy`` file goes one of the rows' ids, where
+        file: ``check_file`` allows it. Beside a ``.npy`` file goes one of the rows' ids, if
             these are not their numbers.
-        layout: what it holds.
 
     Raises:
         OSError: it cannot be written.

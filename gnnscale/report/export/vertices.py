@@ -16,8 +16,6 @@ from gnnscale.graph import Graph
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["find_vertices"]
-
 _SPLITS = ("train", "valid", "test")
 
 
@@ -29,7 +27,6 @@ def find_vertices(
     Args:
         given: None or ``all``; ``train``, ``valid`` or ``test``; a ``.npy`` file of ids, by its
             path; or ids.
-        graph: whose vertices they are.
         own: ``[num_vertices]`` the user's ids, which are then meant; None for numbers from 0 on.
 
     Returns:

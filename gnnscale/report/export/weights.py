@@ -12,15 +12,11 @@ from torch import Tensor
 
 from gnnscale.core.errors import ConfigError, check_choice, shown
 from gnnscale.core.files import write_atomically
-from gnnscale.model import GNN, ModelConfig, TrainableModel
-from gnnscale.model.foreign_module import ForeignModel
-from gnnscale.model.links import LinkGNN
+from gnnscale.model import GNN, ModelConfig, TrainableModel, foreign_module, links
 from gnnscale.model.options import LayeredModel
 from gnnscale.report.export.peers import DGL, PYG
 from gnnscale.runtime.command_options import FoundRun
 from gnnscale.runtime.evaluation.evaluate import load_best, load_run
-
-__all__ = ["FORMATS", "ExportConfig", "Exported", "export", "export_model"]
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.
@@ -49,7 +45,7 @@ class ExportConfig(FoundRun):
         format: one of ``FORMATS``, whose names the weights get.
         out: the file, ``.safetensors``; None for ``model.safetensors`` in the run directory, or
             ``model.pyg.safetensors``, ``model.dgl.safetensors``.
-        force: overwrite it where it exists.
+        force: overwrite it if it exists.
     """
 
     format: str = "safetensors"
@@ -68,17 +64,11 @@ class ExportConfig(FoundRun):
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        file: the weights.
-        snippet: a program that builds the model and loads them.
-        note: what has no counterpart, in one line; empty for nothing.
-    """
-
-    file: Path
-    snippet: str
-    note: str
+    file: Path  #: the weights
+    snippet: str  #: a program that builds the model and loads them
+    note: str  #: what has no counterpart, in one line; empty for nothing
 
 
 def export(config: ExportConfig) -> Exported:
@@ -100,11 +90,6 @@ def export(config: ExportConfig) -> Exported:
 
 def export_model(config: ExportConfig, options: ModelConfig, model: TrainableModel) -> Exported:
     """Write the weights of a model that is there.
-
-    Args:
-        config: names and file.
-        options: of the model.
-        model: with the weights.
 
     Raises:
         ConfigError: the model has no counterpart in the library, or the file exists or has another
@@ -147,9 +132,9 @@ def _named(
             )
         note = peer.note.get(options.name, "")
         return peer.weights(options, model), peer.snippet(options, model.widths, file), note
-    if isinstance(model, ForeignModel):
+    if isinstance(model, foreign_module.ForeignModel):
         return model.module.state_dict(), _FOREIGN.format(file=json.dumps(str(file))), ""
-    if not layered or isinstance(model, LinkGNN):
+    if not layered or isinstance(model, links.LinkGNN):
         return model.state_dict(), "", "the model of a program's own is needed to load them"
     return model.state_dict(), _own_snippet(options, model.widths, file), ""
 

@@ -49,13 +49,9 @@ def summarise(
 
     ``train_loss`` is that of the last epoch, ``valid_metric`` and ``test_metric`` those of
     ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is the kind of the
-    run's figures, ``measured`` where those of all its devices are.
+    run's figures, ``measured`` if those of all its devices are.
 
     Args:
-        run: what is known of the run.
-        status: ``completed``, ``interrupted`` or ``failed``.
-        predicted: the performance model's figures next to the measured ones.
-        error: why it failed.
         first_step_s: seconds from the start of the command until its first step was done.
     """
     epochs = run.history
@@ -141,18 +137,18 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
     plan = run.layout.cache
     if plan is None:
         return None
-    told = plan.predicted
+    predicted = plan.predicted
     return {
         "planner": plan.planner,
         "alpha": plan.alpha,
         "cliques": [list(clique) for clique in plan.cliques],
         "cache_bytes": plan.cache_bytes,
         "host_aggregates": plan.host_aggregates,
-        "predicted": told
+        "predicted": predicted
         and {
-            "feature_hit_rate": told.feature_hit_rate,
-            "topology_hit_rate": told.topology_hit_rate,
-            "transactions": round(told.transactions / plan.num_epochs),
+            "feature_hit_rate": predicted.feature_hit_rate,
+            "topology_hit_rate": predicted.topology_hit_rate,
+            "transactions": round(predicted.transactions / plan.num_epochs),
             "num_epochs": plan.num_epochs,
             "exact": plan.exact,
         },

@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 from gnnscale.core.files import write_atomically
 from gnnscale.core.stages import SPAN, STAGES
 from gnnscale.plan import DevicePlan
-from gnnscale.report.figures import device_label
-from gnnscale.report.fpga import is_simulated
-
-__all__ = ["TRACE_FILE", "Spans", "write_trace"]
+from gnnscale.report import figures, fpga
 
 TRACE_FILE = "trace.json"
 
@@ -29,11 +26,7 @@ _MAX_STEPS = 2000
 
 
 class Spans:
-    """Keeps the spans of the first steps, so that memory stays bounded however long the run.
-
-    Args:
-        max_steps: how many steps.
-    """
+    """Keeps the spans of the first steps, so that memory stays bounded however long the run."""
 
     def __init__(self, *, max_steps: int = _MAX_STEPS) -> None:
         self._max_steps = max_steps
@@ -41,7 +34,7 @@ class Spans:
         self._parts: list[NDArray[np.void]] = []
 
     def add(self, spans: NDArray[np.void]) -> None:
-        """Take ``[num_spans]`` of ``SPAN``; those behind the first steps are left."""
+        """Take ``[num_spans]`` of ``SPAN``; those after the first steps are dropped."""
         if len(spans) == 0:
             return
         if self._end is None:
@@ -60,8 +53,6 @@ def write_trace(file: Path, plan: DevicePlan, spans: NDArray[np.void]) -> None:
     """Write ``spans`` as Chrome trace events, atomically.
 
     Args:
-        file: where to write.
-        plan: names the workers, by rank.
         spans: ``[num_spans]`` of ``SPAN``.
     """
     events = [*_names(plan, spans), *_events(spans)]
@@ -74,9 +65,9 @@ def _names(plan: DevicePlan, spans: NDArray[np.void]) -> Iterator[dict[str, Any]
     for rank, share in enumerate(plan.shares):
         process = {"ph": "M", "pid": rank + 1}
         device = share.device
-        name = device_label(device.label, device.kind, device.figures)
+        name = figures.device_label(device.label, device.kind, device.figures)
         yield {**process, "name": "process_name", "args": {"name": name}}
-        if is_simulated(device):
+        if fpga.is_simulated(device):
             labels = {"labels": "times of this machine, which simulates"}
             yield {**process, "name": "process_labels", "args": labels}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": rank}}

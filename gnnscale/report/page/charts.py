@@ -15,40 +15,17 @@ from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import PREDICTIONS, device_label, milliseconds, signed_percent
 from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
 
-__all__ = [
-    "Bar",
-    "Curve",
-    "Mark",
-    "bar_chart",
-    "excerpt",
-    "legend",
-    "line_chart",
-    "prediction_chart",
-    "stacked_chart",
-    "timeline",
-    "upper",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One line of a plot.
+    """One line of a plot."""
 
-    Attributes:
-        label: for the legend, and under the pointer.
-        css: the class that gives the colour, such as ``s-load`` or ``d-0``.
-        x: ``[n]``, ascending.
-        y: ``[n]``, NaN where there is no value.
-        dashed: whether the line is.
-        dots: whether each point has a dot.
-    """
-
-    label: str
-    css: str
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    dashed: bool = False
-    dots: bool = False
+    label: str  #: for the legend, and under the pointer
+    css: str  #: the class that gives the colour, such as ``s-load`` or ``d-0``
+    x: NDArray[np.float64]  #: ``[n]``, ascending
+    y: NDArray[np.float64]  #: ``[n]``, NaN if there is no value
+    dashed: bool = False  #: whether the line is
+    dots: bool = False  #: whether each point has a dot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +73,8 @@ def stacked_chart(
     """Return an SVG element of areas one upon the other, which hold a value until the next.
 
     Args:
-        labels: class of the colour and label of each area, the lowest first.
         x_values: ``[n]``, ascending; of a bin of many the last value is drawn.
         values: ``[n, len(labels)]``, at least 0.
-        x: the horizontal axis.
-        y: the vertical axis, from 0.
-        marks: vertical lines.
     """
     plot = Plot(x=x, y=y)
     parts = bins(len(x_values))
@@ -150,7 +123,7 @@ def _curve(plot: Plot, curve: Curve) -> list[str]:
 
 
 def _figures(values: NDArray[np.float64], parts: Sequence[slice]) -> NDArray[np.float64]:
-    """Min, median and max of each part, ``[3, len(parts)]``; NaN where it has none."""
+    """Min, median and max of each part, ``[3, len(parts)]``; NaN if it has none."""
     figures = np.full((3, len(parts)), np.nan)
     for i, part in enumerate(parts):
         known = values[part][np.isfinite(values[part])]
@@ -160,7 +133,7 @@ def _figures(values: NDArray[np.float64], parts: Sequence[slice]) -> NDArray[np.
 
 
 def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> str:
-    """The area between two lines, in pieces where a value is missing."""
+    """The area between two lines, interrupted at missing values."""
     pieces: list[list[int]] = [[]]
     for i, (_, value) in enumerate(low):
         if np.isfinite(value):
@@ -189,7 +162,7 @@ def _steps(
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A bar with its label to the left, and a note behind its end."""
+    """A bar with its label to the left, and a note after its end."""
 
     label: str
     value: float | None
@@ -226,7 +199,6 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
     """Return an SVG element of a device's stage times: each prediction, and below the measured.
 
     Args:
-        device: an entry of ``devices`` as ``prediction.compare`` returns it.
         longest: seconds at the end of the axis, the same for all devices that are compared.
     """
     width, left, right = 560.0, 78.0, 118.0
@@ -256,8 +228,8 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
             end = left + (value or 0.0) * scale + 5
             parts.append(text(end, top + 13 * row + 9, milliseconds(value), css="small"))
             if error is not None:
-                told = signed_percent(error)
-                parts.append(text(width - 6, top + 13 * row + 9, told, anchor="end", css="strong"))
+                label = signed_percent(error)
+                parts.append(text(width - 6, top + 13 * row + 9, label, anchor="end", css="strong"))
     parts.append(text((left + width - right) / 2, floor + 33, "ms per step", anchor="middle"))
     return (
         f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img">{"".join(parts)}</svg>'
@@ -283,8 +255,6 @@ def excerpt(
 
     Args:
         spans: ``[num_spans]`` of ``SPAN``.
-        epochs: the epoch of each step.
-        num_steps: how many steps, fewer where the epoch has not so many.
 
     Returns:
         Spans of those steps and of steps that overlap with them, cut off at both ends.
@@ -313,7 +283,6 @@ def timeline(plan: DevicePlan, spans: NDArray[np.void]) -> str:
     """Return an SVG element with a row for each device and stage.
 
     Args:
-        plan: names the devices, by rank.
         spans: ``[num_spans]`` of ``SPAN``, at least one.
     """
     start, end = float(spans["start"].min()), float(spans["end"].max())
@@ -344,7 +313,7 @@ def timeline(plan: DevicePlan, spans: NDArray[np.void]) -> str:
 def _span(
     name: str, step: int, left: float, width: float, top: float, seconds: float
 ) -> Sequence[str]:
-    """A bar, its shade changing from step to step, with the step's number where there is room."""
+    """A bar, its shade changing from step to step, with the step's number if there is room."""
     odd = " odd" if step % 2 else ""
     place = f'x="{number(left)}" y="{top + 1:g}" height="{_ROW - 2:g}" rx="1.5"'
     title = f"<title>step {step}: {name} {seconds * 1e3:.2f} ms</title>"

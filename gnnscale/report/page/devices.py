@@ -1,4 +1,4 @@
-"""The sections of ``report.html`` that tell devices apart: their figures, and what they moved."""
+"""Sections of ``report.html`` about single devices: their figures and their traffic."""
 
 from __future__ import annotations
 
@@ -17,14 +17,6 @@ from gnnscale.report.fpga import SIMULATED, simulating
 from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, stacked_chart
 from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing, table
 from gnnscale.report.page.svg import Axis
-
-__all__ = [
-    "decision_marks",
-    "devices",
-    "shares_and_threads",
-    "steps_axis",
-    "traffic",
-]
 
 #: Decisions listed; a run that settles has far fewer.
 _MAX_DECISIONS = 300
@@ -60,7 +52,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
         note = f'<p class="soft">{_TURNS[share.prefetch]}</p>'
         cards.append(card(f"Threads of {device_title(plan, rank)}", legend(tasks) + chart + note))
     decisions = _decisions(steps)
-    # Beside the last plot where there is room.
+    # Beside the last plot if there is room.
     plots = grid([*cards, decisions]) if len(cards) % 2 else grid(cards) + decisions
     if len(shown) == len(steps):
         return plots
@@ -84,7 +76,7 @@ def _shares(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _until_settled(steps: Steps) -> Steps:
-    """The first steps alone, where a long run has decided nothing after them."""
+    """The first steps alone, if a long run has decided nothing after them."""
     if not steps.decisions:
         return steps
     settled = int(np.searchsorted(steps.number, steps.decisions[-1][0])) + 1
@@ -296,7 +288,7 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """The kind, and the mark of its figures; one word where both are called the same."""
+    """The kind, and the mark of its figures; one word if both are called the same."""
     kind, figures = device["kind"], device["figures"]
     return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
 
@@ -310,6 +302,6 @@ def _seconds(value: float | None) -> str:
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:
-    """Bytes or requests over the link in an epoch; None where nothing crossed it."""
+    """Bytes or requests over the link in an epoch; None if nothing crossed it."""
     parts = device["traffic"]
     return None if parts is None else sum(counts[name] for counts in parts.values()) or None

@@ -18,11 +18,9 @@ from gnnscale.report.page.devices import devices, shares_and_threads, traffic
 from gnnscale.report.page.parts import badge
 from gnnscale.runtime.telemetry.records import TrainResult
 
-__all__ = ["REPORT_FILE", "render"]
-
 REPORT_FILE = "report.html"
 
-#: Nothing is fetched, whatever a name in the data says.
+#: Nothing is fetched, whatever names the data has.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
@@ -36,11 +34,7 @@ def render(
     """Return the page.
 
     Args:
-        run: the run, as far as it came.
-        summary: what ``summary.json`` holds.
-        steps: what ``steps.jsonl`` holds.
         spans: ``[num_spans]`` of ``SPAN``, of the first steps.
-        options: the run's options as plain values.
     """
     parts = {
         "Devices": devices(summary),

@@ -56,17 +56,11 @@ _DENSE = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Sizes in pixels that bars and map share, so that a part has one row in both.
+    """Sizes in pixels that bars and map share, so that a part has one row in both."""
 
-    Attributes:
-        row: height of a part.
-        cell: width of a cell of the map.
-        numbers: whether cells have room for a number.
-    """
-
-    row: float
-    cell: float
-    numbers: bool
+    row: float  #: height of a part
+    cell: float  #: width of a cell of the map
+    numbers: bool  #: whether cells have room for a number
 
     @property
     def css(self) -> str:
@@ -91,23 +85,14 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Bars of all parts.
+    """Bars of all parts."""
 
-    Attributes:
-        title: what they are.
-        note: a line below it.
-        rows: one for each part.
-        length: pixels of the longest bar.
-        room: pixels for labels behind it.
-        mean: whether to mark the mean.
-    """
-
-    title: str
-    note: str
-    rows: Sequence[Row]
-    length: float = 110.0
-    room: float = 54.0
-    mean: bool = True
+    title: str  #: what they are
+    note: str  #: a line below it
+    rows: Sequence[Row]  #: one for each part
+    length: float = 110.0  #: pixels of the longest bar
+    room: float = 54.0  #: pixels for labels after it
+    mean: bool = True  #: whether to mark the mean
 
     @property
     def width(self) -> float:
@@ -132,14 +117,7 @@ def grid_for(num_parts: int) -> Grid:
 
 
 def size_bars(panels: Sequence[Panel], grid: Grid, *, left: float, top: float) -> Drawing:
-    """Return panels side by side, with the numbers of the parts on their left.
-
-    Args:
-        panels: of the same number of rows.
-        grid: sizes of rows.
-        left: pixel at which the numbers of the parts end.
-        top: pixel at which the first row begins.
-    """
+    """Return panels side by side, with the numbers of the parts on their left."""
     num_rows = len(panels[0].rows)
     drawn = [text(left - 8, top - 8, "part", anchor="end", css="soft")]
     for i in range(num_rows):
@@ -176,17 +154,12 @@ def _bars(panel: Panel, grid: Grid, *, left: float, top: float) -> Iterator[str]
 def edge_map(
     counts: Sequence[Sequence[int]], grid: Grid, *, left: float, top: float, title: str, note: str
 ) -> Drawing:
-    """Return counts between parts as a map of colours, with numbers where there is room.
+    """Return counts between parts as a map of colours, with numbers if there is room.
 
     Counts within a part are grey: colours compare those between parts.
 
     Args:
         counts: ``[K][K]``, from the part of the row to that of the column.
-        grid: sizes of rows and cells.
-        left: pixel at which the numbers of the rows end.
-        top: pixel at which the first row begins.
-        title: what is counted.
-        note: a line below it.
     """
     num_parts = len(counts)
     between = [n for i, row in enumerate(counts) for j, n in enumerate(row) if i != j]
@@ -243,11 +216,7 @@ def picture(
     """Return an SVG file, with colours for light and for dark.
 
     Args:
-        title: the first line.
-        notes: lines below it.
-        drawings: what is drawn.
-        width: of the picture, in pixels; more where the title needs it.
-        height: of the picture.
+        width: of the picture, in pixels; more if the title needs it.
     """
     width = max(width, 32 + 9 * len(title))
     lines = [text(16, 26, title, css="head")]
@@ -302,10 +271,10 @@ def table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[st
 
 
 def grid(cards: Sequence[str]) -> str:
-    """Return boxes two by two, nothing where there are none."""
+    """Return boxes two by two, nothing if there are none."""
     return f'<div class="grid2">{"".join(cards)}</div>' if cards else ""
 
 
 def nothing(why: str) -> str:
-    """Return a line that says why a section is empty."""
+    """Return a line with the reason for an empty section."""
     return f'<p class="soft">{why}</p>'

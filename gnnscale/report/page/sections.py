@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from gnnscale.core.stages import STAGES
 from gnnscale.plan import DevicePlan
-from gnnscale.report.figures import PREDICTIONS, gib, milliseconds
+from gnnscale.report import figures, fpga
 from gnnscale.report.files.steps import Steps
-from gnnscale.report.fpga import is_simulated
 from gnnscale.report.page.charts import (
     Curve,
     Mark,
@@ -29,14 +28,6 @@ from gnnscale.report.page.parts import badge, card, device_css, device_title, gr
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
 from gnnscale.runtime.telemetry.records import EpochRecord, TrainResult
-
-__all__ = [
-    "learning",
-    "memory",
-    "pipeline",
-    "prediction",
-    "stage_times",
-]
 
 
 def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any]) -> str:
@@ -109,7 +100,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     times = [
         seconds
         for device in predicted["devices"]
-        for name in ("measured", *PREDICTIONS)
+        for name in ("measured", *figures.PREDICTIONS)
         if device[name] is not None
         for seconds in device[name]["stage_times_s"].values()
         if seconds is not None
@@ -125,7 +116,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     lines = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(predicted))
     note = "Figures are of full mini-batches under the plan that the run began with; their medians."
     names = " and ".join(
-        words for name, words in PREDICTIONS.items() if predicted[name] is not None
+        words for name, words in figures.PREDICTIONS.items() if predicted[name] is not None
     )
     key = (
         f'<ul class="legend"><li><i class="hollow s-sample"></i>predicted {names}, above</li>'
@@ -153,7 +144,7 @@ def memory(run: TrainResult) -> str:
             curves.append(Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
         rows.append(
             f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.figures)}</td>'
-            f"<td>{gib(device.peak_rss_bytes)}</td><td>{gib(device.pss_bytes)}</td></tr>"
+            f"<td>{figures.gib(device.peak_rss_bytes)}</td><td>{figures.gib(device.pss_bytes)}</td></tr>"
         )
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
     chart = line_chart(
@@ -168,7 +159,7 @@ def memory(run: TrainResult) -> str:
     )
     last = [list(found.values())[-1].pss_bytes for found in workers]
     known = [each for each in last if each is not None]
-    total = f"<tr><td class='left'>all workers</td><td></td><td>{gib(sum(known))}</td></tr>"
+    total = f"<tr><td class='left'>all workers</td><td></td><td>{figures.gib(sum(known))}</td></tr>"
     table = (
         '<table><tr><th class="left">worker</th><th>peak RSS</th><th>PSS at the end</th></tr>'
         f"{''.join(rows)}{total if len(known) > 1 else ''}</table>"
@@ -187,7 +178,7 @@ def pipeline(plan: DevicePlan, steps: Steps, spans: NDArray[np.void]) -> str:
     shown = excerpt(spans, epochs)
     present = [STAGES[i] for i in np.unique(shown["stage"]).tolist()]
     key = legend([(f"s-{name}", name) for name in present])
-    simulated = any(is_simulated(share.device) for share in plan.shares)
+    simulated = any(fpga.is_simulated(share.device) for share in plan.shares)
     note = (
         '<p class="soft">Numbers are steps; shades alternate from step to step. The full '
         "timeline of the first steps is in trace.json, which Perfetto opens."
@@ -200,7 +191,8 @@ def _cut_note(top_ms: float, seconds: NDArray[np.float64]) -> str:
     greatest = float(np.nanmax(seconds, initial=0.0))
     if greatest * 1e3 <= top_ms:
         return ""
-    return f'<p class="soft">Peaks are cut off; the highest is {milliseconds(greatest)} ms.</p>'
+    highest = figures.milliseconds(greatest)
+    return f'<p class="soft">Peaks are cut off; the highest is {highest} ms.</p>'
 
 
 def _float(values: NDArray[np.int64]) -> NDArray[np.float64]:

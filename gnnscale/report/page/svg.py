@@ -10,9 +10,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PLOT_STYLE", "Axis", "Plot", "bins", "number", "path", "text", "ticks"]
-
-#: How axes look in a file of its own, in light and in dark.
+#: How axes look in a separate file, in light and in dark.
 PLOT_STYLE = (
     "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
     ".soft{fill:#5b6470}.head{font-weight:600}"
@@ -30,19 +28,12 @@ _MARGIN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What one axis shows.
+    """What one axis shows."""
 
-    Attributes:
-        title: quantity and unit.
-        low: value at its beginning.
-        high: value at its end.
-        integer: whether only whole numbers make sense.
-    """
-
-    title: str
-    low: float
-    high: float
-    integer: bool = False
+    title: str  #: quantity and unit
+    low: float  #: value at its beginning
+    high: float  #: value at its end
+    integer: bool = False  #: whether only whole numbers make sense
 
     def __post_init__(self) -> None:
         if not self.high > self.low:
@@ -56,27 +47,16 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Two axes in a picture; sizes are pixels.
+    """Two axes in a picture; sizes are pixels."""
 
-    Attributes:
-        x: the horizontal axis.
-        y: the vertical axis.
-        width: of the picture.
-        height: of the picture.
-        left: room for the labels of ``y``.
-        right: room behind the end of ``x``.
-        top: room above the end of ``y``.
-        bottom: room for the labels of ``x``.
-    """
-
-    x: Axis
-    y: Axis
-    width: float = 560
-    height: float = 230
-    left: float = 58
-    right: float = 14
-    top: float = 12
-    bottom: float = 40
+    x: Axis  #: the horizontal axis
+    y: Axis  #: the vertical axis
+    width: float = 560  #: of the picture
+    height: float = 230  #: of the picture
+    left: float = 58  #: room for the labels of ``y``
+    right: float = 14  #: room after the end of ``x``
+    top: float = 12  #: room above the end of ``y``
+    bottom: float = 40  #: room for the labels of ``x``
 
     def across(self, value: float) -> float:
         """Return the pixel of ``value`` on the horizontal axis."""
@@ -98,7 +78,7 @@ class Plot:
         self,
         drawn: Sequence[str],
         *,
-        behind: Sequence[str] = (),
+        background: Sequence[str] = (),
         stacked: bool,
         sized: bool = False,
     ) -> str:
@@ -106,10 +86,9 @@ class Plot:
 
         Args:
             drawn: elements in pixels; the script of the page looks for ``path.line`` with a
-                ``data-label`` among them, to tell the values under the pointer.
-            behind: elements under them, not cut off.
+                ``data-label`` among them, for the values under the pointer.
             stacked: whether each line's value counts from the line before it.
-            sized: whether it says its size; it takes that of the page, or of the picture that it
+            sized: whether it states its size; it takes that of the page, or of the picture that it
                 is a part of, otherwise.
         """
         box = (
@@ -128,7 +107,7 @@ class Plot:
             f'<svg class="chart"{size} viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
             f"{scales} "
             f'data-title="{escape(self.x.title)}"{" data-stacked" if stacked else ""}>'
-            f"{''.join(self._axes())}{''.join(behind)}"
+            f"{''.join(self._axes())}{''.join(background)}"
             f'<svg {area} viewBox="{box}">{"".join(drawn)}</svg>'
             f'<rect class="sensor" {area}/></svg>'
         )

@@ -21,19 +21,15 @@ from gnnscale.options.found import remember_own
 from gnnscale.options.run_directory import CONFIG_FILE
 from gnnscale.plan import DevicePlan
 from gnnscale.report.figures import MEASURED, gib
-from gnnscale.report.files.steps import STEPS_FILE, StepLog
-from gnnscale.report.files.summary import append_metrics, write_metrics
-from gnnscale.report.files.trace import TRACE_FILE, Spans
+from gnnscale.report.files import steps, summary, trace
 from gnnscale.report.terminal.panel import LivePanel, epoch_bar
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
-
-__all__ = ["RunReport", "epoch_line"]
 
 log = logging.getLogger(__name__)
 
 #: Runs and epochs shorter than this need no bar, and lines come no more often off a terminal.
 _SHOW_AFTER_S = 1.0
-#: Off a terminal, a long epoch tells so often how far it is.
+#: Off a terminal, a long epoch logs its progress this often.
 _PROGRESS_EVERY_S = 10.0
 
 
@@ -42,17 +38,7 @@ class RunReport(Observer):
 
     It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.
 
-    Attributes:
-        run: the run so far, None until it has started.
-        directory: the run directory.
-        options: the run's options as plain values, written to ``config.yaml``.
-        spans: when the stages of the first steps ran.
-        first_step_s: seconds from the start of the command until its first step was done and told.
-
     Args:
-        directory: the run directory.
-        epochs: how many epochs the run is to have.
-        options: the run's options as plain values.
         console: where to show; a terminal gets a bar, everything else lines through ``logging``.
         began: when the command began, by ``time.monotonic``; None for now.
     """
@@ -66,15 +52,16 @@ class RunReport(Observer):
         console: Console,
         began: float | None = None,
     ) -> None:
-        self.run: TrainResult | None = None
-        self.directory = directory
-        self.options = options
-        self.spans = Spans()
+        self.run: TrainResult | None = None  #: the run so far, None until it has started
+        self.directory = directory  #: the run directory
+        self.options = options  #: the run's options as plain values, written to ``config.yaml``
+        self.spans = trace.Spans()  #: when the stages of the first steps ran
+        #: seconds from the start of the command until its first step was reported
         self.first_step_s: float | None = None
         self._began = time.monotonic() if began is None else began
         self._epochs = epochs
         self._console = console
-        self._steps = StepLog(directory / STEPS_FILE)
+        self._steps = steps.StepLog(directory / steps.STEPS_FILE)
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._start = 0.0
@@ -89,14 +76,14 @@ class RunReport(Observer):
         remember_own(self.directory)
 
     def started(self, run: TrainResult) -> None:
-        """Write the run's options, and the epochs it resumes behind."""
+        """Write the run's options, and the epochs after which it resumes."""
         self.run = run
         self._start = self._last_progress = time.monotonic()
         self.write_options()
-        write_metrics(self.directory, run.history)
+        summary.write_metrics(self.directory, run.history)
         if not run.history and not run.steps_done:
             # What another run has left here.
-            for name in (STEPS_FILE, TRACE_FILE):
+            for name in (steps.STEPS_FILE, trace.TRACE_FILE):
                 (self.directory / name).unlink(missing_ok=True)
 
     def stepped(self, record: StepRecord) -> None:
@@ -115,7 +102,7 @@ class RunReport(Observer):
 
     def trained(self) -> None:
         """Write the epoch's steps, and take the bar away; validation may show its own."""
-        # The checkpoint that may follow goes on behind them.
+        # A checkpoint that follows continues after them.
         self._steps.flush()
         self._hide()
 
@@ -123,7 +110,7 @@ class RunReport(Observer):
         """Write the epoch to ``metrics.jsonl`` and show it in a line."""
         assert self.run is not None
         self.run = replace(self.run, history=(*self.run.history, record))
-        append_metrics(self.directory, record)
+        summary.append_metrics(self.directory, record)
         line = epoch_line(record, epochs=self._epochs, metric=self.run.metric)
         now = time.monotonic()
         last = record.epoch == self._epochs
@@ -203,6 +190,6 @@ def epoch_line(record: EpochRecord, *, epochs: int, metric: str) -> str:
 
 
 def _shows_each_device(plan: DevicePlan) -> bool:
-    """Whether devices get a line each: not where there is only the host itself."""
+    """Whether devices get a line each: not if there is only the host itself."""
     device = plan.shares[0].device
     return len(plan.shares) > 1 or not device.on_host or device.figures != MEASURED

@@ -14,26 +14,8 @@ from rich.text import Text
 
 from gnnscale.core.stages import STAGES
 from gnnscale.plan import DevicePlan, DeviceShare
-from gnnscale.report.figures import (
-    ABSENT,
-    MEASURED,
-    PREDICTIONS,
-    device_label,
-    kind_label,
-    milliseconds,
-    percent,
-    present_stages,
-    signed_percent,
-)
-from gnnscale.report.prediction import sentences
+from gnnscale.report import figures, prediction
 from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
-
-__all__ = [
-    "LivePanel",
-    "epoch_bar",
-    "fits",
-    "print_prediction",
-]
 
 #: More columns than any terminal has.
 _NO_LIMIT = 100_000
@@ -55,12 +37,7 @@ _NARROW = 78
 
 
 class LivePanel(Progress):
-    """The bar of an epoch with the devices below it, for plans that move work.
-
-    Args:
-        plan: names the devices, by rank.
-        console: a terminal.
-    """
+    """The bar of an epoch with the devices below it, for plans that move work."""
 
     def __init__(self, plan: DevicePlan, console: Console) -> None:
         self._plan = plan
@@ -130,15 +107,15 @@ def _columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn, ...]:
 
 def _cells(share: DeviceShare, steps: list[DeviceStep], batch: int) -> tuple[Text | str, ...]:
     last, device = steps[-1], share.device
-    style = "" if device.figures == MEASURED else "yellow"
+    style = "" if device.figures == figures.MEASURED else "yellow"
     part = last.num_seeds / batch if batch else 0.0
     filled = round(part * _SHARE_BAR)
     bar = Text("█" * filled, style="green") + Text("░" * (_SHARE_BAR - filled), style="dim")
     threads = last.threads
     return (
         device.label,
-        Text(kind_label(device.kind, device.figures), style=style),
-        bar + Text(f" {percent(part):>5}"),
+        Text(figures.kind_label(device.kind, device.figures), style=style),
+        bar + Text(f" {figures.percent(part):>5}"),
         f"{last.num_seeds:,}",
         f"{threads.sample}/{threads.load}/{threads.propagate}",
     )
@@ -149,7 +126,7 @@ def _stage_times(steps: list[DeviceStep], stages: tuple[str, ...]) -> list[str]:
     shown = []
     for name in stages:
         median = statistics.median(getattr(step.stages, name) for step in steps)
-        shown.append(milliseconds(median) if median else ABSENT)
+        shown.append(figures.milliseconds(median) if median else figures.ABSENT)
     return shown
 
 
@@ -164,21 +141,21 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
 
     A row of measured times is called by the kind of its figures, one of predicted times by the name
     of the prediction; its errors are below. Stages that no device has are left out. ``absent`` also
-    says what is not known, and why.
+    and states what is not known, and why.
     """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
     table.add_column("", no_wrap=True)
-    stages = present_stages(
+    stages = figures.present_stages(
         device[name]["stage_times_s"]
         for device in predicted["devices"]
-        for name in ("measured", *PREDICTIONS)
+        for name in ("measured", *figures.PREDICTIONS)
         if device[name] is not None
     )
     for stage in stages:
         table.add_column(stage, justify="right", no_wrap=True)
     for device in predicted["devices"]:
-        label = device_label(device["name"], device["kind"], device["figures"])
+        label = figures.device_label(device["name"], device["kind"], device["figures"])
         for what, cells in _rows(device, stages):
             table.add_row(label, what, *cells)
             label = ""
@@ -186,16 +163,22 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
     if not fits(table, console):
         table.padding = (0, 0, 0, 1)
     console.print(table)
-    for sentence in sentences(predicted, absent=absent):
+    for sentence in prediction.sentences(predicted, absent=absent):
         console.print(sentence, highlight=False, soft_wrap=True)
 
 
 def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a device: what it took, and below what each prediction says."""
+    """The rows of a device: what it took, and below each prediction."""
     seen = device["measured"]["stage_times_s"]
-    yield device["figures"], [milliseconds(seen[stage]) for stage in stages]
-    for name, words in PREDICTIONS.items():
+    yield device["figures"], [figures.milliseconds(seen[stage]) for stage in stages]
+    for name, words in figures.PREDICTIONS.items():
         if device[name] is None:
             continue
-        yield words, [milliseconds(device[name]["stage_times_s"][stage]) for stage in stages]
-        yield "  error", [signed_percent(device[name]["stage_errors"][stage]) for stage in stages]
+        yield (
+            words,
+            [figures.milliseconds(device[name]["stage_times_s"][stage]) for stage in stages],
+        )
+        yield (
+            "  error",
+            [figures.signed_percent(device[name]["stage_errors"][stage]) for stage in stages],
+        )

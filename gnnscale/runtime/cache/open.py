@@ -31,24 +31,14 @@ from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.perf.workload import CacheEffect
 from gnnscale.runtime.sync.group import Group
 
-__all__ = [
-    "OpenedCache",
-    "cache_effects",
-    "devices_with_caches",
-    "open_caches",
-    "refill",
-    "trade_values",
-    "traded_rows",
-]
-
 #: Maps the rows of the worker of a rank.
 MapRows = Callable[[int], NDArray[Any]]
 
 
 def trade_values(mine: Any, group: Group) -> list[Any]:
-    """Return the plain values that each worker tells of itself, in the order of ranks."""
-    told = group.gather(json.dumps(mine).encode())
-    every = [json.loads(each) for each in told] if group.is_rank0 else None
+    """Return the plain values of each worker, in the order of ranks."""
+    gathered = group.gather(json.dumps(mine).encode())
+    every = [json.loads(each) for each in gathered] if group.is_rank0 else None
     found: list[Any] = group.broadcast_json(every)
     return found
 
@@ -59,13 +49,11 @@ def traded_rows(
 ) -> Iterator[MapRows]:
     """Let workers of one machine map each other's rows in the ``with`` block.
 
-    Each fills its own in the block, and reads those of others behind it: at its end all workers
-    wait for each other. What is mapped stays mapped, and takes memory until nobody maps it.
+    Each fills its own in the block, and reads those of others after it: at its end all workers
+    wait for each other. What is mapped stays mapped, and takes memory until no process maps it.
 
     Args:
         num_rows: this worker's rows, all zeros at first; None for none.
-        width: columns of all workers' rows.
-        dtype: their type.
         group: the workers, who all do so at the same time.
 
     Yields:
@@ -74,8 +62,8 @@ def traded_rows(
     address, mine = None, np.empty((0, width), dtype)
     if num_rows is not None:
         mine, address = share_rows(num_rows, width, dtype)
-    told = None if address is None else [address.process, address.file, address.num_rows]
-    every = trade_values(told, group)
+    described = None if address is None else [address.process, address.file, address.num_rows]
+    every = trade_values(described, group)
 
     def mapped(rank: int) -> NDArray[Any]:
         if rank == group.rank:
@@ -93,17 +81,12 @@ def traded_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCache:
-    """What one worker's device has in its own memory.
+    """What one worker's device has in its own memory."""
 
-    Attributes:
-        store: reads rows in the cache, at peers, or at the host.
-        lists: tells where adjacency lists are read; None where the device does not sample.
-        num_bytes: device memory that rows and lists take.
-    """
-
-    store: FeatureStore
+    store: FeatureStore  #: reads rows in the cache, at peers, or at the host
+    #: reports where adjacency lists are read; None if the device does not sample
     lists: CachedLists | None
-    num_bytes: int
+    num_bytes: int  #: device memory that rows and lists take
 
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
@@ -111,7 +94,7 @@ class OpenedCache:
 
     @property
     def look_ahead(self) -> LookAheadFeatures | None:
-        """The store, where its rows follow the batches to come."""
+        """The store, if its rows follow the batches to come."""
         return self.store if isinstance(self.store, LookAheadFeatures) else None
 
 
@@ -137,15 +120,15 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
             continue
         found = CacheEffect(num_bytes=max(cache.num_bytes, 1))
         if plan.predicted is not None:
-            told = plan.predicted[number]
-            rows, lists = sum(told.rows), sum(told.lists)
-            own = told.rows[cache.device]
-            misses = told.rows[-1] / rows if rows else 1.0
+            traffic = plan.predicted[number]
+            rows, lists = sum(traffic.rows), sum(traffic.lists)
+            own = traffic.rows[cache.device]
+            misses = traffic.rows[-1] / rows if rows else 1.0
             found = replace(
                 found,
                 row_misses=misses,
                 peer_rows=1 - misses - own / rows if rows else 0.0,
-                list_misses=told.lists[-1] / lists if lists else 1.0,
+                list_misses=traffic.lists[-1] / lists if lists else 1.0,
             )
         effects[cache.device] = found
     return effects
@@ -156,14 +139,8 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
 
     Every worker calls this at the same time.
 
-    Args:
-        plan: what each device keeps.
-        graph: whose rows and lists are kept.
-        device: this worker's device.
-        group: the workers of the run.
-
     Returns:
-        The caches, or None where this device has none.
+        The caches, or None if this device has none.
 
     Raises:
         ConfigError: the devices of a clique are on different machines.
@@ -189,14 +166,7 @@ def open_caches(plan: CachePlan, graph: Graph, device: Device, group: Group) -> 
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache anew, while it may be read; every worker calls this at once.
-
-    Args:
-        cache: what the worker has opened; None for nothing.
-        plan: keeps other rows than before on the same devices.
-        graph: whose rows are kept.
-        group: the workers of the run.
-    """
+    """Fill this worker's cache anew, while it may be read; every worker calls this at once."""
     found = _static_rows(plan, HostFeatures.of(graph), group)
     if cache is not None and isinstance(cache.store, CachedFeatures):
         assert found is not None
@@ -208,7 +178,7 @@ def _static_rows(
 ) -> tuple[list[NDArray[Any]], ops.RankedSlots] | None:
     """Return the rows of each device of this worker's clique, and the slots of vertices in them.
 
-    None where the worker's device has no cache, or one whose rows do not stay.
+    None if the worker's device has no cache, or one whose rows do not stay.
     """
     own = plan.of(group.rank) if plan.has(group.rank) else None
     dtype = host.stored[0].dtype
@@ -258,7 +228,7 @@ def _check_machine(clique: Sequence[int], group: Group) -> None:
 def _lists(
     graph: Graph, topology: Sequence[NDArray[Any]], own: int, device: Device
 ) -> CachedLists | None:
-    """Return where a device that samples finds adjacency lists; None where the host samples."""
+    """Return where a device that samples finds adjacency lists; None if the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
     return CachedLists(

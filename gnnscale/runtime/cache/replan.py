@@ -1,4 +1,4 @@
-"""Caches planned anew between epochs, where they hit far from how often was predicted.
+"""Caches planned anew between epochs, when their hit rate is far from the predicted one.
 
 A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
 pure function of the step, so that the next epochs can be drawn beforehand: what is kept then is
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache import CachePlan, Draws
-from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.hotness.presampled import presample
+from gnnscale.cache.hotness import degree, presampled
 from gnnscale.cache.placement import split_by_owner
 from gnnscale.core.stages import Traffic
 from gnnscale.graph import Graph
@@ -31,32 +30,26 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import SeedOrder
 
-__all__ = ["CacheReplanner", "hit_rates_apart"]
-
 #: How far a hit rate may be from what was predicted.
 _APART = 0.05
-#: Epochs that are drawn to plan for: one of few batches says little of those that follow.
+#: Epochs that are drawn to plan for: one of few batches does not predict those that follow.
 _EPOCHS = 4
 
 log = logging.getLogger(__name__)
 
 
-def hit_rates_apart(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
-    """Return the hit rate that was measured and predicted, of the device where they differ most.
-
-    Args:
-        plan: what was predicted.
-        traffic: what each device of the run moved in an epoch.
+def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
+    """Return the measured and the predicted hit rate of the device that differs most.
 
     Returns:
-        None where they are not further apart than 5 points on any device whose rows stay, and where
+        None if they do not differ by more than 5 points on any device whose rows stay, and if
         the prediction is of the run's own batches: epochs differ, and their sum does not.
     """
     if plan.exact:
         return None
     pairs = []
-    for cache, told in zip(plan.devices, plan.predicted or (), strict=False):
-        measured, predicted = traffic[cache.device].rows.hit_rate, told.feature_hit_rate
+    for cache, forecast in zip(plan.devices, plan.predicted or (), strict=False):
+        measured, predicted = traffic[cache.device].rows.hit_rate, forecast.feature_hit_rate
         if cache.look_ahead is None and measured is not None and predicted is not None:
             pairs.append((measured, predicted))
     worst = max(pairs, key=lambda pair: abs(pair[0] - pair[1]), default=None)
@@ -75,16 +68,7 @@ class CacheReplanner:
         plan: CachePlan,
         cache: OpenedCache | None,
     ) -> None:
-        """Begin with the caches as they are opened.
-
-        Args:
-            config: the run's options.
-            graph: whose rows are cached.
-            order: the seeds of every step.
-            group: the workers.
-            plan: what each device keeps.
-            cache: what this worker's device keeps; None for nothing.
-        """
+        """Begin with the caches as they are opened."""
         self._config = config
         self._graph = graph
         self._order = order
@@ -96,22 +80,17 @@ class CacheReplanner:
         """Plan the caches anew if they did not hit as predicted.
 
         Every worker calls this after the same epoch, with the same traffic.
-
-        Args:
-            epoch: the epoch that is done, from 0.
-            traffic: what each device moved in it.
-            devices: shares the next epoch's seeds out.
         """
-        apart = hit_rates_apart(self.plan, traffic)
-        if apart is None or epoch + 1 >= self._config.epochs:
+        gap = hit_rate_gap(self.plan, traffic)
+        if gap is None or epoch + 1 >= self._config.epochs:
             return
         start = time.perf_counter()
         epochs = range(epoch + 1, min(epoch + 1 + _EPOCHS, self._config.epochs))
         self._replan(epochs, devices)
         if self._group.is_rank0:
             log.info(
-                f"epoch {epoch + 1}: caches had {100 * apart[0]:.1f} % of the rows where "
-                f"{100 * apart[1]:.1f} % were predicted; planned anew from the batches of "
+                f"epoch {epoch + 1}: caches had {100 * gap[0]:.1f} % of the rows where "
+                f"{100 * gap[1]:.1f} % were predicted; planned anew from the batches of "
                 f"{len(epochs)} epochs to come in {time.perf_counter() - start:.2f} s"
             )
 
@@ -120,11 +99,11 @@ class CacheReplanner:
         uses = self._count(epochs, devices) if plan.has(rank) else None
         hotness = self._hotness_of_clique(uses)
         features: dict[int, NDArray[Any]] = {}
-        told = None
+        mine = None
         if uses is not None:
             features = self._place(plan.clique_of(rank), hotness)
-            told = self._found(features, uses)
-        every = trade_values(told, self._group)
+            mine = self._found(features, uses)
+        every = trade_values(mine, self._group)
         self.plan = replace(
             plan,
             devices=tuple(
@@ -163,7 +142,7 @@ class CacheReplanner:
             seed=self._config.seed,
             num_threads=max(1, self._config.num_threads // self._group.local_size),
         )
-        return presample(draws, epochs, devices=[rank]).rows_of(rank)
+        return presampled.presample(draws, epochs, devices=[rank]).rows_of(rank)
 
     def _place(
         self, clique: Sequence[int], hotness: dict[int, NDArray[np.int32]]
@@ -176,7 +155,7 @@ class CacheReplanner:
         num_rows = int(rooms.sum())
         order = ops.hottest(
             total,
-            out_degree(self._graph),
+            degree.out_degree(self._graph),
             capacity=num_rows,
             bytes_per_vertex=1,
             num_threads=1,

@@ -26,8 +26,7 @@ from gnnscale.partition import Partition
 from gnnscale.partition.nvlink import disjoint_cliques, links_of
 from gnnscale.plan import Accelerator, Device
 from gnnscale.plan.device_plan import apportion
-from gnnscale.plan.perf.equations import BYTES_PER_PARAMETER, BatchSize
-from gnnscale.plan.perf.work import batch_bytes
+from gnnscale.plan.perf import equations, work
 from gnnscale.plan.perf.workload import Workload, unmeasured_workload
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import BatchesConfig, TrainConfig
@@ -48,22 +47,14 @@ def cache_budget(
     device: Accelerator,
     *,
     workload: Workload,
-    first: BatchSize | None,
+    first: equations.BatchSize | None,
     in_flight: int,
 ) -> int:
     """Return the bytes that the cache of ``device`` may take.
 
-    Where the planner names no budget, it is what the device has left: all its memory, minus what
-    the model and the mini-batches in flight take at their peak, as the first mini-batch tells, and
-    minus a reserve. Where so many do not fit, fewer are in flight.
-
-    Args:
-        planner: the policy.
-        graph: whose rows are cached.
-        device: the device.
-        workload: what it trains.
-        first: its first mini-batch; None where it has none.
-        in_flight: mini-batches that it holds at once, if there is room.
+    If the planner names no budget, it is what the device has left: all its memory, minus what
+    the model and the mini-batches in flight take at their peak, by the first mini-batch, and
+    minus a reserve. If so many do not fit, fewer are in flight.
 
     Raises:
         ConfigError: nothing is left.
@@ -72,8 +63,8 @@ def cache_budget(
         return planner.budget_bytes
     if planner.ratio is not None:
         return int(min(planner.ratio, 1.0) * graph.num_vertices) * row_bytes(graph)
-    batch = 0.0 if first is None else batch_bytes(workload, first)
-    model = BYTES_PER_PARAMETER * workload.num_weights
+    batch = 0.0 if first is None else work.batch_bytes(workload, first)
+    model = equations.BYTES_PER_PARAMETER * workload.num_weights
     if planner.keeps_batch and first is not None:
         model += int(first.vertices[0]) * row_bytes(graph)
     free = device.memory_bytes * (1 - planner.reserve) - model
@@ -92,13 +83,7 @@ def cache_budget(
 def plan_caches(
     config: BatchesConfig, graph: Graph, partition: Partition | None, *, force: bool = False
 ) -> Path:
-    """Plan the caches of a run, where that is not done yet, and return the plan's directory.
-
-    Args:
-        config: the run's options, with a cache planner.
-        graph: the graph that is trained on.
-        partition: the devices' parts of it; None where it is whole.
-        force: plan them anew in any case.
+    """Plan the caches of a run, if that is not done yet, and return the plan's directory.
 
     Raises:
         ConfigError: the policy does not go with the run.
@@ -120,7 +105,7 @@ def check_given_plan(
 
     Raises:
         GraphError: it is of another graph, of other parts, or of rows of another type.
-        ConfigError: it caches for a device that has no memory behind a link.
+        ConfigError: it caches for a device that has no memory of its own.
     """
     stored = read_plan(path, graph)
     check_parts(stored, None if partition is None else partition.content)
@@ -130,7 +115,7 @@ def check_given_plan(
         if cache.device not in positions:
             raise ConfigError(
                 f"cache_plan={path}: caches for {cache.name} at position {cache.device}, where "
-                "device_plan has no device with memory behind a link"
+                "device_plan has no device with memory of their own"
             )
     for clique in stored.plan.cliques:
         if len(clique) > 1:
@@ -177,7 +162,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
 
 
 def _fanouts(config: BatchesConfig) -> tuple[int, ...] | None:
-    """Return the fan-outs by which formulas tell what a batch includes; None of other samplers."""
+    """Return the fan-outs by which formulas give what a batch includes; None of other samplers."""
     sampler = config.sampler
     return tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None
 
@@ -193,7 +178,7 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 def _devices(
     config: BatchesConfig, graph: Graph, workload: Workload, task: CacheTask
 ) -> tuple[CacheDevice, ...]:
-    """Return the devices with memory behind a link."""
+    """Return the devices with their own memory, which a link connects."""
     runtime = config.runtime
     first_batches = task.first_batches if config.cache_planner.sizes_itself else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
@@ -212,7 +197,7 @@ def _devices(
                     graph,
                     device,
                     workload=replace(workload, host_aggregates=False),
-                    first=None if first is None else BatchSize.of(first),
+                    first=None if first is None else equations.BatchSize.of(first),
                     in_flight=in_flight,
                 ),
                 samples=device.samples,
@@ -226,7 +211,7 @@ def _devices(
 
 
 def has_memory(device: Device) -> bool:
-    """Return whether a device has room for a cache, in memory behind a link."""
+    """Return whether a device has room for a cache in its own memory, which a link connects."""
     return isinstance(device, Accelerator) and device.holds_cache
 
 
@@ -242,7 +227,7 @@ def _cliques(
     if len(positions) > len(links):
         raise ConfigError(
             f"{option}: has {len(links)} GPUs, device_plan has {len(positions)} devices with "
-            "memory behind a link"
+            "memory of their own"
         )
     among = disjoint_cliques(links[: len(positions), : len(positions)])
     cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in among)

@@ -7,21 +7,14 @@ from dataclasses import dataclass
 
 from gnnscale.runtime.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T_SC
 
-__all__ = ["Choice", "algorithm_1"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What Algorithm 1 chooses.
+    """What Algorithm 1 chooses."""
 
-    Attributes:
-        bottleneck: the task that takes longest.
-        move: ``balance_work`` or ``balance_thread``.
-        givers: the CPU tasks, the fastest first, that a thread may be taken from.
-    """
-
-    bottleneck: str
-    move: str
+    bottleneck: str  #: the task that takes longest
+    move: str  #: ``balance_work`` or ``balance_thread``
+    #: the CPU tasks, the fastest first, that a thread may be taken from
     givers: tuple[str, ...] = ()
 
 
@@ -41,7 +34,7 @@ def algorithm_1(tasks: Mapping[str, float]) -> Choice:
     sorted_cpu = [task for task in sorted_all if task in CPU_TASKS]  # line 7
 
     work = Choice(bottleneck=bottleneck, move="balance_work")
-    # Line 8 takes the last; those before it stand in where it has no thread to spare. Lines 23 and
+    # Line 8 takes the last; those before it stand in if it has no thread to spare. Lines 23 and
     # 31 say "fastest", but threads are there to be taken from CPU tasks only, as the text has it.
     thread = Choice(
         bottleneck=bottleneck, move="balance_thread", givers=tuple(reversed(sorted_cpu))

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.move import HostTask, Move, Trade, num_threads
 
-__all__ = ["balance_thread", "take_back"]
-
 
 def balance_thread(
     plan: DevicePlan,
@@ -22,18 +20,15 @@ def balance_thread(
 
     It is given to the slowest device of the bottleneck task, and taken from the device that has
     most in the giving task; of several from the one whose task takes the least time. A task keeps
-    at least one thread, and time is taken to be inverse to threads: where the giver would become
+    at least one thread, and time is taken to be inverse to threads: if the giver would become
     as slow as the bottleneck was, the next task is asked.
 
     Args:
-        plan: who has how many threads.
         tasks: seconds of each device's tasks, by the paper's names.
         givers: CPU tasks, the fastest first.
-        bottleneck: the CPU task that is to become faster.
-        tabu_trades: trades that are not to be made.
 
     Returns:
-        The trade, which promises a part of the bottleneck's time; None where there is none: without
+        The trade, which promises a part of the bottleneck's time; None if there is none: without
         prefetching no two tasks run at once, a task of which each device has one thread has none to
         give, and a device that computes itself takes none.
     """
@@ -76,7 +71,7 @@ def take_back(plan: DevicePlan, trade: Trade) -> Move:
 def _host_tasks(
     plan: DevicePlan, tasks: Sequence[Mapping[str, float]], task: str
 ) -> dict[HostTask, float]:
-    """Seconds of ``task`` on the devices that run it with host threads of their own."""
+    """Seconds of ``task`` on the devices that run it with their own host threads."""
     return {
         HostTask(device=i, task=task): seconds[task]
         for i, (share, seconds) in enumerate(zip(plan.shares, tasks, strict=True))

@@ -10,18 +10,16 @@ from gnnscale.plan.device_plan import apportion
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move
 
-__all__ = ["balance_work", "expected_seconds", "propose_work"]
-
 #: A device that had no seeds gets this part of an equal share, to find out how fast it is.
 _PROBE = 1 / 8
-#: Times that are so far apart are brought closer, whatever that promises: the time of a device with
+#: Times that differ this much are brought closer in any case: the time of a device with
 #: a small share is mostly overhead, and makes it look slow.
 _FAR_APART = 2 / 3
 #: The gain is halved when a move goes back where the last one came from, down to this; it grows by
 #: the factor when a move goes on in the last one's direction.
 _MIN_GAIN = 0.125
 _RESTORE = 1.25
-#: Seconds below which a time says nothing of speed.
+#: Seconds below which a time is no measure of speed.
 _MIN_SECONDS = 1e-6
 
 
@@ -41,11 +39,8 @@ def balance_work(
     known speed, and gets a small share to show it.
 
     Args:
-        split: seeds of each device.
-        seconds: how long each takes for them.
         fixed: how long each takes beside them, part of ``seconds``; empty for not at all.
         gain: the part of the way that is gone, above 0 and at most 1.
-        excluded_devices: devices without seeds that stay without.
 
     Returns:
         Seeds of each device; the sum is that of ``split``.
@@ -85,7 +80,7 @@ def expected_seconds(
 def propose_work(plan: DevicePlan, damping: Damping) -> Move:
     """Return the move of work that ``damping`` allows.
 
-    It promises the part of a step that equal times would save, and all of it where a device's speed
+    It promises the part of a step that equal times would save, and all of it if a device's speed
     is unknown. Times are the mean ones under the plan, so that noise fades while nothing moves.
     """
     balance = partial(
@@ -109,8 +104,8 @@ def propose_work(plan: DevicePlan, damping: Damping) -> Move:
 
 def _gain(gain: float, before: Sequence[int], towards: Sequence[int]) -> float:
     """The next gain: lower for a move that goes back where the last one came from."""
-    along = sum(a * b for a, b in zip(before, towards, strict=False))
-    return max(gain / 2, _MIN_GAIN) if along < 0 else min(gain * _RESTORE, 1.0)
+    alignment = sum(a * b for a, b in zip(before, towards, strict=False))
+    return max(gain / 2, _MIN_GAIN) if alignment < 0 else min(gain * _RESTORE, 1.0)
 
 
 def _promise(

@@ -13,8 +13,6 @@ from gnnscale.core.records import Count, Seconds
 from gnnscale.plan import DevicePlan
 from gnnscale.runtime.drm.move import Move, Trade
 
-__all__ = ["DEAD_BAND", "Damping", "Trial"]
-
 #: Moves that are not expected to save this part of a step are not made.
 DEAD_BAND = 0.02
 #: What a move must promise beyond that while the times were seen only once; it falls with the root
@@ -24,58 +22,44 @@ _DOUBT = 0.05
 _MEMORY = 8
 #: How much shares may change for times to be averaged across the change.
 _CLOSE = 0.1
-#: How much a device's share must change to tell which part of its time does not depend on it, and
+#: How much a device's share must change to derive which part of its time does not depend on it, and
 #: the largest part that is believed.
 _BASE_LINE = 1 / 3
 _MAX_FIXED = 0.7
 #: The factor by which the gain grows while nothing moves.
 _RESTORE = 1.25
-#: Decisions for which a trade of threads is not taken back, or, where it was of no use, not tried.
+#: Decisions for which a trade of threads is not taken back, or, if it was of no use, not tried.
 _TABU_DECISIONS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trade of threads that has yet to prove itself.
+    """A trade of threads that has yet to prove itself."""
 
-    Attributes:
-        trade: the trade.
-        step: seconds of the slowest device before it.
-        receiver: seconds of the lane that got the thread, before it.
-    """
-
-    trade: Trade
-    step: float
-    receiver: float
+    trade: Trade  #: the trade
+    step: float  #: seconds of the slowest device before it
+    receiver: float  #: seconds of the lane that got the thread, before it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damping:
-    """What is remembered between decisions, so that they settle; ``Damping()`` to begin with.
+    """What is remembered between decisions, so that they settle; ``Damping()`` to begin with."""
 
-    Attributes:
-        decisions: how many there were.
-        plan: the plan that the last one was about.
-        seconds: each device's time under that plan, the mean of ``count`` decisions.
-        count: see ``seconds``.
-        fixed: the part of each device's time that did not depend on its seeds, as far as moves of
-            work have shown.
-        gain: the part of the way that a move of work goes.
-        shift: seeds that each device got with the last move of work.
-        excluded_devices: devices without seeds, because they were too slow for even a few.
-        trial: the trade of threads made last, if it was the last move.
-        tabu_trades: trades that must not be made, each with the decision until which that holds.
-    """
-
-    decisions: Count = 0
-    plan: DevicePlan | None = None
+    decisions: Count = 0  #: how many there were
+    plan: DevicePlan | None = None  #: the plan that the last one was about
+    #: each device's time under that plan, the mean of ``count`` decisions
     seconds: tuple[Seconds, ...] = ()
-    count: Count = 0
+    count: Count = 0  #: see ``seconds``
+    #: the part of each device's time that did not depend on its seeds, as far as moves of work have
+    #: shown
     fixed: tuple[Seconds, ...] = ()
+    #: the part of the way that a move of work goes
     gain: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
-    shift: tuple[int, ...] = ()
+    shift: tuple[int, ...] = ()  #: seeds that each device got with the last move of work
+    #: devices without seeds, because they were too slow for even a few
     excluded_devices: tuple[int, ...] = ()
-    trial: Trial | None = None
+    trial: Trial | None = None  #: the trade of threads made last, if it was the last move
+    #: trades that must not be made, each with the decision until which that holds
     tabu_trades: tuple[tuple[Trade, Count], ...] = ()
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
@@ -94,7 +78,7 @@ class Damping:
         return replace(known, seconds=mean, count=count, gain=gain)
 
     def _at(self, plan: DevicePlan) -> tuple[float, ...] | None:
-        """What the mean times would be under ``plan``; None where it is too far from the last."""
+        """What the mean times would be under ``plan``; None if it is too far from the last."""
         if self.plan is None or plan.with_split(self.plan.split) != self.plan:
             return None
         scaled = []
@@ -122,7 +106,7 @@ class Damping:
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MEMORY))
 
     def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> Trade | None:
-        """Return the trade on trial where it did not make its receiver faster, or the step slower.
+        """Return the trade on trial if it did not make its receiver faster, or the step slower.
 
         Args:
             tasks: seconds of each device's tasks, by the paper's names.
@@ -136,12 +120,7 @@ class Damping:
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Take note of what was decided.
-
-        Args:
-            move: what is done, None for nothing.
-            tasks: seconds of each device's tasks before it.
-        """
+        """Take note of what was decided."""
         ended = replace(self, trial=None)
         if move is None:
             return ended

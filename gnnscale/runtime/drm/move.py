@@ -7,33 +7,21 @@ from dataclasses import dataclass, replace
 from gnnscale.plan import DevicePlan, DeviceShare, Threads
 from gnnscale.runtime.drm.task_times import T_SC, T_TC
 
-__all__ = ["HostTask", "Move", "Trade", "num_threads"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """A CPU task as one worker runs it, beside its other tasks.
+    """A CPU task as one worker runs it, beside its other tasks."""
 
-    Attributes:
-        device: the worker's position in the plan.
-        task: one of ``CPU_TASKS``.
-    """
-
-    device: int
-    task: str
+    device: int  #: the worker's position in the plan
+    task: str  #: one of ``CPU_TASKS``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trade:
-    """A host thread that goes from one task to another.
+    """A host thread that goes from one task to another."""
 
-    Attributes:
-        giver: has at least two before.
-        receiver: the task that gets it.
-    """
-
-    giver: HostTask
-    receiver: HostTask
+    giver: HostTask  #: has at least two before
+    receiver: HostTask  #: the task that gets it
 
     @property
     def reverse(self) -> Trade:
@@ -52,23 +40,15 @@ class Trade:
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A change of the plan.
+    """A change of the plan."""
 
-    Attributes:
-        plan: the plan after it.
-        promise: the part of a step that it is expected to save.
-        trade: the thread that goes from one task to another; None if seeds move.
-        shift: seeds that each device gets; negative if it gives some.
-        gain: the part of the way to equal times that they go.
-        takes_back: whether it undoes a trade that was of no use.
-    """
-
-    plan: DevicePlan
-    promise: float
+    plan: DevicePlan  #: the plan after it
+    promise: float  #: the part of a step that it is expected to save
+    #: the thread that goes from one task to another; None if seeds move
     trade: Trade | None = None
-    shift: tuple[int, ...] = ()
-    gain: float = 1.0
-    takes_back: bool = False
+    shift: tuple[int, ...] = ()  #: seeds that each device gets; negative if it gives some
+    gain: float = 1.0  #: the part of the way to equal times that they go
+    takes_back: bool = False  #: whether it undoes a trade that was of no use
 
 
 def num_threads(share: DeviceShare, task: str) -> int:

@@ -10,31 +10,20 @@ from dataclasses import dataclass
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan
-from gnnscale.runtime.drm.algorithm1 import algorithm_1
+from gnnscale.runtime.drm import algorithm1, balance_work, task_times
 from gnnscale.runtime.drm.balance_thread import balance_thread, take_back
-from gnnscale.runtime.drm.balance_work import propose_work
 from gnnscale.runtime.drm.damping import Damping
 from gnnscale.runtime.drm.move import Move
-from gnnscale.runtime.drm.task_times import TaskTimes
-
-__all__ = ["Decision", "rebalance"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What ``rebalance`` decides.
+    """What ``rebalance`` decides."""
 
-    Attributes:
-        plan: the plan from now on; equal to the one before where nothing is to be gained.
-        damping: to be handed to the next decision.
-        move: what is done and why, one line; None where nothing is.
-        bottleneck: the paper's name of the task that takes longest; None where nothing was
-            measured.
-    """
-
-    plan: DevicePlan
-    damping: Damping
-    move: str | None = None
+    plan: DevicePlan  #: the plan from now on; equal to the one before if nothing is to be gained
+    damping: Damping  #: to be handed to the next decision
+    move: str | None = None  #: what is done and why, one line; None if nothing is
+    #: the paper's name of the task that takes longest; None if nothing was measured
     bottleneck: str | None = None
 
 
@@ -48,10 +37,10 @@ def rebalance(
 ) -> Decision:
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
-    Algorithm 1 chooses the move. Where it chooses ``balance_thread``, work is moved instead if that
+    Algorithm 1 chooses the move. If it chooses ``balance_thread``, work is moved instead if that
     promises more: in the paper a CPU task serves all devices alike, here every worker has its own,
-    and what one of them is late with may be a matter of its share. Work also moves where no
-    thread can be taken, as on two cores, where every task has one.
+    and what one of them is late with may be a matter of its share. Work also moves if no
+    thread can be taken, as on two cores, when every task has one.
 
     Moves settle (see ``Damping``). One that promises less than the dead band is not made; work goes
     a smaller part of its way after each change of direction; a trade of threads that did not make
@@ -59,19 +48,16 @@ def rebalance(
     one that did is not reversed for a while.
 
     Args:
-        plan: the plan in effect.
-        stages: each device's times under it, of a full mini-batch.
-        damping: from the decision before.
         movable: whether seeds may move between devices; threads may in any case.
-        counted: whether the times are those of counted work, of which the move's line then tells.
+        counted: whether the times are those of counted work, which the move's line then states.
     """
     pairs = zip(plan.shares, stages, strict=True)
-    tasks = [TaskTimes.of_device(share, times).tasks() for share, times in pairs]
+    tasks = [task_times.TaskTimes.of_device(share, times).tasks() for share, times in pairs]
     seconds = [max(each.values()) for each in tasks]
     if max(seconds) <= 0:
         return Decision(plan=plan, damping=damping)
-    longest = TaskTimes.of(plan, stages).tasks()
-    choice = algorithm_1(longest)
+    longest = task_times.TaskTimes.of(plan, stages).tasks()
+    choice = algorithm1.algorithm_1(longest)
     damping = damping.observe(plan, seconds)
     if (failed := damping.failed_trade(tasks)) is not None:
         proposals = [take_back(plan, failed)]
@@ -83,7 +69,7 @@ def rebalance(
             bottleneck=choice.bottleneck,
             tabu_trades=[trade for trade, _ in damping.tabu_trades],
         )
-        work = propose_work(plan, damping) if movable else None
+        work = balance_work.propose_work(plan, damping) if movable else None
         proposals = [each for each in (thread, work) if each is not None]
     bottleneck = f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"
     best = max(proposals, key=lambda each: each.promise, default=None)

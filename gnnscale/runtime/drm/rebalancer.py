@@ -10,9 +10,7 @@ from gnnscale.runtime.drm.rebalance import rebalance
 from gnnscale.runtime.drm.rebalancer_state import WINDOW, RebalancerState
 from gnnscale.runtime.pipeline.schedule import Schedule
 
-__all__ = ["Rebalancer", "medians"]
-
-#: Steps at the beginning that tell nothing by the clock: memory is touched for the first time.
+#: First steps whose times are not used: memory is touched for the first time.
 _WARM_UP = 2
 _BEGINNING = RebalancerState()
 
@@ -37,11 +35,8 @@ class Rebalancer:
         """Begin with the schedule's plans.
 
         Args:
-            schedule: hands out the steps from ``first_step`` on.
-            first_step: the first step that is observed.
-            lead_steps: steps that are under way when a step ends.
             counted: whether times are those of counted work: they are right from the first step on.
-            state: where resource management stood before ``first_step``.
+            state: of resource management before ``first_step``.
         """
         self._schedule = schedule
         self._lead_steps = lead_steps
@@ -64,8 +59,6 @@ class Rebalancer:
         """Take note of a step's times, and return what is decided after it, if anything.
 
         Args:
-            step: the step, from 0.
-            stages: each device's times.
             full: whether it was a full mini-batch; the last of an epoch may not be.
         """
         if full and step >= self._applies_from:

@@ -1,4 +1,4 @@
-"""The times that dynamic resource management looks at (HyScale-GNN, section IV-A)."""
+"""The times that dynamic resource management uses (HyScale-GNN, section IV-A)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from gnnscale.core.stages import StageTimes
 from gnnscale.plan import DevicePlan, DeviceShare
 
-__all__ = ["CPU_TASKS", "T_ACCEL", "T_LOAD", "T_SA", "T_SC", "T_TC", "TaskTimes"]
-
 #: What Algorithm 1 sorts, by the paper's names.
 T_SC, T_SA, T_LOAD, T_TC, T_ACCEL = "T_SC", "T_SA", "T_Load", "T_TC", "T_Accel"
 #: Those that host threads do.
@@ -18,7 +16,7 @@ CPU_TASKS = (T_SC, T_LOAD, T_TC)
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTimes:
-    """The input of Algorithm 1, in seconds; None where there is no such task.
+    """The input of Algorithm 1, in seconds; None if there is no such task.
 
     The paper's tasks all run at once. Here stages that take turns are one task, since only their
     sum can be shortened, and what they make up depends on prefetching:
@@ -34,31 +32,18 @@ class TaskTimes:
 
     T_Tran is an accelerator's transfer with ``two_stage``. Synchronisation is in none of them: it
     is mostly waiting for the slowest device.
-
-    Attributes:
-        sample_accel: T_SA, sampling on an accelerator.
-        sample_cpu: T_SC, sampling on the host, for whichever device.
-        load: T_Load, feature loading.
-        transfer: T_Tran.
-        train_cpu: T_TC, training on the host.
-        train_accel: T_TA, training on an accelerator.
     """
 
-    sample_accel: float | None = None
-    sample_cpu: float | None = None
-    load: float | None = None
-    transfer: float | None = None
-    train_cpu: float | None = None
-    train_accel: float | None = None
+    sample_accel: float | None = None  #: T_SA, sampling on an accelerator
+    sample_cpu: float | None = None  #: T_SC, sampling on the host, for whichever device
+    load: float | None = None  #: T_Load, feature loading
+    transfer: float | None = None  #: T_Tran
+    train_cpu: float | None = None  #: T_TC, training on the host
+    train_accel: float | None = None  #: T_TA, training on an accelerator
 
     @classmethod
     def of(cls, plan: DevicePlan, stages: Sequence[StageTimes]) -> TaskTimes:
-        """Return each task's time on the slowest of the devices that have it.
-
-        Args:
-            plan: the plan under which the times were taken.
-            stages: each device's times.
-        """
+        """Return each task's time on the slowest of the devices that have it."""
         pairs = zip(plan.shares, stages, strict=True)
         devices = [cls.of_device(share, times) for share, times in pairs]
         names = [each.name for each in fields(cls)]

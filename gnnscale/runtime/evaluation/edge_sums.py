@@ -13,8 +13,6 @@ from gnnscale import ops
 from gnnscale.feature import Aggregation
 from gnnscale.sampler import Block
 
-__all__ = ["EDGE_BYTES", "EdgeSums", "Wanted"]
-
 #: Bytes of an edge that waits for its row: this, its weight, destination and place in order, and
 #: the block's.
 EDGE_BYTES = 40
@@ -22,17 +20,11 @@ EDGE_BYTES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Destinations whose neighbours' rows are to be aggregated.
+    """Destinations whose neighbours' rows are to be aggregated."""
 
-    Attributes:
-        block: all their neighbours.
-        vertices: ``[num_src]`` rows of the block's sources, destinations first.
-        aggregation: the layer's coefficients.
-    """
-
-    block: Block
-    vertices: NDArray[Any]
-    aggregation: Aggregation
+    block: Block  #: all their neighbours
+    vertices: NDArray[Any]  #: ``[num_src]`` rows of the block's sources, destinations first
+    aggregation: Aggregation  #: the layer's coefficients
 
     @property
     def edge_rows(self) -> NDArray[Any]:
@@ -45,28 +37,20 @@ class EdgeSums:
     """Sums of the rows that edges read, in the order of the edges.
 
     That is the order of the rows, since lists are sorted.
-
-    Attributes:
-        block: the edges.
-        out: ``[num_dst, columns]`` float32, complete once each stretch was added.
-        destinations: ``[num_dst]`` their rows.
-        aggregation: coefficients, of which weights are in the sums.
     """
 
     def __init__(self, wanted: Wanted, *, num_rows: int, stretch: int, columns: int) -> None:
         """Order the edges by the stretch that they read.
 
         Args:
-            wanted: destinations and their edges.
-            num_rows: rows of all stretches.
-            stretch: rows of one.
             columns: of a row, a multiple of 16.
         """
-        self.block = wanted.block
+        self.block = wanted.block  #: the edges
         num_dst = wanted.block.num_dst
+        #: ``[num_dst, columns]`` float32, complete once each stretch was added
         self.out = ops.empty((num_dst, columns), torch.float32).zero_()
-        self.destinations = wanted.vertices[:num_dst].copy()
-        self.aggregation = wanted.aggregation
+        self.destinations = wanted.vertices[:num_dst].copy()  #: ``[num_dst]`` their rows
+        self.aggregation = wanted.aggregation  #: coefficients, of which weights are in the sums
         rows, weights = wanted.edge_rows, wanted.aggregation.weights
         dst = np.repeat(np.arange(num_dst, dtype=np.int32), np.diff(wanted.block.indptr))
         num_stretches = -(-num_rows // stretch)

@@ -19,8 +19,6 @@ from gnnscale.runtime.evaluation.needed import NeededRows
 from gnnscale.runtime.evaluation.plan import Work, disk_rate
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, file_bytes
 
-__all__ = ["estimated_s"]
-
 #: Vertices that a layer is tried on, in stretches from all over them.
 _TRIED_VERTICES, _STRETCHES = 1 << 17, 8
 #: Bytes of the rows that they read: more than caches hold, and soon made.
@@ -32,12 +30,6 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
 
     Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
     be but in the same kind of place.
-
-    Args:
-        passes: computes the layers.
-        work: what is to be computed.
-        graph: the whole graph.
-        store: its features.
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0

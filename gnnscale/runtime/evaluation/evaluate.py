@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 from gnnscale.core.errors import ConfigError, shown
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
+from gnnscale.options import found, run_directory
 from gnnscale.options.config import typed
-from gnnscale.options.found import check_found
-from gnnscale.options.run_directory import CONFIG_FILE, check_store_of_run, read_run
+from gnnscale.runtime.checkpoint import run_checkpoint, saved_run
 from gnnscale.runtime.checkpoint.file import (
     BEST,
     check_same_graph,
@@ -25,8 +25,6 @@ from gnnscale.runtime.checkpoint.file import (
     max_bytes,
     read_checkpoint,
 )
-from gnnscale.runtime.checkpoint.run_checkpoint import graph_identity
-from gnnscale.runtime.checkpoint.saved_run import check_weights
 from gnnscale.runtime.command_options import EvaluateConfig
 from gnnscale.runtime.evaluation.examine import open_examiner
 from gnnscale.runtime.evaluation.predictor import Predictor
@@ -34,15 +32,13 @@ from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
 from gnnscale.task.measures import ceiling
 
-__all__ = ["Evaluation", "evaluate", "load_best", "load_run", "open_run_task"]
-
 #: Groups of a run's options that are used after it. Losses and observers stay what they are, names.
 _USED = ("dataset.", "model.", "task.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Metrics of a trained model on each split; None where a metric is not defined.
+    """Metrics of a trained model on each split; None if a metric is not defined.
 
     ``metric`` is the first of the run's metrics, of which ``train_metric``, ``valid_metric`` and
     ``test_metric`` are the values; ``metrics`` has all of them, by split and name.
@@ -66,19 +62,17 @@ def load_run(
     """Read the options that the run in directory ``run`` was started with.
 
     Args:
-        run: its directory.
-        given: options that the user named again, by their dotted names.
         command: of ``gnnscale``, by which the user gave ``run``, for errors.
 
     Raises:
         ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
             or names code or a place that it may not, and that ``given`` does not name again.
     """
-    file = run / CONFIG_FILE
+    file = run / run_directory.CONFIG_FILE
     known = {field.name for field in fields(TrainConfig)}
     given = given or {}
-    values = read_run(run, known, option="run")
-    check_found(
+    values = run_directory.read_run(run, known, option="run")
+    found.check_found(
         values,
         TrainConfig,
         directory=run,
@@ -93,12 +87,12 @@ def load_run(
         config = typed(options, TrainConfig)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    check_store_of_run(file, config.dataset.store)
+    run_directory.check_store_of_run(file, config.dataset.store)
     return config
 
 
 def open_run_task(run: TrainConfig) -> Task:
-    """Open what a run predicts; what it needs of its graph is made where it is gone.
+    """Open what a run predicts; what it needs of its graph is made if it is gone.
 
     Raises:
         GraphError: the run's graph store is not usable.
@@ -111,11 +105,6 @@ def load_best(
     directory: Path, run: TrainConfig, task: Task | None = None
 ) -> tuple[Graph, TrainableModel, int]:
     """Return the graph that a run samples, its model with the best weights, and their epoch.
-
-    Args:
-        directory: of the run.
-        run: its options.
-        task: what it predicts; None opens that.
 
     Raises:
         ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
@@ -133,17 +122,13 @@ def load_best(
     trained_on = best.get("graph")
     if not isinstance(trained_on, dict):
         raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
-    check_same_graph(file, trained_on, graph=graph_identity(graph), option="run")
-    model.load_state_dict(check_weights(file, best.get("model"), model))
+    check_same_graph(file, trained_on, graph=run_checkpoint.graph_identity(graph), option="run")
+    model.load_state_dict(saved_run.check_weights(file, best.get("model"), model))
     return graph, model, epoch
 
 
 def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluation:
     """Measure the best checkpoint of a run on what it trains, validates and tests.
-
-    Args:
-        config: the directory, and how to measure.
-        run: the run's options; None reads them there.
 
     Raises:
         ConfigError: the directory holds no run; or what ``load_best`` raises.

@@ -21,11 +21,9 @@ from gnnscale.task.base import Task
 from gnnscale.task.links.ranking import hits_at, mean_reciprocal_rank, ranks
 from gnnscale.task.links.task import LinkTask
 
-__all__ = ["Examiner", "LinkExaminer", "VertexExaminer", "open_examiner"]
-
 #: Rows that are compared at once take about so many bytes.
 _SLICE_BYTES = 64 << 20
-#: Candidates of a part of the split are drawn at a step of their own, which training never reaches.
+#: Candidates of a part of the split are drawn at a separate step, which training never reaches.
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
@@ -33,7 +31,7 @@ class Examiner(Protocol):
     """Measures a model, whose weights may change between calls, on parts of the split."""
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Say what measuring ``splits`` at once takes, and refuse it where there is no room."""
+        """Say what measuring ``splits`` at once takes, and refuse it if there is no room."""
         ...
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
@@ -45,7 +43,7 @@ class VertexExaminer:
     """Measures predicted labels of vertices."""
 
     def __init__(self, task: Task, predictor: Predictor) -> None:
-        """Measure what ``predictor`` says of the graph of ``task``."""
+        """Measure what ``predictor`` predicts on the graph of ``task``."""
         self._predictor = predictor
         self._graph = task.graph
         self._measures = task.measures

@@ -18,8 +18,7 @@ from gnnscale.dataset.storage.space import size
 from gnnscale.feature import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation.estimate import estimated_s
-from gnnscale.runtime.evaluation.layer_pass import LayerPass, Piece, as_pieces, close
+from gnnscale.runtime.evaluation import estimate, layer_pass
 from gnnscale.runtime.evaluation.needed import NeededRows
 from gnnscale.runtime.evaluation.plan import Limits, Work, find_work
 from gnnscale.runtime.evaluation.rows import Workers
@@ -37,9 +36,9 @@ _LIMITS = Limits()
 class LayerwiseInference:
     """Computes exact logits: every layer for all vertices that need it before the next one.
 
-    Of fewer layers, what comes of them. Each hidden layer is computed once a vertex, where sampling
-    would compute it once a path. What the first layer reads depends on no weight. Where it is small
-    it is kept, since a small graph would spend most of each validation on reading it again.
+    Of fewer layers, what comes of them. Each hidden layer is computed once per vertex;
+    sampling would compute it once per path. What the first layer reads depends on no weight, and is
+    kept if it is small: a small graph would spend most of each validation on reading it again.
     """
 
     def __init__(
@@ -55,11 +54,8 @@ class LayerwiseInference:
         """Prepare to infer.
 
         Args:
-            model: whose weights may change between calls.
-            graph: the whole graph.
             num_threads: threads of torch and of the native kernels, over all chunks at once.
             store: where features are read, by default the graph's own.
-            limits: of memory.
             num_layers: the first so many layers are computed; None computes all, for logits.
         """
         self._model = model
@@ -93,7 +89,7 @@ class LayerwiseInference:
         return self._last
 
     def prepare(self, vertices: NDArray[Any] | None) -> None:
-        """Say what inference of ``vertices``, all where None, takes, where that is much.
+        """Say what inference of ``vertices``, None for all, takes when that is much.
 
         Raises:
             ConfigError: there is less room on the disk than hidden layers need.
@@ -112,7 +108,7 @@ class LayerwiseInference:
     def estimate_s(self, vertices: NDArray[Any] | None) -> float:
         """Return the seconds that ``logits`` of ``vertices`` will about take."""
         with self._passes(vertices) as (passes, work):
-            return estimated_s(passes, work, self._graph, self._store)
+            return estimate.estimated_s(passes, work, self._graph, self._store)
 
     @torch.no_grad()
     def logits(self, vertices: NDArray[Any] | None = None) -> torch.Tensor:
@@ -147,17 +143,17 @@ class LayerwiseInference:
                 with self._progress(total) as advance:
                     for index, needed in enumerate(work.needed[:-1]):
                         read, below = below, self._infer(index, passes, below, needed, advance)
-                        close(read)
+                        layer_pass.close(read)
                     last = len(work.layers) - 1
                     pieces = passes.pieces(last, below, work.wanted)
                     for _, rows in passes.compute(last, pieces, None):
                         advance(len(rows))
                         yield rows
             finally:
-                close(below)
+                layer_pass.close(below)
 
     @contextmanager
-    def _passes(self, vertices: NDArray[Any] | None) -> Iterator[tuple[LayerPass, Work]]:
+    def _passes(self, vertices: NDArray[Any] | None) -> Iterator[tuple[layer_pass.LayerPass, Work]]:
         """Have workers, and the model in evaluation mode, for the work of ``vertices``."""
         work = self.work(vertices)
         was_training = self._model.training
@@ -166,7 +162,7 @@ class LayerwiseInference:
             # torch may have been given fewer, as many as there are cores.
             workers = Workers(min(self._num_threads, torch.get_num_threads()))
             with workers.running():
-                passes = LayerPass(self._model, self._graph, work, self._limits, workers)
+                passes = layer_pass.LayerPass(self._model, self._graph, work, self._limits, workers)
                 yield passes, work
         finally:
             self._model.train(was_training)
@@ -181,14 +177,14 @@ class LayerwiseInference:
     def _infer(
         self,
         index: int,
-        passes: LayerPass,
+        passes: layer_pass.LayerPass,
         rows: FeatureStore,
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
         """Compute the hidden layer ``index`` of ``vertices`` from the ``rows`` below it."""
         if index == 0 and self._kept is not None:
-            groups: Iterable[Iterable[Piece]] = [as_pieces(self._kept)]
+            groups: Iterable[Iterable[layer_pass.Piece]] = [layer_pass.as_pieces(self._kept)]
         else:
             groups = passes.pieces(index, rows, vertices)
         out = passes.output(index, len(vertices))
@@ -201,7 +197,7 @@ class LayerwiseInference:
             done = True
         finally:
             if not done:
-                close(out)
+                layer_pass.close(out)
         if isinstance(vertices, range):
             return out
         return NeededRows.of(out, vertices, self._graph.num_vertices)

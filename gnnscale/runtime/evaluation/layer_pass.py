@@ -21,20 +21,13 @@ from gnnscale.runtime.evaluation.needed import NeededRows
 from gnnscale.runtime.evaluation.plan import Limits, Work
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows, Workers
 
-__all__ = ["LayerPass", "Piece", "as_pieces", "close"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A chunk that is yet to be loaded.
+    """A chunk that is yet to be loaded."""
 
-    Attributes:
-        first: the row of its first vertex among the layer's.
-        load: loads it, in any thread.
-    """
-
-    first: int
-    load: Callable[[], Chunk]
+    first: int  #: the row of its first vertex among the layer's
+    load: Callable[[], Chunk]  #: loads it, in any thread
 
 
 class LayerPass:
@@ -43,15 +36,7 @@ class LayerPass:
     def __init__(
         self, model: TrainableModel, graph: Graph, work: Work, limits: Limits, workers: Workers
     ) -> None:
-        """Compute ``model`` on ``graph``.
-
-        Args:
-            model: in evaluation mode.
-            graph: the whole graph.
-            work: says what is computed, and where it is kept.
-            limits: of chunks.
-            workers: that compute chunks.
-        """
+        """Compute ``model`` on ``graph``."""
         self._model = model
         self._graph = graph
         self._work = work
@@ -79,8 +64,6 @@ class LayerPass:
         """Compute layer ``index`` of all pieces; yield each once it is done, in their order.
 
         Args:
-            index: of the layer.
-            groups: pieces of it.
             out: where rows are written; None yields them, in place of what they were made of.
         """
         work, model = self._work, self._model
@@ -101,13 +84,7 @@ class LayerPass:
     def pieces(
         self, index: int, rows: FeatureStore, vertices: Vertices
     ) -> Iterator[Iterable[Piece]]:
-        """Yield pieces of layer ``index``, in groups that are computed one after the other.
-
-        Args:
-            index: of the layer.
-            rows: of the layer below it.
-            vertices: that it is computed for.
-        """
+        """Yield pieces of layer ``index``, in groups that are computed one after the other."""
         limits, layer, stored = self._limits, self._work.layers[index], _stored(rows)
         in_file = isinstance(stored, FileRows)
         num_edges = limits.chunk_edges

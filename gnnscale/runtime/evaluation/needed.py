@@ -17,8 +17,6 @@ from gnnscale.graph import Graph
 from gnnscale.runtime.evaluation.rows import FileRows, MemoryRows
 from gnnscale.sampler import Block, NeighborSampler
 
-__all__ = ["NeededRows", "needed_vertices"]
-
 #: Of a set of more vertices than this part, all are computed: each then is its own row.
 _MOST = 0.5
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
@@ -36,15 +34,7 @@ def needed_vertices(
     """Return the vertices that each hidden layer is needed of, inputs first.
 
     Of the last hidden layer these are ``wanted`` and their in-neighbours; of each one before, the
-    same of the layer above it. All vertices are where these are most of them.
-
-    Args:
-        graph: the whole graph.
-        wanted: the vertices whose logits are wanted.
-        num_hidden: number of hidden layers.
-        chunk_edges: in-edges that are looked at together.
-        chunk_vertices: vertices that are, at most.
-        num_threads: threads to use.
+    same of the layer above it. All vertices are computed if these are most of them.
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
@@ -118,7 +108,7 @@ class NeededRows(FeatureStore):
         return self.rows.row_bytes
 
     def local(self, vertices: NDArray[Any], block: Block) -> tuple[NDArray[Any], Block]:
-        """Return the rows of ``vertices``, and the block without what it says of vertices."""
+        """Return the rows of ``vertices``, and the block without its vertices."""
         return self._places(vertices), replace(block, edge_vertices=None)
 
     def gather(

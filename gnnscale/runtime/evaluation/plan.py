@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.backend.chunks import Vertices
-from gnnscale.backend.loading import in_degrees
+from gnnscale.backend import chunks, loading
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import find_memory
 from gnnscale.dataset.storage.space import size
@@ -25,24 +24,14 @@ from gnnscale.model.layer import GraphLayer
 from gnnscale.runtime.evaluation.needed import needed_vertices
 from gnnscale.runtime.evaluation.rows import file_bytes
 
-__all__ = [
-    "InferencePlan",
-    "LayerSize",
-    "Limits",
-    "Work",
-    "disk_rate",
-    "find_work",
-    "plan_layers",
-]
-
 #: The part of the available memory that hidden layers may take, and bytes at most: a file beyond
-#: that is read as fast from the page cache, which the system takes back where memory is short.
+#: that is read as fast from the page cache, which the system takes back if memory is short.
 _HIDDEN_PART, _MAX_HIDDEN_BYTES = 0.6, 512 << 20
 
 #: The part that sums over the edges of a layer in a file may take, and bytes at least.
 _STREAM_PART, _MIN_STREAM_BYTES = 0.15, 64 << 20
 
-#: Bytes at most where the files fit into this part of the available memory: reading them again
+#: Bytes at most if the files fit into this part of the available memory: reading them again
 #: for more sums takes no disk.
 _CACHED_PART, _MAX_CACHED_STREAM_BYTES = 0.5, 256 << 20
 
@@ -52,29 +41,22 @@ _TRIED_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan:
-    """Where hidden layers are kept.
+    """Where hidden layers are kept."""
 
-    Attributes:
-        in_file: for each hidden layer whether it goes to a temporary file.
-        temporary_bytes: of the files that exist at once.
-        memory_bytes: of the layers in memory that exist at once.
-        stream_bytes: sums over the edges of a layer in a file may take so much, and so may the
-            rows that are mapped meanwhile.
-        cached: whether the system has room for the files beside, so that reading them takes no
-            disk.
-    """
-
-    in_file: tuple[bool, ...]
-    temporary_bytes: int
-    memory_bytes: int
+    in_file: tuple[bool, ...]  #: for each hidden layer whether it goes to a temporary file
+    temporary_bytes: int  #: of the files that exist at once
+    memory_bytes: int  #: of the layers in memory that exist at once
+    #: sums over the edges of a layer in a file may take so much, and so may the rows that are
+    #: mapped meanwhile
     stream_bytes: int
+    #: whether the system has room for the files beside, so that reading them takes no disk
     cached: bool
 
     def check_disk(self) -> None:
         """Refuse a plan that needs more of the disk than is free.
 
         Raises:
-            ConfigError: says what is needed, and what else could be done.
+            ConfigError: names what is needed, and the alternatives.
         """
         folder = Path(tempfile.gettempdir())
         if self.temporary_bytes > (free := shutil.disk_usage(folder).free):
@@ -94,7 +76,6 @@ def plan_layers(
         layers: ``(rows, width)`` of each hidden layer.
         hidden_bytes: a layer of more goes to a file; None goes by the memory that is available,
             up to 512 MiB.
-        stream_bytes: of ``InferencePlan``; likewise.
     """
     available = find_memory().available
     sizes = [4 * rows * width for rows, width in layers]
@@ -138,34 +119,29 @@ def disk_rate() -> float:
         return _TRIED_BYTES / (time.perf_counter() - start)
 
 
-#: Rows are projected where at most so many are made for each that is wanted. The neighbours of a
+#: Rows are projected if at most so many are made for each that is wanted. The neighbours of a
 #: few vertices are many, and their products would take longer than narrower rows save.
 _MOST_PROJECTED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What inference may hold in memory.
+    """What inference may hold in memory."""
 
-    Attributes:
-        hidden_bytes: hidden rows of a layer beyond this size go to a temporary file; None for what
-            fits into the memory that is available, up to 512 MiB.
-        chunk_edges, chunk_vertices: of one chunk, which bound what it needs besides its output; a
-            few are computed at once.
-        file_chunk_edges: of a chunk that reads single rows from a file, and holds them in memory.
-        stream_bytes: sums over the edges of a layer in a file, and as much again of its rows; None
-            for a part of the memory that is available.
-        kept_bytes: inputs of the first layer up to this size are kept for the next call.
-        whole_vertices: of a graph of up to so many, hidden layers are computed for all vertices,
-            and what is kept serves any; of a larger one for those that are needed.
-    """
-
+    #: hidden rows of a layer beyond this size go to a temporary file; None for what fits into the
+    #: memory that is available, up to 512 MiB
     hidden_bytes: int | None = None
-    chunk_edges: int = 1 << 18
-    chunk_vertices: int = 1 << 12
+    chunk_edges: int = 1 << 18  #: of a chunk, to bound its memory; a few are computed at once
+    chunk_vertices: int = 1 << 12  #: of a chunk, likewise
+    #: of a chunk that reads single rows from a file, and holds them in memory
     file_chunk_edges: int = 1 << 16
+    #: sums over the edges of a layer in a file, and as much again of its rows; None for a part of
+    #: the memory that is available
     stream_bytes: int | None = None
+    #: inputs of the first layer up to this size are kept for the next call
     kept_bytes: int = 64 << 20
+    #: of a graph of up to so many, hidden layers are computed for all vertices, and what is kept
+    #: serves any; of a larger one for those that are needed
     whole_vertices: int = 1 << 20
 
 
@@ -177,35 +153,29 @@ class LayerSize:
     num_edges: int
 
     @classmethod
-    def of(cls, graph: Graph, vertices: Vertices) -> LayerSize:
+    def of(cls, graph: Graph, vertices: chunks.Vertices) -> LayerSize:
         """Return the size of a layer that is computed for ``vertices``."""
         if isinstance(vertices, range):
             return cls(num_vertices=graph.num_vertices, num_edges=graph.num_edges)
-        num_edges = int(in_degrees(graph, vertices).sum(dtype=np.float64))
+        num_edges = int(loading.in_degrees(graph, vertices).sum(dtype=np.float64))
         return cls(num_vertices=len(vertices), num_edges=num_edges)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the rows of some vertices take, their logits where all layers are computed.
+    """What the rows of some vertices take, their logits if all layers are computed."""
 
-    Attributes:
-        needed: the vertices that each layer is computed for; of the last one those that are wanted.
-        layers: those of the model that are computed, some of them projected.
-        widths: what is stored of each hidden layer: columns of a row that is aggregated, and 2
-            where vertices have own rows beside.
-        sizes: of each layer.
-        plan: where hidden layers are kept.
-    """
-
-    needed: list[Vertices]
-    layers: list[GraphLayer]
+    #: the vertices that each layer is computed for; of the last one those that are wanted
+    needed: list[chunks.Vertices]
+    layers: list[GraphLayer]  #: those of the model that are computed, some of them projected
+    #: what is stored of each hidden layer: columns of a row that is aggregated, and 2 if
+    #: vertices have own rows beside
     widths: list[tuple[int, int]]
-    sizes: list[LayerSize]
-    plan: InferencePlan
+    sizes: list[LayerSize]  #: of each layer
+    plan: InferencePlan  #: where hidden layers are kept
 
     @property
-    def wanted(self) -> Vertices:
+    def wanted(self) -> chunks.Vertices:
         """The vertices whose rows are wanted."""
         return self.needed[-1]
 
@@ -213,16 +183,16 @@ class Work:
 def find_work(
     model: TrainableModel,
     graph: Graph,
-    wanted: Vertices,
+    wanted: chunks.Vertices,
     limits: Limits,
     *,
     num_threads: int,
     num_layers: int | None = None,
 ) -> Work:
-    """Return what rows of ``wanted`` take, after ``num_layers`` layers, all where None."""
+    """Return what rows of ``wanted`` take, after ``num_layers`` layers, all if None."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
-    needed: list[Vertices] = [everything] * num_hidden
+    needed: list[chunks.Vertices] = [everything] * num_hidden
     if graph.num_vertices > limits.whole_vertices:
         needed = needed_vertices(
             graph,

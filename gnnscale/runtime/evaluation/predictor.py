@@ -19,8 +19,6 @@ from gnnscale.model import TrainableModel
 from gnnscale.runtime.evaluation.inference import LayerwiseInference
 from gnnscale.runtime.settings import TrainConfig
 
-__all__ = ["EVALUATION_STEP", "Predictor"]
-
 _LOG = logging.getLogger(__name__)
 
 #: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
@@ -31,8 +29,8 @@ EVALUATION_STEP = 1 << 40
 class Predictor:
     """Predicts vertices of one graph with one model, whose weights may change between calls.
 
-    ``runtime.inference`` says whether over all neighbours or over sampled ones; the same weights
-    give the same answer every time.
+    ``runtime.inference`` selects all neighbours or sampled ones; the same weights give the same
+    answer every time.
     """
 
     def __init__(
@@ -47,9 +45,6 @@ class Predictor:
         """Predict with ``model``.
 
         Args:
-            model: predicts.
-            graph: the whole graph.
-            config: options of the run.
             store: where features are read; None for the graph's own.
             num_layers: rows are what comes of the first so many layers, over all neighbours; None
                 for logits.

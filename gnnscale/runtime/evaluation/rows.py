@@ -24,29 +24,18 @@ from gnnscale.feature.aggregation import write_aggregated
 from gnnscale.runtime.evaluation.edge_sums import EdgeSums, Wanted
 from gnnscale.sampler import Block
 
-__all__ = [
-    "FileRows",
-    "MemoryRows",
-    "Workers",
-    "file_bytes",
-]
-
 
 class MemoryRows(HostFeatures):
-    """A layer's output in memory.
-
-    Attributes:
-        rows: ``[num_rows, width]`` those that are aggregated.
-        own: ``[num_rows, width]`` what a destination adds in place of its row; None for its row.
-    """
+    """A layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Make room for rows of ``width`` features, and for own ones where there are two parts."""
+        """Make room for rows of ``width`` features, and own rows if there are two parts."""
         # On large pages, where rows that are read in any order are found sooner.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
         ]
-        self.rows = self._parts[0]
+        self.rows = self._parts[0]  #: ``[num_rows, width]`` those that are aggregated
+        #: ``[num_rows, width]`` what a destination adds in place of its row; None for its row
         self.own = self._parts[1] if num_parts == 2 else None
         super().__init__(self.rows, "float32")
 
@@ -91,15 +80,13 @@ B = TypeVar("B")
 class Workers:
     """Computes chunks at once, so that one is multiplied while another one's rows are read.
 
-    No thread then waits for the slowest part of each step, as all do where they share one chunk.
-
-    Attributes:
-        each: threads that one chunk may use, of native kernels and of torch.
+    No thread then waits for the slowest part of each step, as all do when they share one chunk.
     """
 
     def __init__(self, num_threads: int) -> None:
         """Divide ``num_threads`` among chunks."""
         self._count = min(num_threads, _MAX_WORKERS)
+        #: threads that one chunk may use, of native kernels and of torch
         self.each = num_threads // self._count
         self._pool: ThreadPoolExecutor | None = None
 
@@ -118,7 +105,7 @@ class Workers:
         finally:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-            # A thread sets the number of its own, and that of threads which are yet to come.
+            # A thread sets its own number, and that of threads to come.
             torch.set_num_threads(before)
 
     def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
@@ -136,7 +123,7 @@ class Workers:
             while running:
                 yield running.popleft().result()
         finally:
-            # After an error, nobody may still write to what the caller gives up now.
+            # After an error, no thread may still write to what the caller releases now.
             for each in running:
                 each.cancel()
             wait(running)
@@ -165,14 +152,14 @@ def _padded(width: int) -> int:
 
 
 class FileRows(FeatureStore):
-    """A layer's output in a temporary file, which is gone with the process whatever its end.
+    """A layer's output in a temporary file, which disappears when the process ends in any way.
 
     It is written once from its beginning to its end, and read so too: for ever so many destinations
     at a time, one stretch of rows after the other is mapped, and what their edges read of it is
     added to sums in memory. Rows in a file larger than memory that were read in the order of the
     edges would each wait for the disk.
 
-    Where a vertex has a row of its own beside the one that is aggregated, all own rows come after
+    If a vertex has a row of its own besides the aggregated one, all own rows come after
     all others.
     """
 
@@ -182,10 +169,7 @@ class FileRows(FeatureStore):
         """Make a file for ``num_rows`` rows of ``width`` features.
 
         Args:
-            num_rows: number of rows.
-            width: features of a row.
-            num_parts: 2 where there are own rows, as many and as wide.
-            stretch_bytes: bytes that are mapped at once.
+            num_parts: 2 if there are own rows, as many and as wide.
 
         Raises:
             OSError: the disk has no room for them.
@@ -268,10 +252,6 @@ class FileRows(FeatureStore):
         self, wanted: Sequence[Callable[[], Wanted]], workers: Workers
     ) -> list[Callable[[], Chunk]]:
         """Aggregate in one pass over the file.
-
-        Args:
-            wanted: each makes destinations and their edges, in any thread.
-            workers: that do so, and add rows.
 
         Returns:
             For each of ``wanted`` what returns its block and aggregated rows, in any thread.

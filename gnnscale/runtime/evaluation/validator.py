@@ -10,13 +10,11 @@ import torch
 
 from gnnscale.feature import FeatureStore
 from gnnscale.model import TrainableModel
-from gnnscale.runtime.evaluation.examine import open_examiner
+from gnnscale.runtime.evaluation import examine
 from gnnscale.runtime.evaluation.predictor import Predictor
 from gnnscale.runtime.pipeline.stages import running
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.task.base import Task
-
-__all__ = ["Validator"]
 
 
 class Validator:
@@ -28,16 +26,13 @@ class Validator:
         """Measure ``model`` at ``task``.
 
         Args:
-            config: the run's options.
-            task: what is predicted.
-            model: the host's weights.
-            store: where features are read; the graph's own are, where devices trade rows or have
-                columns, and so but a part of them.
+            store: its features are read, unless devices trade rows or hold some of the columns: it
+                then has a part of them only, and the graph's own are read.
         """
         self._config = config
         own = store if config.exchange is None and store.columns is None else None
         predictor = Predictor(model, task.graph, config, store=own)
-        self._examiner = open_examiner(task, model, predictor)
+        self._examiner = examine.open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:
         """Return whether ``epoch``, from 1, is validated."""

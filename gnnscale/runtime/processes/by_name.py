@@ -1,8 +1,8 @@
 """How a run's options reach its workers: pickled, with classes and functions by their names.
 
-What the launching program itself defines is in ``__main__``, which a worker has not. Where options
+What the launching program itself defines is in ``__main__``, which a worker has not. If options
 name something of it, the worker imports the program, as ``multiprocessing`` does: under another
-name, so that what is behind ``if __name__ == "__main__":`` is not run again.
+name, so that what is below ``if __name__ == "__main__":`` is not run again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from types import FunctionType
 from typing import Any
 
 from gnnscale.core.errors import ConfigError, shown
-
-__all__ = ["dump", "load", "program_of_this_process", "refuse_while_imported"]
 
 _importing = False
 
@@ -41,7 +39,7 @@ def dump(options: Any) -> bytes:
     content = io.BytesIO()
     try:
         _Pickler(content).dump(options)
-    # What has no name, or another one than it says.
+    # What has no name, or a wrong one.
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(f"workers cannot be given what a run uses: {error}") from None
     return content.getvalue()
@@ -51,7 +49,7 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
     """Undo ``dump``, in a worker of the process with ``program``.
 
     Raises:
-        ImportError: a class is defined where only the process that pickled it finds it.
+        ImportError: only the process that pickled a class can import it.
         AttributeError: likewise.
     """
     unpickler = _Unpickler(io.BytesIO(content))
@@ -68,13 +66,13 @@ def refuse_while_imported() -> None:
     if _importing:
         raise ConfigError(
             "the program starts a run whenever it is imported, and workers import it; put what "
-            'starts it behind if __name__ == "__main__":'
+            'starts it below if __name__ == "__main__":'
         )
 
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, found: Any) -> Any:
-        """Look at classes and functions; everything is pickled as ever."""
+        """Check classes and functions; everything is pickled as usual."""
         if isinstance(found, (type, FunctionType)):
             _check_importable(found)
         return NotImplemented

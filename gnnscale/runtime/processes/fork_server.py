@@ -24,33 +24,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = [
-    "NUMBER",
-    "NUM_DESCRIPTORS",
-    "Surroundings",
-    "begin",
-    "serve",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a worker takes over from the process that wants it, which may have changed since.
+class Environment:
+    """What a worker takes over from the process that wants it, which may have changed since."""
 
-    Attributes:
-        directory: the working directory.
-        search_path: where Python finds modules.
-        variables: the environment.
-        program: what leads to the program, from which options may name something.
-    """
-
-    directory: Path
-    search_path: list[str]
-    variables: dict[str, str]
-    program: dict[str, Any]
+    directory: Path  #: the working directory
+    search_path: list[str]  #: where Python finds modules
+    variables: dict[str, str]  #: the environment
+    program: dict[str, Any]  #: what leads to the program, from which options may name something
 
     @classmethod
-    def of_this_process(cls) -> Surroundings:
+    def of_this_process(cls) -> Environment:
         """Return those of this process."""
         from gnnscale.runtime.processes.by_name import program_of_this_process
 
@@ -73,29 +58,29 @@ def begin(descriptor: int) -> None:
     """Do a worker's task, but end as soon as the process that wants it does.
 
     Args:
-        descriptor: of the connection to that process. It sends pickled ``Surroundings``, and then a
+        descriptor: of the connection to that process. It sends pickled ``Environment``, and then a
             ``WorkerTask`` as ``by_name.dump`` pickles it.
     """
     # Ctrl-C reaches every process of a terminal; the one that wants this one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
     try:
-        surroundings, task = connection.recv_bytes(), connection.recv_bytes()
+        environment, task = connection.recv_bytes(), connection.recv_bytes()
     except (EOFError, OSError):
         return
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
-    found: Surroundings = pickle.loads(surroundings)
+    found: Environment = pickle.loads(environment)
     found.take_over()
 
     from gnnscale.runtime.processes.by_name import load
-    from gnnscale.runtime.processes.worker import Messages, tell, work
+    from gnnscale.runtime.processes.worker import Messages, report_error, work
 
     try:
         wanted = load(task, found.program)
-    # A class that is defined where only the process that sent it finds it, or a module or program
+    # A class that only the process that sent it can import, or a module or program
     # that does not come to its end when it is imported.
     except BaseException as error:
-        os._exit(tell(error, Messages(connection)))
+        os._exit(report_error(error, Messages(connection)))
     work(wanted, connection)
 
 
@@ -132,10 +117,6 @@ def serve(control: int, folder: str) -> None:
     A request is one byte with four descriptors: the worker's connection, the pipe into which its
     process number and, once it has ended, its exit code are written, its standard output, and its
     standard error.
-
-    Args:
-        control: descriptor of a stream socket.
-        folder: what runs keep there is removed at the end.
     """
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -168,7 +149,7 @@ def _import_all() -> None:
     os.environ.setdefault(name, "1")
     # Hardly anything of an import is garbage; looking for it takes a tenth of the time.
     gc.disable()
-    # What is missing or does not fit into memory is for the worker to tell.
+    # What is missing or does not fit into memory is for the worker to report.
     with suppress(Exception):
         import numpy  # noqa: F401
 
@@ -194,12 +175,12 @@ def _fork(found: list[int], status_pipes: dict[int, int], own: list[int]) -> Non
     _write(status, pid)
 
 
-def _become_worker(connection: int, streams: list[int], foreign: list[int]) -> NoReturn:
+def _become_worker(connection: int, streams: list[int], inherited: list[int]) -> NoReturn:
     """Do a worker's task in the process just forked, and end it."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for each in foreign:
+        for each in inherited:
             os.close(each)
         for number, stream in zip((1, 2), streams, strict=True):
             os.dup2(stream, number)

@@ -16,26 +16,24 @@ from typing import Any
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan.device import process_group_backend
-from gnnscale.plan.registry import foreign_kinds
+from gnnscale.plan.registry import custom_kinds
 from gnnscale.runtime.checkpoint.artefacts import Artefact, make_artefacts
 from gnnscale.runtime.checkpoint.file import remove_unfinished_checkpoints
 from gnnscale.runtime.processes.by_name import dump, refuse_while_imported
-from gnnscale.runtime.processes.fork_server import Surroundings
+from gnnscale.runtime.processes.fork_server import Environment
 from gnnscale.runtime.processes.server import WorkerProcess, WorkerServer, start_server
 from gnnscale.runtime.processes.watching import OUT_OF_MEMORY, Failure, WorkerTask, WorkerWatch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["WorkerError", "launch"]
-
 log = logging.getLogger(__name__)
 
-#: Numbers of the files at which the workers of a run meet, and in which they tell of themselves.
+#: Numbers of the files at which the workers of a run meet, and in which they report.
 _MEETINGS = itertools.count()
-#: Seconds in which other workers may still tell what they know, once the first has failed: one
+#: Seconds in which other workers may still report what they know, once the first has failed: one
 #: that dies takes its peers' connections with it, and their complaints may arrive first.
 _LAST_WORDS_S = 0.5
-#: Seconds between two looks at whether a worker has stalled.
+#: Seconds between two checks whether a worker has stalled.
 _LOOK_S = 1.0
 #: Exit status with which the system's loader ends a process that has no memory for the variables
 #: of a new thread; it has said so on standard error.
@@ -63,16 +61,10 @@ def launch(
 
     Whatever happens, no process is left when this returns or raises.
 
-    Args:
-        config: the run's options.
-        directory: run directory.
-        observer: receives the events of rank 0.
-        options: ``config`` as plain values.
-
     Raises:
         ConfigError: what ``train`` raises.
         GraphError: the graph store cannot be made.
-        WorkerError: a worker failed, died or stalled; the message says which and why.
+        WorkerError: a worker failed, died or stalled; the message names it and the reason.
     """
     refuse_while_imported()
     # What workers cannot import is found before anything is made.
@@ -85,15 +77,15 @@ def launch(
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
     names = [device.label for device in config.device_plan.parsed()]
-    surroundings = pickle.dumps(Surroundings.of_this_process())
+    environment = pickle.dumps(Environment.of_this_process())
     try:
         with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
             for task in _tasks(config, directory, options, meeting, pulses, artefacts):
                 process = server.start_worker()
                 workers.append(_Worker(name=names[task.rank], process=process))
-                # Where it is gone already, it is found so below.
+                # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
-                    process.connection.send_bytes(surroundings)
+                    process.connection.send_bytes(environment)
                     process.connection.send_bytes(dump(task))
             return _listen(workers, observer, directory, watch)
     finally:
@@ -122,7 +114,7 @@ def _tasks(
             meeting=meeting if size > 1 else None,
             pulses=pulses,
             artefacts=artefacts,
-            kinds=foreign_kinds(),
+            kinds=custom_kinds(),
             backend=process_group_backend(config.device_plan.parsed()),
         )
 
@@ -130,7 +122,7 @@ def _tasks(
 def _listen(
     workers: Sequence[_Worker], observer: Observer, directory: Path, watch: WorkerWatch
 ) -> TrainResult:
-    """Pass on what the workers say until all are done, or one has failed or stalled."""
+    """Pass on the workers' messages until all are done, or one has failed or stalled."""
     result: TrainResult | None = None
     deadline: float | None = None
     while not all(worker.done for worker in workers):
@@ -198,7 +190,7 @@ def _certain(failed: Sequence[_Worker]) -> bool:
 
 
 def _error(failed: Sequence[_Worker], directory: Path) -> Exception:
-    """The exception that tells the cause in one line; tracebacks go to files."""
+    """The exception with the cause in one line; tracebacks go to files."""
     cause = min(failed, key=lambda worker: _CAUSES.index(_of(worker).kind))
     failure = _of(cause)
     if failure.kind == "user":
@@ -221,7 +213,7 @@ def _of(worker: _Worker) -> Failure:
 
 
 def _end(workers: Sequence[_Worker], server: WorkerServer) -> None:
-    """Leave no process behind. Those that are done get a moment to go by themselves."""
+    """End all processes. Those that are done get a moment to go by themselves."""
     for worker in workers:
         if worker.done:
             worker.process.exit_code(timeout=1)

@@ -23,29 +23,23 @@ from gnnscale.runtime.processes.fork_server import NUMBER
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["WorkerProcess", "WorkerServer", "server_folder", "start_server", "stop_server"]
-
 _PROGRAM = (
     "from gnnscale.runtime.processes.fork_server import serve; serve(int(sys.argv[1]), sys.argv[2])"
 )
 #: Seconds in which a process that was killed has to be gone. One that waits for a disk or a driver
-#: which does not answer ends once that does, and nobody waits for it.
+#: which does not answer ends once that does, without being waited for.
 _GONE_S = 5.0
 _server: WorkerServer | None = None
 
 
 class WorkerServer:
-    """A process that has imported torch, or is about to, and forks workers.
-
-    Attributes:
-        folder: for files of runs, removed with the server, however it and this process end.
-        num_started: workers that it was asked for; the first has to wait for torch.
-    """
+    """A process that has imported torch, or is about to, and forks workers."""
 
     def __init__(self, folder: Path) -> None:
         """Start the process, which takes ``folder`` over; returns at once."""
+        #: for files of runs, removed with the server, however it and this process end
         self.folder = folder
-        self.num_started = 0
+        self.num_started = 0  #: workers that it was asked for; the first has to wait for torch
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair()
         with theirs, _without_ctrl_c():
@@ -63,7 +57,7 @@ class WorkerServer:
     def start_worker(self) -> WorkerProcess:
         """Ask for a worker, which may take until torch is imported.
 
-        Where the server is gone, the worker's connection is closed.
+        If the server is gone, the worker's connection is closed.
         """
         # Imported late: what starts a server wants it to be under way first.
         from multiprocessing.connection import Pipe
@@ -83,7 +77,7 @@ class WorkerServer:
         return os.getpid() == self._owner
 
     def stop(self) -> None:
-        """End the server; its workers are ended by whoever wants them."""
+        """End the server; its workers are ended by those that started them."""
         self._control.close()
         if self.is_ours:
             self._process.kill()
@@ -91,31 +85,26 @@ class WorkerServer:
 
 
 class WorkerProcess:
-    """A worker process.
-
-    Attributes:
-        connection: to the worker; it closes when the process ends.
-    """
+    """A worker process."""
 
     def __init__(self, connection: Connection, status: int) -> None:
         """Take over what a server has made.
 
         Args:
-            connection: to the worker.
             status: descriptor of a pipe with its process number and its exit code.
         """
-        self.connection = connection
+        self.connection = connection  #: to the worker; it closes when the process ends
         self._status = status
         self._numbers: list[int] = []
 
     @property
     def pid(self) -> int | None:
-        """Its process number, None while it is not started, or where the server died before."""
+        """Its process number, None while it is not started, or if the server died before."""
         self._read(1, timeout=0)
         return self._numbers[0] if self._numbers else None
 
     def exit_code(self, timeout: float | None = None) -> int | None:
-        """Wait for its exit code, negative for a signal; None where nobody is left to tell it.
+        """Wait for its exit code, negative for a signal; None if no process is left to report it.
 
         Args:
             timeout: seconds to wait, None for no limit.
@@ -137,7 +126,7 @@ class WorkerProcess:
     def _hang_up(self) -> None:
         """Close one direction, at which the process ends, and wait until it closes the other.
 
-        It may be that nobody told its number or its exit code: the server is gone.
+        Its number or exit code may be unknown: the server is gone.
         """
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
@@ -157,7 +146,7 @@ class WorkerProcess:
 
 
 def start_server() -> WorkerServer:
-    """Return the server of this process, started where there is none."""
+    """Return the server of this process, started if there is none."""
     global _server
     if _server is not None and _server.usable:
         return _server
@@ -173,7 +162,7 @@ def start_server() -> WorkerServer:
 
 
 def server_folder() -> Path | None:
-    """Return the folder of this process's server, None where it has none."""
+    """Return the folder of this process's server, None if it has none."""
     return None if _server is None or not _server.is_ours else _server.folder
 
 

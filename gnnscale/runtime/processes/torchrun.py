@@ -29,13 +29,11 @@ from gnnscale.runtime.sync.pulse import (
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["train_other_rank", "train_rank0", "watching_peers"]
-
 log = logging.getLogger(__name__)
 
-#: Seconds between two pulses of a process, and between two looks at them; a network carries them.
+#: Seconds between two pulses of a process, and between two checks of them; a network carries them.
 _EVERY_PEER_S = 2.0
-#: Seconds in which a process leaves whatever waits for the others, once its connections are closed.
+#: Seconds in which a process stops waiting for the others, once its connections are closed.
 _LEAVE_S = 10.0
 
 
@@ -61,7 +59,7 @@ def train_rank0(
     """Train the part of the device whose position in the plan is this process's rank.
 
     ``torchrun`` starts the processes and ends them all when one fails. ``num_threads`` counts the
-    threads of one machine. The observer receives all events where this is rank 0. ``job`` is the
+    threads of one machine. The observer receives all events on rank 0. ``job`` is the
     number of the run in its sweep.
 
     Raises:
@@ -93,14 +91,8 @@ def watching_peers(
 ) -> Iterator[None]:
     """Follow the other processes of torchrun, and let them follow this one, in a ``with`` block.
 
-    Once one of them stalls, every other one hangs up, so that whatever waits for it raises a
-    ``PeerLostError`` which says so. torchrun then ends them all.
-
-    Args:
-        group: the processes.
-        names: of the devices, in the order of ranks.
-        limit_s: ``runtime.stall_limit_s``.
-        job: number of the run in its sweep.
+    Once one of them stalls, every other one hangs up, so that what waits for it raises a
+    ``PeerLostError`` with that reason. torchrun then ends them all.
     """
     OWN.verdict = None
     if group.size == 1:
@@ -141,19 +133,14 @@ def _end_process(verdict: str) -> None:
 
 
 class _Board:
-    """torchrun's store, to which each process writes its pulse, and from which it reads all.
-
-    Attributes:
-        answers: how often it has been read.
-        pulses: what was read last.
-    """
+    """torchrun's store, to which each process writes its pulse, and from which it reads all."""
 
     def __init__(self, group: Group, *, job: int) -> None:
-        self.answers = 0
-        self.pulses: list[Pulse | None] = []
+        self.answers = 0  #: how often it has been read
+        self.pulses: list[Pulse | None] = []  #: what was read last
         self._group = group
         self._keys = [f"job-{job}/pulse-{rank}" for rank in range(group.size)]
-        # A question that is not answered holds up all that comes behind it.
+        # A question that is not answered delays all that comes after it.
         self._written, self._read = torchrun_client(), torchrun_client()
         self._over = threading.Event()
 
@@ -162,7 +149,7 @@ class _Board:
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """Read from a thread of its own, which nobody waits for: it may never get an answer."""
+        """Read from a separate thread, which is never joined: it may never get an answer."""
         self._group.barrier()  # there is something of everybody
         threading.Thread(target=self._ask, name="pulses", daemon=True).start()
         try:
@@ -173,8 +160,8 @@ class _Board:
     def _ask(self) -> None:
         while not self._over.is_set():
             with suppress(RuntimeError):
-                told = self._read.multi_get(self._keys)
-                self.pulses = [Pulse.unpacked(bytes.fromhex(each.decode())) for each in told]
+                answers = self._read.multi_get(self._keys)
+                self.pulses = [Pulse.unpacked(bytes.fromhex(each.decode())) for each in answers]
                 self.answers += 1
             self._over.wait(_EVERY_PEER_S)
 
@@ -190,7 +177,7 @@ class _PeerWatch:
         self._in_vain_s = 0.0
 
     def look_in_vain(self, seconds: float) -> None:
-        """Do what is due where torchrun's store does not answer: it, or the network, is gone."""
+        """Do what is due when torchrun's store does not answer: it, or the network, is gone."""
         self._in_vain_s += min(seconds, MAX_LOOK_S)
         if self._limit_s is not None and self._in_vain_s >= self._limit_s:
             OWN.verdict = (
@@ -200,7 +187,7 @@ class _PeerWatch:
             hang_up()
 
     def look(self, pulses: Sequence[Pulse | None], seconds: float) -> None:
-        """Do what is due: say who is waited for, or end this process's part of the run."""
+        """Do what is due: log who is waited for, or end this process's part of the run."""
         self._in_vain_s = 0.0
         stall = self._watch.look(pulses, seconds)
         if stall is None:
@@ -212,6 +199,6 @@ class _PeerWatch:
             log.warning(waiting_line(stall, pulses, self._names))
 
     def _speaks(self, stall: Stall) -> bool:
-        """Whether this is the first process that is not to blame; one says it for all."""
+        """Whether this is the first process that is not to blame; one logs it for all."""
         others = (rank for rank in range(len(self._names)) if rank not in stall.ranks)
         return next(others, 0) == self._rank

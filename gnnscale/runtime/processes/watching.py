@@ -28,17 +28,9 @@ from gnnscale.runtime.sync.pulse import (
     waiting_line,
 )
 
-__all__ = [
-    "OUT_OF_MEMORY",
-    "Failure",
-    "WorkerTask",
-    "WorkerWatch",
-    "beating_into",
-]
-
 log = logging.getLogger(__name__)
 
-#: Seconds between two pulses of a worker, and between two looks at them.
+#: Seconds between two pulses of a worker, and between two checks of them.
 _EVERY_S = 1.0
 
 
@@ -58,23 +50,12 @@ def beating_into(file: Path, rank: int) -> Iterator[None]:
 
 
 class WorkerWatch:
-    """A thread that says which worker the others wait for, and kills one that stalls.
-
-    Attributes:
-        file: where workers write.
-        verdict: why the run ends; None as long as no worker has stalled.
-    """
+    """A thread that logs which worker the others wait for, and kills one that stalls."""
 
     def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Make the file into which workers write.
-
-        Args:
-            file: is made, and removed at the end.
-            names: of the devices, in the order of ranks.
-            limit_s: ``runtime.stall_limit_s``.
-        """
-        self.verdict: str | None = None
-        self.file = file
+        """Make the file into which workers write."""
+        self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
+        self.file = file  #: where workers write
         self._names = names
         self._limit_s = limit_s
         self._watch = Watch(len(names), limit_s=limit_s)
@@ -112,7 +93,7 @@ class WorkerWatch:
     def _judge(self, stall: Stall, pulses: Sequence[Pulse | None]) -> None:
         """Say who is waited for, and end the run once that takes too long."""
         if any(is_gone(pulses[rank]) for rank in stall.ranks):
-            return  # its connection says so, to whoever listens
+            return  # its closed connection reports that
         if self._watch.is_over(stall):
             self.verdict = ended_by(stall, pulses, self._names, limit_s=self._limit_s)
             for rank in stall.ranks:
@@ -128,50 +109,34 @@ def _kill(pulse: Pulse | None) -> None:
             os.kill(pulse.pid, signal.SIGKILL)
 
 
-#: Exit status of a worker that has no memory left to say so.
+#: Exit status of a worker that has no memory left for a message.
 OUT_OF_MEMORY = errno.ENOMEM
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerTask:
-    """What a worker is started with.
+    """What a worker is started with."""
 
-    Attributes:
-        config: the run's options.
-        directory: the run directory.
-        options: ``config`` as plain values.
-        rank: its device's position in the plan.
-        size: number of workers.
-        meeting: the file by which they find each other; None for a worker without others.
-        pulses: the file in which each tells how far it has come.
-        backend: torch.distributed's.
-        artefacts: what the launching process has made for the run.
-        kinds: devices that the launching process has registered beside the built-in ones.
-    """
-
-    config: TrainConfig
-    directory: Path
-    options: dict[str, Any]
-    rank: int
-    size: int
+    config: TrainConfig  #: the run's options
+    directory: Path  #: the run directory
+    options: dict[str, Any]  #: ``config`` as plain values
+    rank: int  #: its device's position in the plan
+    size: int  #: number of workers
+    #: the file by which they find each other; None for a worker without others
     meeting: Path | None
-    pulses: Path
-    backend: str
-    artefacts: tuple[Artefact, ...]
+    pulses: Path  #: the file in which each reports its progress
+    backend: str  #: torch.distributed's
+    artefacts: tuple[Artefact, ...]  #: what the launching process has made for the run
+    #: devices that the launching process has registered beside the built-in ones
     kinds: tuple[DeviceKind, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a worker ends before its time.
+    """Why a worker ends before its time."""
 
-    Attributes:
-        kind: ``user`` for what the user can mend, ``peer`` where another worker is to blame,
-            ``memory`` for memory that ran out, ``error`` for everything else.
-        message: one line.
-        trace: the traceback.
-    """
-
+    #: ``user`` for what the user can mend, ``peer`` if another worker is to blame, ``memory``
+    #: for memory that ran out, ``error`` for everything else
     kind: str
-    message: str
-    trace: str
+    message: str  #: one line
+    trace: str  #: the traceback

@@ -25,8 +25,6 @@ from gnnscale.runtime.sync.group import PeerLostError, join
 from gnnscale.runtime.telemetry.records import EpochRecord, Observer, StepRecord, TrainResult
 from gnnscale.runtime.train import train
 
-__all__ = ["Messages", "tell", "work"]
-
 #: Seconds between two messages about steps: a message for each would cost short steps dearly.
 _STEPS_EVERY_S = 0.1
 
@@ -115,7 +113,7 @@ def work(task: WorkerTask, connection: Connection) -> None:
             messages.send("done", result)
         status = 0
     except BaseException as error:
-        status = tell(error, messages)
+        status = report_error(error, messages)
     # The interpreter would wait for threads that a failed stage may have left in native code.
     os._exit(status)
 
@@ -134,13 +132,8 @@ def _train(task: WorkerTask, messages: Messages) -> TrainResult | None:
     return result if group.is_rank0 else None
 
 
-def tell(error: BaseException, messages: Messages) -> int:
-    """Send why the worker ends, and return its exit status.
-
-    Args:
-        error: what ended it.
-        messages: to the process that started this one.
-    """
+def report_error(error: BaseException, messages: Messages) -> int:
+    """Send why the worker ends, and return its exit status."""
     try:
         messages.send("failed", _failure(error))
     except MemoryError:
@@ -152,7 +145,7 @@ def _end_without_memory() -> None:
     """End the process once a thread dies for want of memory; others would wait for it for ever.
 
     A new thread may not even get its first Python frame. So it is a thread that runs already which
-    looks at such exceptions, and what hands them over is native code.
+    uses such exceptions, and what passes them on is native code.
     """
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put
@@ -183,17 +176,17 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in whatever words NumPy, torch, the system and its linker say it."""
+    """Whether memory ran out, by the messages of NumPy, torch, the system and its linker."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     text = str(error)
     if isinstance(error, SystemError):
-        # What Python says where it has no memory to say so, while it imports.
+        # Python's message when an import runs out of memory.
         return "without exception set" in text
     if isinstance(error, ImportError):
         return text.endswith("failed to map segment from shared object")
-    # A thread cannot start where its stack finds no memory; a limit of threads reads the same.
+    # A thread cannot start if its stack finds no memory; a limit of threads reads the same.
     said = ("can't allocate memory", "not enough memory", "bad_alloc", "can't start new thread")
     return isinstance(error, RuntimeError) and any(each in text for each in said)

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from gnnscale.runtime.sync.group import Group
     from gnnscale.sampler import MiniBatch
 
-__all__ = ["Exchange", "ExchangeConfig"]
-
 
 class Exchange(Protocol):
     """Trades rows between the devices of a run, in a thread ahead of propagation.
 
-    It has a process group of its own, so that it may run while gradients are summed.
+    It has a separate process group, so that it may run while gradients are summed.
     """
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
@@ -26,10 +24,6 @@ class Exchange(Protocol):
 
         Every device calls this once a step, in the order of steps; one that has no seeds in the
         step takes part with an empty mini-batch.
-
-        Args:
-            batch: the device's mini-batch.
-            inputs: what it has loaded.
 
         Returns:
             The input of the first layer; its ``traffic`` includes that of the exchange.
@@ -47,5 +41,4 @@ class ExchangeConfig(ABC):
 
         Args:
             group: all workers, over connections that only the exchange uses.
-            graph: the graph that is trained on.
         """

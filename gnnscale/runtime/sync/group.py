@@ -29,21 +29,11 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.plan.platform import MAX_MEETING_BYTES
 from gnnscale.runtime.sync.pulse import OWN
 
-__all__ = [
-    "ALONE",
-    "Group",
-    "PeerLostError",
-    "hang_up",
-    "join",
-    "join_torchrun",
-    "torchrun_client",
-]
-
 #: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
 #: learn of it at once; a validation over a large graph may take hours. Of a machine that vanishes
-#: the system tells (``_watch_connections``), and of a process that stalls its pulse.
+#: the system reports (``_watch_connections``), and of a process that stalls its pulse.
 _TIMEOUT = timedelta(days=7)
-#: Seconds after which a machine that says nothing is asked whether it is there, between two such
+#: Seconds after which a silent machine is probed, between two such
 #: questions, and how many stay without an answer before its connections count as lost.
 _ASK_AFTER_S, _ASK_EVERY_S, _QUESTIONS = 20, 10, 4
 #: The same for a machine that something was sent to.
@@ -52,7 +42,7 @@ _ANSWER_S = _ASK_AFTER_S + _ASK_EVERY_S * _QUESTIONS
 _RENDEZVOUS = timedelta(minutes=5)
 
 #: Tensors of the last collectives, more than gloo has threads. A thread of gloo lets go of a tensor
-#: after it is done, and where that was the last reference it waits for Python's lock, which
+#: after it is done, and if that was the last reference it waits for Python's lock, which
 #: ``destroy_process_group`` of some releases of torch (2.6) holds while it waits for the thread.
 _outliving: deque[Tensor] = deque(maxlen=32)
 #: The sockets over which processes of torchrun exchange tensors, as the system names them.
@@ -65,20 +55,13 @@ class PeerLostError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """This process among those of the run; every method is called by all of them alike.
+    """This process among those of the run; every method is called by all of them alike."""
 
-    Attributes:
-        rank: this process's number, which is its device's position in the plan.
-        size: number of processes.
-        local_rank: its number among those of the same machine.
-        local_size: number of those.
-        connections: torch's process group; None for the default one.
-    """
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
+    rank: int  #: this process's number, which is its device's position in the plan
+    size: int  #: number of processes
+    local_rank: int  #: its number among those of the same machine
+    local_size: int  #: number of those
+    #: torch's process group; None for the default one
     connections: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -206,7 +189,7 @@ class Group:
                 work.wait()
 
     def with_own_connections(self) -> Group:
-        """Return the same processes over connections that nobody else uses.
+        """Return the same processes over connections that nothing else uses.
 
         Every process calls this at the same time.
         """
@@ -230,8 +213,6 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
     """Join the group that ``torchrun`` set up in the environment.
 
     Args:
-        num_devices: of the plan.
-        backend: torch.distributed's.
         job: number of the run in its sweep, the same in every process.
 
     Raises:
@@ -254,7 +235,7 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
         yield group
         return
     with _peers():
-        # Under a name of its own: what another run of the sweep has left there is of no use.
+        # Under a separate name: what another run of the sweep has left there is of no use.
         store = PrefixStore(f"job-{job}", _torchrun_store())
         with _connecting():
             dist.init_process_group(
@@ -265,20 +246,20 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
 
 @cache
 def _torchrun_store() -> Store:
-    """Return where torchrun's processes meet: one for all runs of a sweep, which has one port."""
+    """Return the meeting point of torchrun's processes: one port for all runs of a sweep."""
     store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS))[0]
     return store
 
 
 def torchrun_client() -> Store:
-    """Return a connection of its own to where torchrun's processes meet, for another thread."""
+    """Return a separate connection to torchrun's meeting point, for another thread."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     with _peers():
         return TCPStore(address, port, timeout=_RENDEZVOUS, wait_for_workers=False)
 
 
 def hang_up() -> None:
-    """Close the connections to torchrun's other processes: whatever waits for them fails."""
+    """Close the connections to torchrun's other processes: all that wait for them fail."""
     for name, descriptor in _sockets():
         if name in _links:
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -330,17 +311,14 @@ def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterato
     """Join the group of ``size`` processes of this machine as ``rank``.
 
     Args:
-        rank: this process's number.
-        size: number of processes.
         meeting: a file, missing at first, by which the processes find each other; None for one
             process alone.
-        backend: torch.distributed's.
     """
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group
         return
-    # gloo would look the machine's own name up, which not every machine can.
+    # gloo would resolve the machine's own name, which not every machine can.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with _peers():
         store = FileStore(str(meeting), size)

@@ -1,4 +1,4 @@
-"""Signs of life: what a process of a run tells the others of how far it has come.
+"""Signs of life: the progress that each process of a run reports to the others.
 
 Whatever trains adds to ``OWN``, which costs less than a microsecond a step. A thread publishes it
 every second or two, in a file that the launching process reads, or in torchrun's store.
@@ -34,7 +34,7 @@ __all__ = [
     "waiting_line",
 ]
 
-#: What a process is at. Only training has a limit: the rest may take hours, and says so itself.
+#: What a process does. Only training has a limit: the rest may take hours, and reports that itself.
 TRAINS = "training"
 
 _DOING = (TRAINS, "starting", "opening the run", "between two epochs", "reporting", "testing")
@@ -50,28 +50,17 @@ PULSE_BYTES = _RECORD.size
 
 @dataclass(frozen=True, kw_only=True)
 class Pulse:
-    """What a process has last told of itself.
+    """The last report of a process."""
 
-    Attributes:
-        beat: counts what it has told; a process that is stopped tells nothing.
-        signs: counts whatever it has begun or done; it grows as long as the process gets on.
-        steps: training steps done.
-        waiting: whether one of its threads waits for another process.
-        doing: one of ``_DOING``.
-        left: whether it is done, and no longer to be waited for.
-        pid, start: its number, and when it started, by the system's clock ticks.
-        machine: tells processes apart that do not see each other's numbers.
-    """
-
-    beat: int
-    signs: int
-    steps: int
-    waiting: bool
-    doing: str
-    left: bool
+    beat: int  #: counts its reports; a stopped process sends no reports
+    signs: int  #: counts what it has begun or done; it grows as long as the process makes progress
+    steps: int  #: training steps done
+    waiting: bool  #: whether one of its threads waits for another process
+    doing: str  #: one of ``_DOING``
+    left: bool  #: whether it is done and left the run
     pid: int
-    start: int
-    machine: int
+    start: int  #: when it started, in the system's clock ticks
+    machine: int  #: distinguishes processes that do not see each other's numbers
 
     def packed(self) -> bytes:
         """Return it as ``PULSE_BYTES`` bytes."""
@@ -100,7 +89,7 @@ class Pulse:
     def state(self) -> str | None:
         """The letter of its state, as ``T`` for stopped and ``Z`` for ended.
 
-        None where it is a process of another machine.
+        None for a process of another machine.
         """
         if self.machine != machine():
             return None
@@ -109,21 +98,13 @@ class Pulse:
 
 @dataclass(kw_only=True)
 class Own:
-    """What this process is at.
+    """What this process is at."""
 
-    Attributes:
-        signs: counts stages and the like that were begun.
-        steps: training steps done.
-        doing: one of ``_DOING``.
-        waiting: threads that wait for other processes.
-        verdict: why the run ends, once this process has found another one stalled.
-    """
-
-    signs: int = 0
-    steps: int = 0
-    doing: str = "starting"
-    waiting: set[int] = field(default_factory=set)
-    verdict: str | None = None
+    signs: int = 0  #: counts stages and the like that were begun
+    steps: int = 0  #: training steps done
+    doing: str = "starting"  #: one of ``_DOING``
+    waiting: set[int] = field(default_factory=set)  #: threads that wait for other processes
+    verdict: str | None = None  #: why the run ends, once this process has found another one stalled
 
     @contextmanager
     def waits(self) -> Iterator[None]:
@@ -176,16 +157,15 @@ OWN = Own()
 
 @contextmanager
 def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
-    """Publish what ``OWN`` says, from a thread, within the ``with`` block; and once more after it.
+    """Publish ``OWN`` from a thread, within the ``with`` block; and once more after it.
 
     Args:
-        publish: takes a pulse. What it raises is dropped: a run does not end because nobody can
-            be told how it is.
-        every_s: seconds between two of them.
+        publish: takes a pulse. What it raises is dropped: a run does not end because no report
+            can be sent.
     """
     over = threading.Event()
 
-    def tell(beat: int, *, left: bool = False) -> None:
+    def send(beat: int, *, left: bool = False) -> None:
         with suppress(OSError, RuntimeError):
             publish(OWN.pulse(beat, left=left))
 
@@ -193,9 +173,9 @@ def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
         number = 1
         while not over.wait(every_s):
             number += 1
-            tell(number)
+            send(number)
 
-    tell(1)
+    send(1)
     thread = threading.Thread(target=beat, name="pulse", daemon=True)
     thread.start()
     try:
@@ -204,7 +184,7 @@ def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
         over.set()
         thread.join(_END_S)
         if not thread.is_alive():
-            tell(0, left=True)
+            send(0, left=True)
 
 
 @cache
@@ -240,31 +220,24 @@ def _stat(pid: int) -> list[str]:
 #: Seconds after which it is said that a process is waited for; then after twice as many, and so on.
 _SAY_AFTER_S = 30.0
 
-#: Seconds between two looks that count at most. More have passed where the process that looks was
+#: Seconds between two looks that count at most. More have passed if the process that checks was
 #: itself stopped, by Ctrl-Z with all others, or had no processor.
 MAX_LOOK_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """Processes that the others wait for.
+    """Processes that the others wait for."""
 
-    Attributes:
-        ranks: their numbers; several where all wait for each other.
-        seconds: how long they have not got on.
-        silent: whether they tell nothing of themselves, or the same again and again.
-        limited: whether the run ends for it at last.
-    """
-
-    ranks: tuple[int, ...]
-    seconds: float
-    silent: bool
-    limited: bool
+    ranks: tuple[int, ...]  #: their numbers; several if all wait for each other
+    seconds: float  #: how long they have made no progress
+    silent: bool  #: whether they send no reports, or the same one again and again
+    limited: bool  #: whether the run ends for it at last
 
 
 @dataclass(kw_only=True)
 class _Seen:
-    """When a process has last told something, and something new, and what."""
+    """When a process last sent a report, when a new one, and its content."""
 
     beat: int = 0
     beat_at: float = 0.0
@@ -275,8 +248,8 @@ class _Seen:
 class Watch:
     """Follows the pulses of a run's processes.
 
-    To blame is a process that tells nothing of itself; or, while others wait, one that does not
-    wait and does not get on; or, where all wait, those with the fewest steps.
+    To blame is a process that sends no reports; or, while others wait, one that does not
+    wait and makes no progress; or, if all wait, those with the fewest steps.
     """
 
     def __init__(self, size: int, *, limit_s: float | None) -> None:
@@ -292,8 +265,7 @@ class Watch:
         """Return who is waited for.
 
         Args:
-            pulses: what each process has told last, None for nothing yet.
-            seconds: since the last look.
+            pulses: the last report of each process, None before the first.
         """
         self._now += min(seconds, MAX_LOOK_S)
         for seen, pulse in zip(self._seen, pulses, strict=True):
@@ -351,7 +323,7 @@ class Watch:
 
 
 def is_gone(pulse: Pulse | None) -> bool:
-    """Whether a process of this machine has ended; its connections say so to all who wait."""
+    """Whether a process of this machine has ended; its connections report this to all that wait."""
     return pulse is not None and pulse.state in ("Z", "X")
 
 
@@ -359,8 +331,6 @@ def waiting_line(stall: Stall, pulses: Sequence[Pulse | None], names: Sequence[s
     """Say who is waited for.
 
     Args:
-        stall: who it is.
-        pulses: what each process has told last.
         names: of all devices, in the order of ranks.
     """
     who = _who(stall, pulses, names)

@@ -16,12 +16,6 @@ from gnnscale.core.stages import STAGES, StageTimes, Traffic
 from gnnscale.model import TrainableModel
 from gnnscale.runtime.sync.group import Group
 
-__all__ = [
-    "StepTotals",
-    "Synchronizer",
-    "combine_statistics",
-]
-
 
 def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) -> bool:
     """Replace the floating-point buffers of ``model`` by those of all devices together.
@@ -32,12 +26,12 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
         mean = Σ n_d m_d / Σ n_d,    variance = Σ n_d (v_d + m_d²) / Σ n_d - mean².
 
     Any other floating-point buffer becomes the mean over devices, weighted likewise. A device that
-    had no rows does not count. Where every device has the same part of the rows in every step, this
+    had no rows does not count. If every device has the same part of the rows in every step, this
     mean is the one that a single process would have. Integer counters stay as they are.
 
     Args:
-        model: layers in ``layers``, normalisations behind them in ``norms``, as in ``GNN``.
-        rows: of each layer, rows that it wrote on this device since the last time; 0 where missing.
+        model: layers in ``layers``, normalisations after them in ``norms``, as in ``GNN``.
+        rows: of each layer, rows that it wrote on this device since the last time; 0 if missing.
         group: every process of it calls this at the same time.
 
     Returns:
@@ -68,7 +62,7 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
 
 
 def _moments(mean: Tensor, variance: Tensor | None) -> list[Tensor]:
-    """Return the first moment, and the second where there is a variance, in float64."""
+    """Return the first moment, and the second if there is a variance, in float64."""
     first = mean.double()
     return [first] if variance is None else [first, variance.double() + first.square()]
 
@@ -112,28 +106,21 @@ _ROW = 2 * len(STAGES) + 2 * _NUM_COUNTS
 
 @dataclass(frozen=True, kw_only=True)
 class StepTotals:
-    """What every worker knows after a step.
+    """What every worker knows after a step."""
 
-    Attributes:
-        loss: mean over the mini-batch's seeds.
-        num_edges, num_vertices: over all layers and devices.
-        stages: each device's stage times; ``sync`` is that of the step before.
-        traffic: what each device moved.
-        counted: each device's stage times by counted work, None where work is not counted.
-        checkpoint: whether rank 0 wants a checkpoint behind this step.
-    """
-
-    loss: float
-    num_edges: int
-    num_vertices: int
+    loss: float  #: mean over the mini-batch's seeds
+    num_edges: int  #: over all layers and devices
+    num_vertices: int  #: over all layers and devices
+    #: each device's stage times; ``sync`` is that of the step before
     stages: tuple[StageTimes, ...]
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[Traffic, ...]  #: what each device moved
+    #: each device's stage times by counted work, None if work is not counted
     counted: tuple[StageTimes, ...] | None = None
-    checkpoint: bool = False
+    checkpoint: bool = False  #: whether rank 0 wants a checkpoint after this step
 
     @property
     def managed(self) -> tuple[StageTimes, ...]:
-        """The times that resource management looks at."""
+        """The times that resource management uses."""
         return self.stages if self.counted is None else self.counted
 
 
@@ -144,10 +131,10 @@ class Synchronizer:
 
     Each slice's loss is weighted with its part of the mini-batch before it is differentiated, so
     that the sum is the gradient of the mean over all seeds. As every process gets the same sums,
-    each decides the same about the next steps, and nobody has to tell it.
+    each decides the same about the next steps without a message.
 
     A bucket in host memory carries the control data (loss, counts, stage times, traffic, and
-    whether a checkpoint is wanted, which only rank 0's clock and disk can tell) as well,
+    whether a checkpoint is wanted, which only rank 0's clock and disk determine) as well,
     so that a step takes one all-reduce. A bucket on devices, summed by their own collective
     library, has the control data beside it in host memory.
     """
@@ -158,10 +145,7 @@ class Synchronizer:
         """Lay out the bucket.
 
         Args:
-            model: the host's weights.
-            backend: the device whose gradients this process brings.
-            group: the processes that train together.
-            own_collective: whether the bucket lies on the device, where ``Device.collective`` of
+            own_collective: whether the bucket lies on the device, if ``Device.collective`` of
                 all devices names the library that sums it.
         """
         self._model = model
@@ -197,10 +181,7 @@ class Synchronizer:
         """Bring this device's gradients, and leave the sum in ``parameter.grad``.
 
         Args:
-            outcome: what came of the slice, None for one without seeds.
-            stages: its stage times.
-            counted: the same by counted work, on every device or on none.
-            checkpoint: whether rank 0 wants a checkpoint behind the step; False elsewhere.
+            checkpoint: whether rank 0 wants a checkpoint after the step; False elsewhere.
         """
         self._backend.gradients_out(self._gradients)
         if self._group.size == 1:

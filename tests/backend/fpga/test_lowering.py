@@ -100,7 +100,10 @@ def test_stages_by_hand(config: ModelConfig, gathered: Any, aggregated: Any) -> 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (GAT(hidden=8), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN and layers"),
+        (
+            GAT(hidden=8),
+            "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN and custom layers",
+        ),
         (GCN(norm="batch"), "model.norm: must be none on an fpga"),
         (GraphSAGE(norm="layer"), "model.norm: must be none"),
         (

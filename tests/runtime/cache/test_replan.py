@@ -10,7 +10,7 @@ import pytest
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.core.stages import Access, Traffic
-from gnnscale.runtime.cache.replan import hit_rates_apart
+from gnnscale.runtime.cache.replan import hit_rate_gap
 from gnnscale.runtime.cache.task import plan_caches
 from gnnscale.runtime.settings import TrainConfig
 
@@ -55,15 +55,15 @@ def moved(hits: int, misses: int) -> Traffic:
 
 def test_the_device_that_is_furthest_off_counts() -> None:
     plan = plan_of((50, 50), (20, 80))
-    assert hit_rates_apart(plan, [moved(54, 46), moved(24, 76)]) is None
-    assert hit_rates_apart(plan, [moved(56, 44), moved(24, 76)]) == (0.56, 0.5)
-    assert hit_rates_apart(plan, [moved(56, 44), moved(10, 90)]) == pytest.approx((0.1, 0.2))
+    assert hit_rate_gap(plan, [moved(54, 46), moved(24, 76)]) is None
+    assert hit_rate_gap(plan, [moved(56, 44), moved(24, 76)]) == (0.56, 0.5)
+    assert hit_rate_gap(plan, [moved(56, 44), moved(10, 90)]) == pytest.approx((0.1, 0.2))
 
 
 def test_caches_that_are_asked_nothing_or_follow_the_batches_are_left_alone() -> None:
-    assert hit_rates_apart(plan_of((50, 50)), [Traffic()]) is None
-    assert hit_rates_apart(plan_of((0, 0)), [moved(1, 9)]) is None
-    assert hit_rates_apart(plan_of((50, 50), ahead=True), [moved(1, 9)]) is None
+    assert hit_rate_gap(plan_of((50, 50)), [Traffic()]) is None
+    assert hit_rate_gap(plan_of((0, 0)), [moved(1, 9)]) is None
+    assert hit_rate_gap(plan_of((50, 50), ahead=True), [moved(1, 9)]) is None
 
 
 DEVICE = (

@@ -99,7 +99,7 @@ def test_links_make_cliques_of_policies_that_share(settings: Settings, links: st
         ),
         (
             (devices(*[f",{PEERS}"] * 4), "cache_planner=legion"),
-            "has 3 GPUs, device_plan has 4 devices with memory behind a link",
+            "has 3 GPUs, device_plan has 4 devices with memory of their own",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.runtime.processes.fork_server import Surroundings
+from gnnscale.runtime.processes.fork_server import Environment
 from gnnscale.runtime.processes.server import (
     WorkerProcess,
     WorkerServer,
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.timeout(120)
 #: A process that starts a worker, which waits, tells of everybody, and waits to be killed.
 LAUNCHER = """\
 import pickle, time
-from gnnscale.runtime.processes.fork_server import Surroundings
+from gnnscale.runtime.processes.fork_server import Environment
 from gnnscale.runtime.processes.server import start_server
 
 server = start_server()
 worker = server.start_worker()
-worker.connection.send_bytes(pickle.dumps(Surroundings.of_this_process()))
+worker.connection.send_bytes(pickle.dumps(Environment.of_this_process()))
 while worker.pid is None:
     time.sleep(0.01)
 print(server._process.pid, worker.pid, server.folder, flush=True)
@@ -52,7 +52,7 @@ class Doing:
 
 def started(server: WorkerServer, task: Doing | None = None) -> WorkerProcess:
     worker = server.start_worker()
-    worker.connection.send_bytes(pickle.dumps(Surroundings.of_this_process()))
+    worker.connection.send_bytes(pickle.dumps(Environment.of_this_process()))
     if task is not None:
         worker.connection.send_bytes(pickle.dumps(task))
     return worker

@@ -4,7 +4,7 @@ import threading
 from multiprocessing import Pipe
 from typing import Any
 
-from gnnscale.runtime.processes.worker import Messages, tell
+from gnnscale.runtime.processes.worker import Messages, report_error
 
 NUM_MESSAGES = 300
 #: Longer than what a connection writes at once, and than what a pipe holds.
@@ -41,6 +41,6 @@ def test_messages_of_several_threads_arrive_whole() -> None:
 
 def test_a_failure_is_told() -> None:
     ours, theirs = Pipe(duplex=False)
-    assert tell(MemoryError("1 GiB"), Messages(theirs)) == 1
+    assert report_error(MemoryError("1 GiB"), Messages(theirs)) == 1
     event, failure = ours.recv()
     assert (event, failure.kind, failure.message) == ("failed", "memory", "out of memory (1 GiB)")

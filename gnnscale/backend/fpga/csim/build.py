@@ -18,8 +18,6 @@ from gnnscale.core.files import check_private, write_atomically
 from gnnscale.core.hardware import home
 from gnnscale.core.progress import track
 
-__all__ = ["Design", "compiler", "library", "prebuilt", "sources"]
-
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000
 _PREBUILT = Path("csim") / "gnnscale_step_n2_m512.so"
@@ -35,21 +33,14 @@ _NOT_IN_HEADER = ('"', "\\", "\n")
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """The sizes of a compute unit, and how many of them there are.
+    """The sizes of a compute unit, and how many of them there are."""
 
-    Attributes:
-        n: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16.
-        m: multiply-accumulate units of a compute unit: a power of two from 16 to 2048.
-        compute_units: of the board, each with a bank of memory.
-        clock_hz: the kernel's clock, in hertz.
-        header: a C++ header with scatter, gather and update of one's own; None for the project's.
-            Headers that it includes itself are not looked at when the library is looked up.
-    """
-
-    n: int = 2
-    m: int = 512
-    compute_units: int = 4
-    clock_hz: int = 300_000_000
+    n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
+    m: int = 512  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
+    compute_units: int = 4  #: of the board, each with a bank of memory
+    clock_hz: int = 300_000_000  #: the kernel's clock, in hertz
+    #: a C++ header with custom scatter, gather and update; None for the project's. Headers
+    #: that it includes itself are not looked at when the library is looked up.
     header: Path | None = None
 
     def __post_init__(self) -> None:
@@ -72,7 +63,7 @@ class Design:
         return self.header is None and found == wanted
 
     def definitions(self) -> tuple[str, ...]:
-        """Return what the compiler is told of it.
+        """Return the compiler's options for it.
 
         Raises:
             ConfigError: the header is no file, or has a path that C++ cannot include.
@@ -145,7 +136,7 @@ def _check_ours(kept: Path) -> None:
 
 
 def prebuilt(design: Design) -> Path | None:
-    """Return the library that was installed, where it is of ``design``; None otherwise."""
+    """Return the library that was installed, if it is of ``design``; None otherwise."""
     folders = (Path(folder) / _PREBUILT for folder in gnnscale.__path__)
     return next((each for each in folders if _fits(design, each)), None)
 
@@ -161,7 +152,7 @@ def compiler() -> str:
 
 @dataclass(frozen=True)
 class _Compiler:
-    """A C++ compiler: how it is called, and the first line that it says of itself."""
+    """A C++ compiler: how it is called, and the first line of its version."""
 
     command: tuple[str, ...]
     version: str
@@ -246,7 +237,7 @@ def _compile(design: Design, compiler: _Compiler, into: Path) -> None:
 
 
 def _output(command: list[str]) -> tuple[int, str]:
-    """Run a compiler; return its exit status, and all that it says, in English."""
+    """Run a compiler; return its exit status and its output, in English."""
     try:
         ran = subprocess.run(
             command,

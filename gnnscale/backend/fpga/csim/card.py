@@ -12,9 +12,7 @@ from enum import IntEnum
 from gnnscale.backend.fpga.csim.library import Buffer, Library, Outcome
 from gnnscale.backend.fpga.csim.memory import Bank
 
-__all__ = ["NUM_CARDS", "Card", "Command", "CommandState", "ComputeUnit", "Image", "card"]
-
-#: Cards of the simulated machine; nothing is taken for those that nobody opens.
+#: Cards of the simulated machine; one that is never opened takes nothing.
 NUM_CARDS = 16
 
 
@@ -34,18 +32,13 @@ class CommandState(IntEnum):
 
 
 class Command:
-    """One call of the kernel on its way through a compute unit.
-
-    Attributes:
-        values: what the kernel is called with.
-        held: kept alive until the kernel is done, such as the buffers behind ``values``.
-        outcome: what came of it; None until it is done.
-    """
+    """One call of the kernel on its way through a compute unit."""
 
     def __init__(self, values: Sequence[Buffer | int], held: object = None) -> None:
-        self.values = values
+        self.values = values  #: what the kernel is called with
+        #: kept alive until the kernel is done, such as the buffers that ``values`` points to
         self.held = held
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | None = None  #: what came of it; None until it is done
         self._done = threading.Event()
 
     @property
@@ -69,16 +62,11 @@ class Command:
 
 
 class ComputeUnit:
-    """One copy of the kernel. It runs commands in order, and beside other compute units.
-
-    Attributes:
-        name: such as ``gnnscale_step_1``.
-        bank: where its buffers are.
-    """
+    """One copy of the kernel. It runs commands in order, and beside other compute units."""
 
     def __init__(self, library: Library, name: str, bank: Bank) -> None:
-        self.name = name
-        self.bank = bank
+        self.name = name  #: such as ``gnnscale_step_1``
+        self.bank = bank  #: where its buffers are
         self._library = library
         self._lock = threading.Lock()
         self._waiting: deque[Command] = deque()
@@ -112,20 +100,15 @@ class ComputeUnit:
 
 
 class Image:
-    """A bitstream on a card: its compute units, each with a bank of its own.
-
-    Attributes:
-        library: the kernels.
-        uuid: of the bitstream.
-        banks: of the card; compute unit k uses bank k-1.
-        units: compute units by name.
-    """
+    """A bitstream on a card: its compute units, each with its own bank."""
 
     def __init__(self, library: Library, uuid: str) -> None:
-        self.library = library
-        self.uuid = uuid
+        self.library = library  #: the kernels
+        self.uuid = uuid  #: of the bitstream
+        #: of the card; compute unit k uses bank k-1
         self.banks = [Bank(index, library.bank_bytes) for index in range(library.compute_units)]
         names = [f"{library.kernel}_{bank.index + 1}" for bank in self.banks]
+        #: compute units by name
         self.units = {
             name: ComputeUnit(library, name, bank)
             for name, bank in zip(names, self.banks, strict=True)
@@ -135,7 +118,7 @@ class Image:
         """Return the compute units that ``kernel`` or ``kernel:{unit,unit}`` names.
 
         Raises:
-            RuntimeError: there is none; the message tells the names that there are.
+            RuntimeError: there is none; the message lists the valid names.
         """
         kernel, braced, units = name.partition(":")
         if kernel != self.library.kernel:
@@ -154,16 +137,11 @@ class Image:
 
 
 class Card:
-    """A board of the simulated machine, shared by all of a process that open it.
-
-    Attributes:
-        index: which one.
-        bdf: where it would be on the PCIe bus.
-    """
+    """A board of the simulated machine, shared by all of a process that open it."""
 
     def __init__(self, index: int) -> None:
-        self.index = index
-        self.bdf = _bdf(index)
+        self.index = index  #: which one
+        self.bdf = _bdf(index)  #: where it would be on the PCIe bus
         self._lock = threading.Lock()
         self._image: Image | None = None
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
@@ -204,7 +182,7 @@ _LOCK = threading.Lock()
 
 
 def card(which: int | str) -> Card:
-    """Return a card by its number, or by the address that ``Card.bdf`` tells.
+    """Return a card by its number, or by its address ``Card.bdf``.
 
     Raises:
         RuntimeError: there is no such card.

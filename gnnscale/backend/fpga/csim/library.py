@@ -15,24 +15,14 @@ from typing import Any
 from gnnscale.core.errors import ConfigError
 from gnnscale.options.file import read_regular
 
-__all__ = [
-    "FORMAT",
-    "Argument",
-    "Buffer",
-    "Library",
-    "Outcome",
-    "is_sealed",
-    "seal",
-]
-
-#: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not look there.
+#: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not read it.
 _MARK = b"\ngnnscale csim sha256 "
 
 _DIGITS = 64
 
 
 def seal(content: bytes) -> bytes:
-    """Return the content of a library with the checksum of it behind."""
+    """Return the content of a library followed by its checksum."""
     return content + _mark_of(content)
 
 
@@ -77,53 +67,37 @@ class _Region(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a kernel.
+    """An argument of a kernel."""
 
-    Attributes:
-        name: as in the kernel's source.
-        is_buffer: whether it is a pointer to device memory; else it is a signed 32-bit integer.
-    """
-
-    name: str
-    is_buffer: bool
+    name: str  #: as in the kernel's source
+    is_buffer: bool  #: whether it is a pointer to device memory; else it is a signed 32-bit integer
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory that a kernel is called with.
+    """Device memory that a kernel is called with."""
 
-    Attributes:
-        address: of its first byte, in this process.
-        num_bytes: that the kernel may touch.
-    """
-
-    address: int
-    num_bytes: int
+    address: int  #: of its first byte, in this process
+    num_bytes: int  #: that the kernel may touch
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one call of a kernel.
+    """What came of one call of a kernel."""
 
-    Attributes:
-        error: what the kernel found wrong, empty for nothing.
-        counters: figures of the call, by name.
-        seconds: that simulating it took.
-    """
-
-    error: str
-    counters: Mapping[str, int]
-    seconds: float
+    error: str  #: what the kernel found wrong, empty for nothing
+    counters: Mapping[str, int]  #: figures of the call, by name
+    seconds: float  #: that simulating it took
 
 
 class Library:
-    """A shared library of one kernel, and what it says of its design.
+    """A shared library of one kernel, and its description of its design.
 
-    Each path is a library of its own: none sees another one's symbols.
+    Each path is a separate library: none sees another one's symbols.
 
     Attributes:
         path: the file.
-        design: all that the library says of itself.
+        design: the library's description of itself.
         kernel: the kernel's name.
         arguments: of the kernel, in order.
         compute_units: how many times the board has the kernel.
@@ -133,9 +107,6 @@ class Library:
 
     def __init__(self, path: str | Path) -> None:
         """Load the library.
-
-        Args:
-            path: a file that a C++ compiler made from the kernels.
 
         Raises:
             RuntimeError: there is no such file, or it is something else. The message is one line.
@@ -181,10 +152,10 @@ class Library:
         return Outcome(self._text("gnnscale_csim_error"), counters, seconds)
 
     def _text(self, function: str) -> str:
-        """Return what a function without arguments says, as one line."""
-        foreign = getattr(self._library, function)
-        foreign.restype = ctypes.c_char_p
-        return " ".join((foreign() or b"").decode(errors="replace").split())
+        """Return the text of a function without arguments, as one line."""
+        symbol = getattr(self._library, function)
+        symbol.restype = ctypes.c_char_p
+        return " ".join((symbol() or b"").decode(errors="replace").split())
 
     def _read_design(self) -> dict[str, Any]:
         try:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.fpga.csim.library import Buffer
 
-__all__ = ["ALIGNMENT", "Bank", "BufferFlags", "BufferObject", "SyncDirection", "on_device"]
-
 #: Every buffer begins at, and takes, a multiple of so many bytes.
 ALIGNMENT = 4096
 #: What device memory holds before anything was sent there: four of them are a float that is NaN.
@@ -39,16 +37,11 @@ class BufferFlags(IntEnum):
 
 
 class Bank:
-    """Device memory that buffers are taken from; it counts bytes, and holds none itself.
-
-    Attributes:
-        index: which bank of the board this is.
-        num_bytes: bytes that it has.
-    """
+    """Device memory that buffers are taken from; it counts bytes, and holds none itself."""
 
     def __init__(self, index: int, num_bytes: int) -> None:
-        self.index = index
-        self.num_bytes = num_bytes
+        self.index = index  #: which bank of the board this is
+        self.num_bytes = num_bytes  #: bytes that it has
         self._in_use = 0
         # Reentrant: the collector may free a buffer while another one is taken.
         self._lock = threading.RLock()
@@ -111,7 +104,6 @@ class BufferObject:
 
         Args:
             data: an object with a buffer, in one piece: pyxrt would read past its strides.
-            seek: in bytes.
         """
         view = memoryview(data)
         if not view.c_contiguous:

@@ -1,7 +1,7 @@
 """A module with the names, arguments and behaviour of ``pyxrt``, over simulated cards.
 
 It has what a host program needs to run a kernel: devices, bitstreams, kernels, runs and buffers.
-A bitstream is a library that ``csim.build`` makes. Where XRT lets a mistake pass (a scalar that
+A bitstream is a library that ``csim.build`` makes. If XRT lets a mistake pass (a scalar that
 does not fit, an argument that was never set, a buffer in another unit's bank), this module raises.
 A run has three attributes that pyxrt's lacks: ``csim_error``, ``csim_counters``, ``csim_seconds``.
 """
@@ -22,20 +22,6 @@ from gnnscale.backend.fpga.csim.card import NUM_CARDS, Card, Command, CommandSta
 from gnnscale.backend.fpga.csim.card import card as _card
 from gnnscale.backend.fpga.csim.library import Argument, Library
 from gnnscale.backend.fpga.csim.memory import BufferFlags, BufferObject, SyncDirection, on_device
-
-__all__ = [
-    "bo",
-    "device",
-    "enumerate_devices",
-    "ert_cmd_state",
-    "hw_context",
-    "kernel",
-    "run",
-    "uuid",
-    "xclBOSyncDirection",
-    "xclbin",
-    "xrt_info_device",
-]
 
 ert_cmd_state = CommandState
 xclBOSyncDirection = SyncDirection  # noqa: N816
@@ -224,7 +210,7 @@ class run:
         self._values[index] = value
 
     def start(self) -> None:
-        """Hand the run to a compute unit that has its buffers' bank, behind what waits there."""
+        """Queue the run at a compute unit that has its buffers' bank."""
         if self._command is not None and self._command.outcome is None:
             raise RuntimeError("bad command state, can't launch: the run is under way")
         arguments = enumerate(self._kernel._arguments)
@@ -239,7 +225,7 @@ class run:
         unit.submit(self._command)
 
     def wait(self, timeout_ms: int = 0) -> CommandState:
-        """Wait so many milliseconds, 0 for ever; return the state, TIMEOUT where that was late."""
+        """Wait so many milliseconds, 0 for ever; return the state, TIMEOUT if that was late."""
         if self._command is None:
             raise RuntimeError("wait: the run was not started")
         if not self._command.wait(timeout_ms / 1000 if timeout_ms else None):

@@ -16,13 +16,6 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.split_model import PARTIAL_BYTES, SplitGNN
 from gnnscale.sampler import Block, MiniBatch
 
-__all__ = [
-    "ColumnExchange",
-    "InputBlock",
-    "pack",
-    "unpack",
-]
-
 #: Destinations, sources, edges, and whether there is each of ``_OPTIONAL``.
 _HEADER = 6
 
@@ -32,15 +25,10 @@ _OPTIONAL = ("importance", "edge_weights", "weight_sums")
 
 @dataclass(frozen=True, kw_only=True)
 class InputBlock:
-    """What a device needs to aggregate its columns for another one's mini-batch.
+    """What a device needs to aggregate its columns for another one's mini-batch."""
 
-    Attributes:
-        vertices: ``[num_src]`` vertex of each source.
-        block: the first layer's block.
-    """
-
-    vertices: NDArray[np.integer[Any]]
-    block: Block
+    vertices: NDArray[np.integer[Any]]  #: ``[num_src]`` vertex of each source
+    block: Block  #: the first layer's block
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
@@ -64,12 +52,7 @@ def pack(batch: MiniBatch) -> torch.Tensor:
 
 
 def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
-    """Return the input block that ``pack`` has made into ``numbers``.
-
-    Args:
-        numbers: ``[n]`` int32.
-        dtype: of vertex ids.
-    """
+    """Return the input block that ``pack`` has made into ``numbers``."""
     values: NDArray[np.int32] = numbers.numpy()
     num_dst, num_src, num_edges, *has = (int(each) for each in values[:_HEADER])
     lengths = (num_edges, num_edges, num_src)
@@ -100,24 +83,13 @@ class ColumnExchange:
     """
 
     def __init__(self, group: Group, model: SplitGNN, loader: FeatureLoader) -> None:
-        """Trade over ``group``.
-
-        Args:
-            group: all workers, over connections of its own.
-            model: whose first layer is split.
-            loader: reads this device's columns.
-        """
+        """Trade over ``group``."""
         self._group = group
         self._model = model
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Return the rows of all devices' mini-batches over this device's columns.
-
-        Args:
-            batch: the device's mini-batch.
-            inputs: what it has loaded: its own rows over its columns.
-        """
+        """Return the rows of all devices' mini-batches over this device's columns."""
         size, rank = self._group.size, self._group.rank
         mine = pack(batch)
         packed = self._group.trade([mine] * size)

@@ -22,9 +22,7 @@ from gnnscale.model.layer import Degrees, LinearAggregationLayer
 from gnnscale.runtime.sync.group import Group
 from gnnscale.sampler import Block
 
-__all__ = ["PARTIAL_BYTES", "PartialTrade", "SplitGNN", "SplitLayer", "column_slice"]
-
-#: Partial products and their gradients are float32, whatever type they are computed in.
+#: Partial products and their gradients are float32, in whatever type they are computed.
 PARTIAL_BYTES = 4
 
 
@@ -36,7 +34,7 @@ class PartialTrade:
     """
 
     def __init__(self, group: Group) -> None:
-        """Trade over ``group``, whose connections nobody else uses."""
+        """Trade over ``group``, whose connections nothing else uses."""
         self.group = group
         self._waited_s = 0.0
 
@@ -75,7 +73,6 @@ class PartialTrade:
 
         Args:
             mine: ``[num_dst, f^1]`` float32, that of this device's sum.
-            rows: destinations of each device's mini-batch.
         """
         group, rank = self.group, self.group.rank
         found = [
@@ -121,25 +118,19 @@ class _SplitProduct(torch.autograd.Function):
 
 
 class SplitLayer(LinearAggregationLayer):
-    """The first layer of a model, with the weights of this device's columns alone.
-
-    Attributes:
-        linear: its weight is ``[f^1, columns]``; its bias is the whole layer's, which all devices
-            have.
-    """
+    """The first layer of a model, with the weights of this device's columns alone."""
 
     def __init__(self, layer: LinearAggregationLayer, columns: tuple[int, int], width: int) -> None:
         """Take some columns of ``layer``.
 
         Args:
-            layer: the whole layer, with ``splits_columns``.
             columns: ``(first, last + 1)`` of the features that this device has.
-            width: features of a whole row, f^0.
         """
         super().__init__()
         whole = layer.linear
         assert isinstance(whole, nn.Linear)
         weight = column_slice(whole.weight.detach(), columns, width)
+        #: its weight is ``[f^1, columns]``; its bias is the whole layer's, which all devices have
         self.linear: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
             nn.Linear, weight.shape[1], weight.shape[0]
         )
@@ -168,9 +159,7 @@ class SplitGNN(GNN):
         """Split ``whole``.
 
         Args:
-            whole: the model, whose first layer has ``splits_columns``.
             columns: ``(first, last + 1)`` of the features that this device has.
-            trade: by which devices trade partial products.
         """
         first = whole.layer(0)
         assert isinstance(first, LinearAggregationLayer)
@@ -213,7 +202,6 @@ def column_slice(weight: torch.Tensor, columns: tuple[int, int], width: int) -> 
         weight: ``[f^1, n · width]``; GraphSAGE reads a vertex's own row beside the aggregated one,
             and has n = 2.
         columns: ``(first, last + 1)`` of the features.
-        width: features of a whole row, f^0.
 
     Returns:
         ``[f^1, n · (last + 1 - first)]``, a copy.

@@ -17,20 +17,11 @@ from gnnscale.runtime.sync.group import Group
 from gnnscale.runtime.sync.p3.exchange import ColumnExchange
 from gnnscale.runtime.sync.p3.split_model import PartialTrade, SplitGNN, column_slice
 
-__all__ = [
-    "SplitRun",
-    "SplitWeights",
-]
-
 
 class SplitWeights:
     """Joins the columns of all devices to the whole W¹, and takes them from it.
 
-    A checkpoint so is that of the whole model, whatever number of devices has written it.
-
-    Attributes:
-        state: what an optimizer of the whole model would keep of each parameter, as of the last
-            ``join``.
+    A checkpoint so is that of the whole model, for any number of devices that write it.
     """
 
     def __init__(
@@ -44,10 +35,7 @@ class SplitWeights:
         """Join what ``split`` trains.
 
         Args:
-            whole: the model that is evaluated and saved.
             split: the model that is trained; all but W¹ are parameters of ``whole``.
-            optimizer: updates the parameters of ``split``.
-            columns: of the features, for each device.
             group: the workers; every method that joins is called by all of them.
         """
         self._whole = whole
@@ -55,6 +43,8 @@ class SplitWeights:
         self._optimizer = optimizer
         self._columns = columns
         self._group = group
+        #: what an optimizer of the whole model would keep of each parameter, as of the last
+        #: ``join``
         self.state: dict[int, dict[str, torch.Tensor]] = {}
         (self._number,) = (
             number for number, each in enumerate(_parameters(optimizer)) if each is split.own_weight
@@ -105,24 +95,19 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 class SplitRun:
-    """What stands in the place of the whole model, of all features, and of no exchange.
-
-    Attributes:
-        model: the part of the model that this device trains.
-    """
+    """What stands in the place of the whole model, of all features, and of no exchange."""
 
     def __init__(self, whole: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
         """Split ``whole`` among the workers of ``group``, who all do so at the same time.
 
         Args:
-            whole: the model, with the same weights in every process.
             columns: ``(first, last + 1)`` of the features that each device has.
-            group: the workers.
         """
         self._whole = whole
         self._columns = columns
         self._group = group
         mine = columns[group.rank]
+        #: the part of the model that this device trains
         self.model = SplitGNN(whole, mine, PartialTrade(group.with_own_connections()))
 
     def store(self, graph: Graph) -> HostFeatures:
@@ -130,7 +115,7 @@ class SplitRun:
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
     def exchange(self, loader: FeatureLoader) -> ColumnExchange:
-        """Return the exchange of input blocks, over connections of its own."""
+        """Return the exchange of input blocks, over separate connections."""
         return ColumnExchange(self._group.with_own_connections(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:
