@@ -193,7 +193,7 @@ def call_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
     return [sys.executable, str(SCRIPT), "--call", name, json.dumps(arguments, default=str)]
 
 
-def apart(function: Callable[..., Any], *arguments: Any, prefix: Sequence[str] = ()) -> Any:
+def in_subprocess(function: Callable[..., Any], *arguments: Any, prefix: Sequence[str] = ()) -> Any:
     """Call a function of a case in a process of its own, and return its answer.
 
     Raises:

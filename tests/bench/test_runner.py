@@ -76,7 +76,7 @@ def test_a_function_runs_in_a_process_of_its_own() -> None:
     from bench.cases.runtime import step_seconds
 
     steps: list[dict[str, Any]] = [{"seconds": each} for each in (1.0, 3.0, 0.5)]
-    assert runner.apart(step_seconds, steps) == [1.0, 2.0, 0.5]
+    assert runner.in_subprocess(step_seconds, steps) == [1.0, 2.0, 0.5]
 
 
 def test_what_is_missed_makes_the_status(

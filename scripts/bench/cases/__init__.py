@@ -3,5 +3,5 @@
 ``options(parser)`` adds options. ``run(options)`` measures, shows tables, and returns the
 figures for ``--json``; what it lists as ``missed`` is printed, and makes the exit status 1. A case
 that measures several systems in turn has ``worker(system, options)``, which returns a round's
-``measure(number)``, or a function ``apart`` calls in a process of its own.
+``measure(number)``, or a function ``in_subprocess`` calls in a process of its own.
 """

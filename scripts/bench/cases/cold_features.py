@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.runner import apart, medians, show, take
+from bench.runner import in_subprocess, medians, show, take
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -155,7 +155,9 @@ def run(options: argparse.Namespace) -> Any:
                 if name == "fio":
                     found = disk_rate(path)
                 else:
-                    found = apart(measure, name, path, number, options.threads, prefix=enter)
+                    found = in_subprocess(
+                        measure, name, path, number, options.threads, prefix=enter
+                    )
                 answers[name].append(found)
     figures = {name: medians(found) for name, found in answers.items()}
     rate = figures["gnnscale"]["rows_per_s"]

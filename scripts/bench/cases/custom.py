@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from bench import peers
-from bench.runner import apart, composed, installed, show, take, tell, train
+from bench.runner import composed, in_subprocess, installed, show, take, tell, train
 
 HIDDEN = 256
 #: The systems, by library: in our runtime, and in a loop with the library's loader or with ours.
@@ -121,7 +121,9 @@ def run(options: argparse.Namespace) -> Any:
             tell(f"round {number + 1} of {options.rounds}: {system}")
             arguments = (system, options.epochs, options.options)
             try:
-                found = apart(loop, *arguments) if "loop" in system else in_runtime(*arguments)
+                found = (
+                    in_subprocess(loop, *arguments) if "loop" in system else in_runtime(*arguments)
+                )
             except subprocess.CalledProcessError:
                 tell(f"{system} is left out")
                 continue

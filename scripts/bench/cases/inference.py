@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.runner import apart, show, take
+from bench.runner import in_subprocess, show, take
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +133,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> Any:
-    figures = {place: apart(measure, place, vars(options)) for place in options.places}
+    figures = {place: in_subprocess(measure, place, vars(options)) for place in options.places}
     sizes = ("predicted_temporary_bytes", "temporary_bytes", "peak_rss_bytes")
     rows = [
         [

@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.runner import FANOUTS, apart, open_graph, seeds_of, show
+from bench.runner import FANOUTS, in_subprocess, open_graph, seeds_of, show
 
 MODELS = ("sage", "gcn")
 HIDDEN = 256
@@ -41,8 +41,8 @@ def steps_of(options: list[str], num_steps: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gnnscale", "train", *options, f"hydra.run.dir={folder}"]
         file, errors = Path(folder) / "steps.jsonl", Path(folder) / "errors.txt"
-        with errors.open("w") as said:
-            run = subprocess.Popen(command, stdout=said, stderr=said, cwd=folder)
+        with errors.open("w") as log:
+            run = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
             try:
                 while run.poll() is None and len(lines(file)) < num_steps:
                     time.sleep(0.2)
@@ -195,7 +195,9 @@ def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
         for devices in (2, 4):
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
                 common = (devices, f"{folder}/meeting", model, options.steps)
-                ranks = [pool.submit(apart, trade, rank, *common) for rank in range(devices)]
+                ranks = [
+                    pool.submit(in_subprocess, trade, rank, *common) for rank in range(devices)
+                ]
                 found[f"{model}, {devices} devices"] = ranks[0].result()
     rows = [
         [

@@ -3,7 +3,7 @@
 Graphs: cnr-2000 and soc-Slashdot0902 from ``--data`` (with the split that their readers make), both
 made undirected, and R-MAT products. ``--store`` names further graph stores. Each partition is made
 by a process of its own. "memory" is the largest sum of what it and its children hold at one time,
-looked at every 5 ms; "forecast" is what was said before. Figures are medians of the rounds.
+looked at every 5 ms; "forecast" is the prediction. Figures are medians of the rounds.
 "metis" is DGL's where DGL is installed. The cut counts undirected edges; balances are the largest
 part over the mean, in vertices, edges (in-degrees) and training vertices.
 """
@@ -66,11 +66,11 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     partitioner = partitioner_named(name)
     arguments = {"num_parts": num_parts, "num_hops": 2, "num_threads": num_threads}
     forecast = partitioner.forecast(graph, **arguments)
-    said = {
+    figures = {
         "forecast": forecast.memory_bytes + resident(os.getpid()),
         "forecast_s": forecast.seconds,
     }
-    print(json.dumps(said), flush=True)
+    print(json.dumps(figures), flush=True)
     start = time.perf_counter()
     parts = partitioner.assign(graph, **arguments)
     print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)

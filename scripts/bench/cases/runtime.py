@@ -16,7 +16,7 @@ import statistics
 import time
 from typing import Any
 
-from bench.runner import apart, composed, show, tell, train
+from bench.runner import composed, in_subprocess, show, tell, train
 from gnnscale.plan.perf.equations import sync_seconds
 
 _NO_VALIDATION = ("runtime.checkpoint=false",)
@@ -93,7 +93,7 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
         only = (f"epochs={epochs}", f"runtime.eval_every={epochs}", "runtime.inference=sampled")
         for number in range(options.rounds):
             tell(f"{name}: round {number + 1} of {options.rounds}")
-            times["plain"] += apart(plain_loop, chosen, epochs)[1:]
+            times["plain"] += in_subprocess(plain_loop, chosen, epochs)[1:]
             records = train(*chosen, *_NO_VALIDATION, *only).epochs
             times["worker"] += [record["epoch_time_s"] for record in records][1:]
         found[name] = {key: statistics.median(each) for key, each in times.items()}

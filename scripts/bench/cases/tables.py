@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.runner import apart, medians, show, take
+from bench.runner import in_subprocess, medians, show, take
 
 _SLICE = 1 << 22
 _EDGES_A_VERTEX = 16
@@ -103,7 +103,7 @@ def rounds_of(ids: str, form: str, options: argparse.Namespace) -> dict[str, flo
         num_bytes = write_tables(folder, form, options.edges, ids)
         rounds = []
         for _ in range(options.rounds):
-            rounds.append(apart(measure, folder, options.edges, options.memory_bytes))
+            rounds.append(in_subprocess(measure, folder, options.edges, options.memory_bytes))
             shutil.rmtree(folder / "store")
     peak = max(each["peak_bytes"] for each in rounds)
     return {**medians(rounds), "peak_bytes": peak, "file_bytes": num_bytes}

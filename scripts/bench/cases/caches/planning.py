@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.cases.caches.runs import gpus
-from bench.runner import apart, show
+from bench.runner import in_subprocess, show
 from gnnscale.cache import CacheTask, Legion
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.cache.legion.cost_model import best_num_lists, curve
@@ -57,7 +57,7 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measured(ratio: float, options: argparse.Namespace) -> dict[str, float]:
-    return apart(worker, ratio, options.vertices, options.clique, options.threads)
+    return in_subprocess(worker, ratio, options.vertices, options.clique, options.threads)
 
 
 def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, float]:
