@@ -87,7 +87,7 @@ class Kind:
         force: bool = False,
         holds: Callable[[Path], bool] = lambda entry: False,
     ) -> Iterator[Path | None]:
-        """Fill ``path`` in the ``with`` block unless that is done, whole or not at all.
+        """Fill ``path`` atomically in the ``with`` block unless that is done.
 
         Args:
             path: the directory.

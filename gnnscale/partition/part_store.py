@@ -40,7 +40,7 @@ def view_of_part(graph: Graph, parts: Parts, index: int) -> Graph:
 
 
 def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
-    """Write one part of ``graph`` as a graph store of its own, whole or not at all.
+    """Write one part of ``graph`` as a separate graph store, atomically.
 
     Vertices keep their ids and neighbours their order, so that a sampler that starts from the
     part's training vertices, and goes no further than ``parts.num_hops``, returns what it returns

@@ -136,11 +136,11 @@ def test_a_run_that_has_begun_stays(tmp_path: Path) -> None:
 def test_the_command_that_goes_on_is_for_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_directory, "_in_use", None)
+    monkeypatch.setattr("gnnscale.options.run_directory._in_use", None)
     assert resume_command() is None
     directory = tmp_path / "it's mine"
     directory.mkdir()
-    monkeypatch.setattr(run_directory, "_in_use", directory)
+    monkeypatch.setattr("gnnscale.options.run_directory._in_use", directory)
     assert resume_command() is None
     (directory / "config.yaml").touch()
     told = resume_command()
