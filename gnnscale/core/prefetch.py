@@ -185,8 +185,11 @@ class Pipeline(Generic[T]):
                 thread = threading.Thread(
                     target=self._run, args=(group, stages), name=f"gnnscale-{names}", daemon=True
                 )
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system has no memory for another stack
+                    raise MemoryError(str(error)) from None
                 self._threads.append(thread)
-                thread.start()
 
     def _run(self, group: int, stages: StageGroup[T]) -> None:
         """Take items, run the stages and pass them on; exceptions travel like items."""

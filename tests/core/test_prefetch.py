@@ -482,3 +482,25 @@ def test_waiting_always_leads_to_the_limit(limit: int, observed: list[int]) -> N
     for _ in range(2 * limit):
         observe(depth, 0)
     assert depth.depth == limit
+
+
+def test_a_thread_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "gnnscale-b":
+            raise RuntimeError("can't start new thread")
+        started(thread)
+
+    pipeline = Pipeline(iter([Item(0)]), [[named("a")], [named("b")]], limit=2)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(MemoryError, match="can't start new thread"):
+        next(pipeline)
+    pipeline.close()
+    assert gnnscale_threads() == []
+
+
+def named(name: str) -> Callable[[Item], None]:
+    run = stage(name)
+    run.__name__ = name
+    return run
