@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.options import run_directory
 from gnnscale.options.run_directory import (
     check_run_directory,
     check_store_of_run,
