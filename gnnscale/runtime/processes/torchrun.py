@@ -126,7 +126,7 @@ def watching_peers(
 def _end_process(verdict: str) -> None:
     """End this process, which is stuck: in its own work, or in a send that gloo never gives up.
 
-    gloo loses a send whose connection closes while it is handed over (gloo 0.5, in torch 2.13).
+    gloo loses a send whose connection closes while it is handed over (seen with torch 2.13).
     """
     log.error(verdict)
     os.kill(os.getpid(), signal.SIGKILL)
