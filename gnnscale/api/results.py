@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.api.design import own_module
-from gnnscale.api.graphs import as_dataset
 from gnnscale.api.options import Choice, check_made
-from gnnscale.api.training import run
+from gnnscale.api.training import as_dataset, run
 from gnnscale.core.errors import ConfigError, check_choice
-from gnnscale.dataset.ids import read_ids
+from gnnscale.dataset.tables.ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.model import TrainableModel
 from gnnscale.model.foreign_module import ForeignModel

@@ -1,4 +1,7 @@
-"""The runtime phase: input graph, training, trained model (HitGNN, Listing 1)."""
+"""The runtime phase: input graph, training, trained model (HitGNN, Listing 1).
+
+The graph of a run that a program starts: a store, where workers find it.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,17 @@ from omegaconf import OmegaConf
 
 from gnnscale.api.design import Owners
 from gnnscale.api.options import Choice, check_made, choose, compose_run, name_of
-from gnnscale.core.errors import ConfigError, shown
+from gnnscale.core.errors import ConfigError, GraphError, shown
 from gnnscale.core.files import write_atomically
 from gnnscale.core.hardware import home
-from gnnscale.dataset import GraphSource
+from gnnscale.dataset import GraphSource, from_dgl, from_pyg
 from gnnscale.feature import FeatureStoreConfig
+from gnnscale.graph import Graph
 from gnnscale.model import ModelConfig, TrainableModel
 from gnnscale.options.config import typed
 from gnnscale.options.run_directory import made_directory, read_run
 from gnnscale.partition import Given, PartitionerConfig
-from gnnscale.partition.given import check_owners
+from gnnscale.partition.by_id import check_owners
 from gnnscale.plan import DevicePlanConfig
 from gnnscale.report.figures import least_real
 from gnnscale.report.run import train_and_report
@@ -35,7 +39,95 @@ from gnnscale.runtime.processes.launch import launch
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.telemetry.records import Observer, TrainResult
 
-__all__ = ["Training", "load_input_graph", "run", "save_model", "start_training"]
+#: Values of a graph that its store keeps beside the arrays.
+_VALUES = ("name", "feature_dtype", "num_classes", "metric", "attainable_accuracy")
+
+
+def as_dataset(graph: Any) -> Choice[GraphSource]:
+    """Return what a run reads of ``graph``.
+
+    A graph in memory is written to a store first, in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``
+    under a name that follows from its content. The same graph has the same store, which stays.
+
+    Args:
+        graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a store; or what
+            ``api.load_input_graph`` returns.
+
+    Raises:
+        ConfigError: it is nothing of that.
+        GraphError: it cannot be made a graph, or written.
+    """
+    if isinstance(graph, Choice):
+        check_made("graph", graph, "dataset")
+        return graph
+    if isinstance(graph, (str, Path)):
+        return _of_store(Path(graph))
+    library = type(graph).__module__.partition(".")[0]
+    if library == "torch_geometric":
+        graph = from_pyg(graph)
+    elif library == "dgl":
+        graph = from_dgl(graph)
+    if not isinstance(graph, Graph):
+        raise ConfigError(
+            f"graph={shown(graph)}: must be a gnnscale.Graph, a PyG Data, a DGL graph, the folder "
+            "of a store, or what api.load_input_graph returns"
+        )
+    if graph.path is not None and _is_store(graph, graph.path):
+        return _of_store(graph.path)
+    return _of_store(_saved(graph))
+
+
+def _of_store(path: Path) -> Choice[GraphSource]:
+    return choose("dataset", "store", GraphSource, {"store": str(path.expanduser().absolute())})
+
+
+def _is_store(graph: Graph, path: Path) -> bool:
+    """Whether ``graph`` is what the store at ``path`` holds, not a copy with something replaced."""
+    stored = Graph.open(path)
+    if any(getattr(graph, name) != getattr(stored, name) for name in _VALUES):
+        return False
+    return all(
+        _same(getattr(graph, name), getattr(stored, name)) for name in _arrays(graph, stored)
+    )
+
+
+def _same(array: Any, stored: Any) -> bool:
+    if array is None or stored is None:
+        return array is stored
+    if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
+        mapped = [(each.filename, each.offset, each.shape, each.dtype) for each in (array, stored)]
+        return mapped[0] == mapped[1]
+    return bool(np.array_equal(array, stored))
+
+
+def _arrays(*graphs: Graph) -> list[str]:
+    """Return the fields that hold an array in one of ``graphs``."""
+    names = [field.name for field in fields(Graph)]
+    return [n for n in names if any(isinstance(getattr(each, n), np.ndarray) for each in graphs)]
+
+
+def _saved(graph: Graph) -> Path:
+    """Write ``graph`` to a store named after its content, where there is none."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in _VALUES:
+        digest.update(f"{name}={getattr(graph, name)!r};".encode())
+    for name in _arrays(graph):
+        array = getattr(graph, name)
+        digest.update(f"{name}={array.dtype}{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    path = home() / "graphs" / f"memory-{digest.hexdigest()}"
+    if not _exists(path):
+        try:
+            graph.save(path)
+        except GraphError:
+            # Another process may have been faster.
+            if not _exists(path):
+                raise
+    return path
+
+
+def _exists(path: Path) -> bool:
+    return (path / "meta.json").exists()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,23 @@
-"""Regular files: their sizes, their content, and what libraries raise about them."""
+"""Regular files: their sizes, their content, and what libraries raise about them.
+
+A directory that appears complete or not at all, and directories that cannot be one.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-from gnnscale.core.errors import GraphError
+from gnnscale.core.errors import ConfigError, GraphError, shown
+from gnnscale.core.files import unfinished_folder
+from gnnscale.core.hardware import home
 
 _MAX_BYTES = 2 << 30
 
@@ -85,3 +93,139 @@ def readable(source: object) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iterator[Path | None]:
+    """Fill a temporary sibling of ``path`` in the ``with`` block, then rename it to ``path``.
+
+    The sibling is locked while it is filled. A second process waits for the first, and what a
+    killed process left is cleared. If the block is left by an exception, Ctrl-C included,
+    nothing is left. An empty directory counts as none.
+
+    Args:
+        path: the directory to make.
+        replace: says whether to fill it anew if it exists; None for no. It is asked again
+            once the sibling is locked, since another process may just have done so.
+
+    Yields:
+        The temporary directory; or None if ``path`` exists, possibly by another process's
+        work while this one waited, and is not to be replaced.
+
+    Raises:
+        GraphError: the directory cannot be written, for instance because the disk is full.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if _stays(path, replace):
+            yield None
+            return
+        lock = _lock(partial)
+        try:
+            with unfinished_folder(partial):
+                if _stays(path, replace):
+                    shutil.rmtree(partial, ignore_errors=True)
+                    yield None
+                    return
+                yield partial
+                _publish(partial, path)
+        finally:
+            # Once it is published, a sibling of this name is another process's.
+            os.close(lock)
+    except OSError as error:
+        if error.errno in _FULL:
+            free = shutil.disk_usage(path.parent).free
+            raise GraphError(
+                f"{path}: cannot be written, {os.strerror(error.errno)} ({free >> 20} MiB free)"
+            ) from None
+        raise GraphError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+def check_place(store: str, *, option: str = "dataset.store") -> None:
+    """Refuse a directory that cannot be the place of a store, a partition or a cache plan.
+
+    Raises:
+        ConfigError: names ``option``; it is empty, the file system's root, the home directory, or
+            where all stores, partitions, cache plans or downloads go.
+    """
+    path = store_place(store, option=option)
+    taken = {
+        "the file system's root": Path("/"),
+        "the home directory": Path("~").expanduser(),
+        "GNNSCALE_HOME": home(),
+        "where all stores go": home() / "graphs",
+        "where all partitions go": home() / "partitions",
+        "where all cache plans go": home() / "cache_plans",
+        "where downloads go": home() / "raw",
+    }
+    for what, place in taken.items():
+        if path == Path(os.path.realpath(place)):
+            raise ConfigError(f"{option}={store}: is {what}, name a directory of its own")
+
+
+def store_place(store: str, *, option: str = "dataset.store") -> Path:
+    """Return the directory that ``option`` means, links followed."""
+    try:
+        return Path(os.path.realpath(Path(store).expanduser()))
+    except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
+        raise ConfigError(f"{option}={shown(store)}: not a path ({error})") from None
+
+
+def _stays(path: Path, replace: Callable[[], bool] | None) -> bool:
+    """Whether ``path`` exists and is to be left as it is."""
+    if not path.exists():
+        return False
+    if not path.is_dir():
+        raise GraphError(f"{path}: is no directory")
+    return any(path.iterdir()) and (replace is None or not replace())
+
+
+def _lock(partial: Path) -> int:
+    """Make ``partial`` an empty directory that this process holds."""
+    while True:
+        partial.mkdir(exist_ok=True)
+        try:
+            # Not through a link, which somebody else may have laid: the directory is emptied.
+            lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # another process has just renamed or removed it
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Whoever held it before has renamed or removed it, or was killed and left it here.
+        if _is_at(partial, lock):
+            _empty(partial)
+            return lock
+        os.close(lock)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _is_at(path: Path, opened: int) -> bool:
+    """Whether the open directory is what ``path`` names."""
+    try:
+        return os.path.samestat(os.fstat(opened), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _publish(partial: Path, path: Path) -> None:
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    try:
+        partial.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -14,8 +14,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
-from gnnscale.artifact.folder import new_folder
-from gnnscale.artifact.key import digest
+from gnnscale.artifact.files import new_folder
+from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core.errors import GraphError, shown
 

@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, map_npy
-from gnnscale.artifact.files import file_bytes, read_file
-from gnnscale.artifact.folder import new_folder, store_place
-from gnnscale.artifact.header import header_text, parse_json
-from gnnscale.artifact.key import digest
+from gnnscale.artifact.files import file_bytes, new_folder, read_file, store_place
+from gnnscale.artifact.header import digest, header_text, parse_json
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.core.files import write_atomically
 from gnnscale.core.hardware import home

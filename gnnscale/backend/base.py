@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.backend.loading import FeatureLoader
-from gnnscale.cache.cached_topology import CachedLists
+from gnnscale.cache.cached_features import CachedLists
 from gnnscale.core import errors, stages
 from gnnscale.graph import Graph
 from gnnscale.model import Inputs, TrainableModel

@@ -21,7 +21,7 @@ from gnnscale.backend.base import (
     HostParts,
 )
 from gnnscale.backend.cpu import CpuBackend
-from gnnscale.cache.cached_topology import CachedLists
+from gnnscale.cache.cached_features import CachedLists
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.model import Inputs
 from gnnscale.plan import Accelerator

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.cache import placement, planner
+from gnnscale.cache import planner
 from gnnscale.cache.belady import Belady, Counts, belady_bytes
 from gnnscale.cache.cache_plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
@@ -80,7 +80,7 @@ class StaticCache(planner.CachePlannerConfig):
             cliques=cliques,
             devices=tuple(caches),
             alphas=(None,) * len(cliques),
-            predicted=placement.predict_traffic(task, caches, cliques, reads),
+            predicted=planner.predict_traffic(task, caches, cliques, reads),
             num_epochs=task.num_epochs if exact else 1,
             exact=(exact or task.num_epochs == 1) and task.draws_are_exact,
         )
@@ -88,16 +88,16 @@ class StaticCache(planner.CachePlannerConfig):
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
         members = [task.device_at[each] for each in clique]
         rooms = [member.budget_bytes // task.row_bytes for member in members]
-        order = placement.hottest_rows(task, self._hotness(task, clique), sum(rooms))
+        order = planner.hottest_rows(task, self._hotness(task, clique), sum(rooms))
         if self.local:
             local = [measure(self.hotness, task, [each]) for each in clique]
             capacities = [room * task.row_bytes for room in rooms]
-            kept = placement.share_out(task, order, local, capacities)
+            kept = planner.share_out(task, order, local, capacities)
         else:
-            kept = placement.deal(order, rooms)
+            kept = planner.deal(order, rooms)
         none = order[:0]
         return [
-            placement.feature_cache(task, member, rows, none)
+            planner.feature_cache(task, member, rows, none)
             for member, rows in zip(members, kept, strict=True)
         ]
 
@@ -217,7 +217,7 @@ def _num_rows(task: CacheTask, device: CacheDevice) -> int:
 def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
     none = no_vertices(task.graph)
     return replace(
-        placement.feature_cache(task, device, none, none),
+        planner.feature_cache(task, device, none, none),
         feature_bytes=policy.num_rows * task.row_bytes,
         look_ahead=policy,
         matched_bytes=_rows_of_batch(task, device) * task.row_bytes if policy.match else 0,

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, write_array
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.artifact.header import check_limits, check_lines
-from gnnscale.artifact.key import digest, plain
+from gnnscale.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.cache.cache_plan import (
     BatchBytes,

@@ -13,13 +13,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from gnnscale.cli.arguments import check_flags, flags_first, quoted
-from gnnscale.cli.completion import complete
-from gnnscale.cli.errors import explain_hydra
-from gnnscale.cli.interruption import INTERRUPTED, interrupt_on_signals, tell_interrupted
-from gnnscale.cli.plugins import defaults_of_search, lets_jobs_stop
+from gnnscale.cli.arguments import (
+    check_flags,
+    complete,
+    defaults_of_search,
+    flags_first,
+    lets_jobs_stop,
+    quoted,
+)
+from gnnscale.cli.exits import (
+    INTERRUPTED,
+    explain_hydra,
+    interrupt_on_signals,
+    last_words,
+    tell_interrupted,
+)
 from gnnscale.cli.staging import Translated, run_directory, translate
-from gnnscale.cli.streams import last_words
 from gnnscale.cli.tasks import TASKS, Job, failures, left_by
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
 from gnnscale.core.files import unfinished_folder

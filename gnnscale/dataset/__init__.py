@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.dataset.base import Dataset, ExistingStore, GraphSource, random_split
-from gnnscale.dataset.ids import read_classes, read_ids
 from gnnscale.dataset.readers.arrays import Arrays
 from gnnscale.dataset.readers.csr import Csr
 from gnnscale.dataset.readers.gnn_benchmark import GnnBenchmark
@@ -19,10 +18,11 @@ from gnnscale.dataset.readers.ogb import Mag240m, Ogb
 from gnnscale.dataset.readers.planetoid import Planetoid
 from gnnscale.dataset.readers.snap import Snap
 from gnnscale.dataset.readers.tables import Tables
+from gnnscale.dataset.storage.raw_files import verify_store
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter
-from gnnscale.dataset.storage.verify import verify_store
 from gnnscale.dataset.structure import Structure
 from gnnscale.dataset.synthetic import PlantedPartition, RMat
+from gnnscale.dataset.tables.ids import read_classes, read_ids
 
 if TYPE_CHECKING:
     from gnnscale.dataset.interop import from_arrays, from_dgl, from_pyg

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.artifact.folder import check_place, new_folder, store_place
+from gnnscale.artifact.files import check_place, new_folder, store_place
 from gnnscale.artifact.graph_store import GRAPH_STORE, has_label, read_meta
 from gnnscale.core import progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, check_range, shown

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.loader.data import LoaderData, allocate
 from gnnscale.model.adapters import import_dgl, to_dgl_blocks
-from gnnscale.sampler.base import to_minibatch
+from gnnscale.sampler.minibatch import to_minibatch
 
 __all__ = ["FORMATS", "BatchFormat", "DGLFormat", "PyGFormat", "Sampling"]
 

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from gnnscale.core.errors import ConfigError, shown
-from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.cost import LayerCost
+from gnnscale.model.functional import Activation, relu_dropout
 from gnnscale.model.layer import Degrees, GraphLayer, say_unweighted
 from gnnscale.model.options import LayeredModel
 from gnnscale.model.segments import REDUCTIONS, Segments, take

@@ -14,7 +14,7 @@ from torch import nn
 
 from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.feature import FeatureStore
-from gnnscale.model import forms, trainable, trial
+from gnnscale.model import trainable, trial
 from gnnscale.model.layer import Degrees, GraphLayer
 from gnnscale.options.user_code import load_named
 from gnnscale.sampler import Block, MiniBatch
@@ -52,7 +52,7 @@ class ForeignLayer(GraphLayer):
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the rows ``[num_dst, f']`` that the next layer reads."""
         model, index = self._of
-        found = forms.CALLS[model.form].infer(model.module, index, block, x)
+        found = trial.CALLS[model.form].infer(model.module, index, block, x)
         return model.checked(found, block.num_dst, None, f"inference_per_layer({index}, ...)")
 
 
@@ -104,7 +104,7 @@ class ForeignModel(trainable.TrainableModel):
         Raises:
             ConfigError: the edges carry their importance, for which the module's form has no place.
         """
-        if batch.blocks[0].importance is not None and not forms.CALLS[self.form].weighs_edges:
+        if batch.blocks[0].importance is not None and not trial.CALLS[self.form].weighs_edges:
             raise ConfigError(
                 f"sampler: the edges of layer-wise sampling carry weights, for which "
                 f"model.form={self.form} has no place; neighbour sampling has none"
@@ -129,7 +129,7 @@ class ForeignModel(trainable.TrainableModel):
 
     def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
-        form = forms.CALLS[self.form]
+        form = trial.CALLS[self.form]
         out = form.call(self.module, batch, x)
         if form.drops_rows and isinstance(out, torch.Tensor) and len(out) > batch.num_seeds:
             out = out[: batch.num_seeds]
@@ -261,7 +261,7 @@ def _find_form(
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{said}: has no forward that takes a graph")
     failures = []
-    for name in forms.likely_forms(module) if form == "auto" else [form]:
+    for name in trial.likely_forms(module) if form == "auto" else [form]:
         model = ForeignModel(module, name, widths, said)
         try:
             with torch.no_grad():

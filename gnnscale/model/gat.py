@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 from gnnscale import ops
-from gnnscale.model.activation import Activation, relu_dropout
 from gnnscale.model.cost import LayerCost
+from gnnscale.model.functional import Activation, relu_dropout
 from gnnscale.model.layer import Degrees, GraphLayer, linear, say_unweighted
 from gnnscale.sampler import Block
 

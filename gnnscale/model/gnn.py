@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gnnscale.feature import Aggregation, FeatureStore
-from gnnscale.model.activation import activation
 from gnnscale.model.cost import LayerCost
+from gnnscale.model.functional import activation
 from gnnscale.model.layer import Degrees, GraphLayer, LinearAggregationLayer
 from gnnscale.model.trainable import Inputs, TrainableModel
 from gnnscale.sampler import Block, MiniBatch

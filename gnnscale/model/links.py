@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from gnnscale.model import segments, trainable
 from gnnscale.model.gnn import GNN
-from gnnscale.model.layers import SAGELayer
+from gnnscale.model.layer import SAGELayer
 from gnnscale.sampler import MiniBatch
 
 

@@ -107,7 +107,7 @@ class GCN(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        from gnnscale.model.layers import GCNLayer
+        from gnnscale.model.layer import GCNLayer
 
         return GCNLayer(num_in, num_out)
 
@@ -121,7 +121,7 @@ class GraphSAGE(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        from gnnscale.model.layers import SAGELayer
+        from gnnscale.model.layer import SAGELayer
 
         return SAGELayer(num_in, num_out)
 
@@ -158,7 +158,7 @@ class GIN(LayeredModel):
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
-        from gnnscale.model.layers import GINLayer
+        from gnnscale.model.layer import GINLayer
 
         return GINLayer(num_in, self.hidden, num_out)
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.model import aggregation, layer
+from gnnscale.model import functional, layer
 from gnnscale.sampler import Block
 
 #: What ``Segments`` reduces by.
@@ -43,7 +43,7 @@ class Segments:
         The sum over sampled neighbours is multiplied with degree / number sampled, or each edge
         counts by its importance, so that its expectation is the sum over all neighbours.
         """
-        scale = None if self._degrees is None else aggregation.sum_scale(self._block, self._degrees)
+        scale = None if self._degrees is None else functional.sum_scale(self._block, self._degrees)
         return self._reduced(_Sum, messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:

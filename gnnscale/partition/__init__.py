@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gnnscale.partition.by_id import Hash, Random, Range
+from gnnscale.partition.by_id import Given, Hash, Random, Range
 from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
 from gnnscale.partition.figures import PartFigures, PartitionFigures
-from gnnscale.partition.given import Given
 from gnnscale.partition.hierarchical import Hierarchical
 from gnnscale.partition.make import PICTURE_FILE, make_partition, write_parts
 from gnnscale.partition.p3 import P3

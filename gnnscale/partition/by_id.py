@@ -1,17 +1,23 @@
-"""Partitions that look at ids alone, at no edge: by a hash, by ranges, at random."""
+"""Partitions that look at ids alone, at no edge: by a hash, by ranges, at random.
+
+A given partition: the owner of every vertex is read from a file.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnscale.artifact.arrays import map_npy
 from gnnscale.artifact.graph_store import vertex_dtype
-from gnnscale.core.errors import MAX_SEED, check_range
+from gnnscale.core.errors import MAX_SEED, ConfigError, GraphError, check_range, shown
 from gnnscale.graph import Graph
+from gnnscale.options.found import names
 from gnnscale.partition.partitioner import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampler.seed_order import labelled_vertices
 
@@ -133,3 +139,59 @@ def mixed(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
     return z
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(PartitionerConfig):
+    """A file assigns each vertex to a part.
+
+    Attributes:
+        owners: ``.npy`` file of ``[num_vertices]`` integers. Its name follows from its content, and
+            distinguishes partitions.
+    """
+
+    owners: str = field(metadata=names("place"))
+
+    algorithm: ClassVar[str] = "given"
+    depends_on_hops: ClassVar[bool] = False
+
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
+        """Read the owners, whatever the hops and threads.
+
+        Raises:
+            ConfigError: they are not one part for each vertex.
+        """
+        check_num_parts(graph, num_parts)
+        source = f"partitioner.owners={shown(self.owners)}"
+        try:
+            found = map_npy(Path(self.owners))
+        except GraphError as error:
+            raise ConfigError(f"partitioner.owners={error}") from None
+        owners = check_owners(found, graph, num_parts, source=source)
+        return Parts(num_parts=num_parts, owner=owners)
+
+    def forecast(
+        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
+    ) -> Forecast:
+        """Return what ``assign`` will take: the file's content, and its copy."""
+        return Forecast(memory_bytes=10 * graph.num_vertices, seconds=graph.num_vertices * 1e-8)
+
+
+def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> NDArray[np.int16]:
+    """Return ``owners`` as ``Parts`` keeps them; ``source`` names them in errors.
+
+    Raises:
+        ConfigError: they are not ``[num_vertices]`` integers from 0 to ``num_parts - 1``.
+    """
+    found = np.asarray(owners)
+    if found.shape != (graph.num_vertices,) or found.dtype.kind not in "iu":
+        raise ConfigError(
+            f"{source}: {found.dtype} of shape {list(found.shape)}, must be an integer for each of "
+            f"{graph.num_vertices} vertices"
+        )
+    if len(found) and not 0 <= found.min() <= found.max() < num_parts:
+        raise ConfigError(
+            f"{source}: owners from {found.min()} to {found.max()}, allowed are 0 to "
+            f"{num_parts - 1}, a part for each device"
+        )
+    return found.astype(np.int16)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, check_range
+from gnnscale.core.metrics import watch_peak
 from gnnscale.dataset.storage.space import NoSpaceError, size
 from gnnscale.graph import Graph
 from gnnscale.partition import part_store, store
 from gnnscale.partition.figures import Measured, Predicted, examine, examine_bytes
 from gnnscale.partition.partitioner import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
-from gnnscale.partition.peak import watch_peak
 from gnnscale.partition.store import PARTITION, Identity, identify, partition_place
 
 #: What a report may draw beside a partition.

@@ -18,7 +18,7 @@ from gnnscale.artifact.arrays import (
     write_header,
     write_rows,
 )
-from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.files import new_folder
 from gnnscale.artifact.graph_store import DEGREES, WEIGHTS, write_meta
 from gnnscale.core.errors import GraphError
 from gnnscale.core.progress import track

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.artifact.folder import check_place
+from gnnscale.artifact.files import check_place
 from gnnscale.core.errors import ConfigError, check_range, shown
 from gnnscale.graph import Graph
 from gnnscale.options.found import names

@@ -13,8 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from gnnscale.artifact.arrays import ArrayEntry, row_slices, write_array
-from gnnscale.artifact.header import check_limits, check_lines
-from gnnscale.artifact.key import digest, plain
+from gnnscale.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core.errors import GraphError, shown
 from gnnscale.core.progress import track

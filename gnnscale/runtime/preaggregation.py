@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter, read_slices
-from gnnscale.artifact.folder import new_folder
-from gnnscale.artifact.key import digest
+from gnnscale.artifact.files import new_folder
+from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.backend.chunks import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
 from gnnscale.core.errors import GraphError

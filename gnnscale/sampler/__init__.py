@@ -1,8 +1,7 @@
 """Mini-batches: neighbour sampling and layer-wise sampling, and the records they return."""
 
-from gnnscale.sampler.base import Sampler, SamplerConfig
 from gnnscale.sampler.layerwise import LayerSampler, LayerSampling
-from gnnscale.sampler.minibatch import Block, MiniBatch, Reach
+from gnnscale.sampler.minibatch import Block, MiniBatch, Reach, Sampler, SamplerConfig
 from gnnscale.sampler.neighbor import (
     LeavingOutLastHop,
     NeighborSampler,

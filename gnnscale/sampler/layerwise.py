@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 from gnnscale.core.errors import ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
-from gnnscale.sampler.base import MAX_HOPS, SamplerConfig, to_minibatch, whole_numbers
-from gnnscale.sampler.minibatch import MiniBatch
+from gnnscale.sampler.minibatch import (
+    MAX_HOPS,
+    MiniBatch,
+    SamplerConfig,
+    to_minibatch,
+    whole_numbers,
+)
 
 
 class LayerSampler:

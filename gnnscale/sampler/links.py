@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.graph import Graph
-from gnnscale.sampler import base, seed_order
+from gnnscale.sampler import minibatch, seed_order
 from gnnscale.sampler.minibatch import Block, Links, MiniBatch
 
 #: Arrays of a block with an entry for each edge.
@@ -113,7 +113,7 @@ class LinkSampler:
 
     def __init__(
         self,
-        sampler: base.Sampler,
+        sampler: minibatch.Sampler,
         edges: NDArray[np.integer],
         *,
         num_vertices: int,
@@ -175,10 +175,10 @@ class LinkSampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkSampling(base.SamplerConfig):
+class LinkSampling(minibatch.SamplerConfig):
     """Sampling for edges, by the options for vertices."""
 
-    vertices: base.SamplerConfig
+    vertices: minibatch.SamplerConfig
     edges: NDArray[np.integer]
     num_negatives: int
     undirected: bool

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from gnnscale.core.errors import MAX_COUNT, ConfigError, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
-from gnnscale.sampler.base import MAX_HOPS, Sampler, SamplerConfig, to_minibatch, whole_numbers
-from gnnscale.sampler.minibatch import Block, MiniBatch, Reach
+from gnnscale.sampler.minibatch import (
+    MAX_HOPS,
+    Block,
+    MiniBatch,
+    Reach,
+    Sampler,
+    SamplerConfig,
+    to_minibatch,
+    whole_numbers,
+)
 
 #: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
 _MAX_REPLACED = 1 << 20

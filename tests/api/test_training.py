@@ -116,7 +116,7 @@ def test_parts_by_name_and_by_a_function(train: Train, tmp_path: Path) -> None:
     assert len(list((tmp_path / "home" / "owners").iterdir())) == 1
     assert len(list((tmp_path / "home" / "partitions").glob("*given*"))) == 1
     options = OmegaConf.load(own.directory / "config.yaml")
-    assert options.partitioner._target_ == "gnnscale.partition.given.Given"
+    assert options.partitioner._target_ == "gnnscale.partition.by_id.Given"
     # What the command resumes it with.
     assert typed(options, TrainConfig).partitioner.algorithm == "given"
 

@@ -15,10 +15,10 @@ from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GNN, GraphSAGE, Inputs
 from gnnscale.plan import Cpu, Emulated
-from gnnscale.plan.memory import room
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.work import batch_bytes
 from gnnscale.plan.perf.workload import unmeasured_workload
+from gnnscale.plan.planner import room
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset import (
     Dataset,

@@ -468,7 +468,7 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
     groups: dict[str, dict[str, Any]] = {
         "loss": {"_target_": "gnnscale.model.losses.CustomLoss"},
         "model": {"_target_": options, **arguments},
-        "partitioner": {"_target_": "gnnscale.partition.given.Given", "owners": "home/owners/x"},
+        "partitioner": {"_target_": "gnnscale.partition.by_id.Given", "owners": "home/owners/x"},
         "cache_planner": {"_target_": "gnnscale.cache.policies.StaticCache", **static},
     }
     group, _, name = option.partition(".")

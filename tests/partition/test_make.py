@@ -15,6 +15,7 @@ import pytest
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
+from gnnscale.core.metrics import note_child
 from gnnscale.dataset import PlantedPartition
 from gnnscale.graph import Graph
 from gnnscale.partition import (
@@ -32,7 +33,6 @@ from gnnscale.partition import (
     write_parts,
 )
 from gnnscale.partition import make as module
-from gnnscale.partition.peak import note_child
 
 
 def make(config: PartitionerConfig, graph: Graph, num_parts: int = 3, **options: Any) -> Path:

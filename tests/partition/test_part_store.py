@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnnscale.backend.loading import FeatureLoader, in_degrees
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import PlantedPartition, from_arrays
-from gnnscale.dataset.storage.verify import verify_store
+from gnnscale.dataset.storage.raw_files import verify_store
 from gnnscale.graph import Graph
 from gnnscale.model import GAT, GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.partition import Hash, PaGraph, Parts, view_of_part, write_part

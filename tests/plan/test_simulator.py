@@ -21,8 +21,15 @@ from gnnscale.options.config import typed
 from gnnscale.plan import Accelerator
 from gnnscale.plan.device import Efficiency
 from gnnscale.plan.platform import Platform
-from gnnscale.plan.published import PUBLISHED, PublishedGraph, expected_size, published_workload
-from gnnscale.plan.simulator import Scaling, SimulateConfig, simulate
+from gnnscale.plan.simulator import (
+    PUBLISHED,
+    PublishedGraph,
+    Scaling,
+    SimulateConfig,
+    expected_size,
+    published_workload,
+    simulate,
+)
 from gnnscale.report.simulate import describe, draw
 from gnnscale.sampler import LayerSampling
 

@@ -11,10 +11,10 @@ import pytest
 from gnnscale.backend.base import DeviceMemory
 from gnnscale.core.errors import ConfigError
 from gnnscale.plan import Emulated
-from gnnscale.plan.memory import room
 from gnnscale.plan.perf.equations import BatchSize
 from gnnscale.plan.perf.work import batch_bytes
 from gnnscale.plan.perf.workload import Workload, unmeasured_workload
+from gnnscale.plan.planner import room
 from gnnscale.runtime.order import checked_order
 from gnnscale.runtime.settings import TrainConfig
 from gnnscale.runtime.train import train

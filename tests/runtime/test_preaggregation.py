@@ -219,14 +219,14 @@ def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> Non
 def test_rows_of_another_layer_or_width(path: Path, graph: Graph) -> None:
     whole = (path / "rows.npy").read_bytes()
     changed(
-        path, lambda entries: entries["identity"].update(layer="gnnscale.model.layers.SAGELayer")
+        path, lambda entries: entries["identity"].update(layer="gnnscale.model.layer.SAGELayer")
     )
     with pytest.raises(GraphError, match=r"made with layer=gnnscale\.model\.layers\.SAGE"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)
     (path / "rows.npy").write_bytes(whole)
     np.save(path / "rows.npy", np.zeros((600, 9), np.float32))
     size = (path / "rows.npy").stat().st_size
-    layer = "gnnscale.model.layers.GINLayer"
+    layer = "gnnscale.model.layer.GINLayer"
     changed(path, lambda entries: entries["identity"].update(width=9, layer=layer))
     changed(path, lambda entries: entries["arrays"]["rows"].update(bytes=size, shape=[600, 9]))
     with pytest.raises(GraphError, match="made with width=9, now width=8; remove"):

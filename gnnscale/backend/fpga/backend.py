@@ -22,9 +22,8 @@ from gnnscale.backend.base import (
     DeviceMemoryError,
     HostParts,
 )
-from gnnscale.backend.fpga import board, lowering, outcome, weights
-from gnnscale.backend.fpga.csim.build import Design, library
-from gnnscale.backend.fpga.drivers import load_csim, load_pyxrt
+from gnnscale.backend.fpga import board, lowering, outcome
+from gnnscale.backend.fpga.csim.build import Design, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import find_memory
@@ -69,7 +68,7 @@ class FpgaBackend:
         _check(device, host)
         model = self._model = _layered(host.model)
         self._products = lowering.lower(model, aggregated=device.host_aggregates)
-        self._weights = weights.WeightLayout(self._products)
+        self._weights = lowering.WeightLayout(self._products)
         self._lock = threading.Lock()
         self._slots = list(range(_SLOTS))
         self._memory = DeviceMemory(device)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.backend.base import DeviceMemoryError
-from gnnscale.backend.fpga.lowering import Product, coefficients
-from gnnscale.backend.fpga.weights import LANES, WeightLayout, words
+from gnnscale.backend.fpga.lowering import LANES, Product, WeightLayout, coefficients, words
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.model import GNN, Inputs

@@ -13,7 +13,7 @@ from gnnscale import ops
 from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
 from gnnscale.cache.hotness.presampled import Presampled
 from gnnscale.cache.legion.cost_model import PrefixSums
-from gnnscale.cache.placement import split_by_owner
+from gnnscale.cache.planner import split_by_owner
 from gnnscale.cache.task import BYTES_PER_LIST, CacheTask, sizes_of_lists
 
 #: Vertices from one sum of hotness or bytes that is kept to the next.

@@ -10,8 +10,7 @@ import numpy as np
 from gnnscale.cache.cache_plan import CachePlan, CacheTraffic, CurvePoint, DeviceCache
 from gnnscale.cache.legion.cost_model import CliqueCost, best_num_lists, curve
 from gnnscale.cache.legion.cslp import Candidates, Kept, candidates
-from gnnscale.cache.placement import feature_cache, traffic
-from gnnscale.cache.planner import CachePlannerConfig
+from gnnscale.cache.planner import CachePlannerConfig, feature_cache, traffic
 from gnnscale.cache.task import CacheDevice, CacheTask, no_vertices
 from gnnscale.core.errors import check_choice, check_range
 

@@ -17,7 +17,7 @@ from gnnscale.core.errors import GraphError, check_choice
 from gnnscale.dataset import base, checks
 from gnnscale.dataset.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.dataset.formats.sparse import check_csr, csr_edges
-from gnnscale.dataset.storage import edge_file, edge_spool, space, store
+from gnnscale.dataset.storage import edge_spool, space, store
 
 _LOG = logging.getLogger(__name__)
 #: Slices of edges and of features that are read, converted and written.
@@ -41,7 +41,7 @@ class Needs:
     @property
     def memory(self) -> int:
         """Max bytes of memory that preparing takes, beside single lists that exceed it."""
-        list_bytes = edge_file.EDGE_BYTES if self.weighted else self._word_bytes
+        list_bytes = edge_spool.EDGE_BYTES if self.weighted else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # held, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices

@@ -16,12 +16,17 @@ from gnnscale.artifact.files import total_bytes
 from gnnscale.core import hardware, prefetch
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, shown
 from gnnscale.dataset.base import Dataset
-from gnnscale.dataset.ids import write_ids
 from gnnscale.dataset.storage import remote, space, store
 from gnnscale.dataset.tables.batch import Batch, floats, refuse_nulls, table_files, usual_names
-from gnnscale.dataset.tables.features import FeatureColumns
-from gnnscale.dataset.tables.ids import ID_TYPES, IdColumn, IdMap, csv_id_type, max_id_bytes
-from gnnscale.dataset.tables.labels import LABEL_KINDS, LabelColumn, SplitColumn
+from gnnscale.dataset.tables.columns import LABEL_KINDS, FeatureColumns, LabelColumn, SplitColumn
+from gnnscale.dataset.tables.ids import (
+    ID_TYPES,
+    IdColumn,
+    IdMap,
+    csv_id_type,
+    max_id_bytes,
+    write_ids,
+)
 from gnnscale.dataset.tables.table import Table
 from gnnscale.options.found import names
 

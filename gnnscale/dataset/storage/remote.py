@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from gnnscale.artifact.folder import new_folder
-from gnnscale.artifact.key import file_sha256
+from gnnscale.artifact.files import new_folder
+from gnnscale.artifact.header import file_sha256
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
 from gnnscale.dataset.formats.archive import extract_all

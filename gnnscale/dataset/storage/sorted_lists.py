@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core import hardware, prefetch, progress
-from gnnscale.dataset.storage import edge_file
+from gnnscale.dataset.storage import edge_spool
 from gnnscale.dataset.storage.edge_spool import EdgeSpool
 
 #: Slices of edges, each its sources and destinations.
@@ -90,10 +90,10 @@ class _Sorter:
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = edge_file.EDGE_BYTES if self._weighted else self._word.itemsize
-        self._files: list[edge_file.EdgeFile] = []
+        self._edge_bytes = edge_spool.EDGE_BYTES if self._weighted else self._word.itemsize
+        self._files: list[edge_spool.EdgeFile] = []
 
-    def ranges(self, blocks: list[edge_file.EdgeBlock]) -> Iterator[_Range]:
+    def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
         """Yield ranges of vertices that are sorted within the memory allowed, in order.
 
         Those of a block that is cut are sorted already: all have their edges in one file.
@@ -124,7 +124,7 @@ class _Sorter:
         if self._loops:
             every = np.arange(first, last, dtype=self._word)
             loops = (
-                edge_file.packed(every, np.ones(len(every), np.float32))
+                edge_spool.packed(every, np.ones(len(every), np.float32))
                 if self._weighted
                 else every
             )
@@ -135,10 +135,10 @@ class _Sorter:
         if not self._weighted:
             part.lists = SortedLists(first, offsets, out[: offsets[-1]], None)
             return
-        lists, weights = edge_file.unpacked(out)
+        lists, weights = edge_spool.unpacked(out)
         del out
         if self._drop_duplicates:
-            offsets, lists, weights = edge_file.added_up(offsets, lists, weights, first)
+            offsets, lists, weights = edge_spool.added_up(offsets, lists, weights, first)
         part.lists = SortedLists(first, offsets, lists, weights)
 
     def _cuts(self, degrees: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,14 +152,14 @@ class _Sorter:
             cuts.append(max(cuts[-1] + 1, int(end)))
         return np.array(cuts)
 
-    def _divided(self, block: edge_file.EdgeBlock) -> Iterator[_Range]:
+    def _divided(self, block: edge_spool.EdgeBlock) -> Iterator[_Range]:
         """Cut a block into ranges: all edges in one file, those of the first range at its end."""
         degrees = block.in_degrees()
         cuts = self._cuts(degrees)
         range_of = np.repeat(np.arange(len(cuts) - 1, dtype=np.int32), np.diff(cuts))
         sizes = np.add.reduceat(degrees, cuts[:-1])
         places = sizes.sum() - np.cumsum(sizes)
-        part = edge_file.EdgeFile(self._folder / "part", self._word)
+        part = edge_spool.EdgeFile(self._folder / "part", self._word)
         self._files.append(part)
         for src, dst in block.take():
             room = np.empty((2, len(src)), self._word)
@@ -179,6 +179,6 @@ class _Sorter:
             file.close()
 
 
-def _closing(block: edge_file.EdgeBlock) -> _Edges:
+def _closing(block: edge_spool.EdgeBlock) -> _Edges:
     yield from block.take()
     block.close()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.edge_cut import cut_graph, multilevel
+from gnnscale.partition.edge_cut import multilevel
 from gnnscale.partition.edge_cut.subprocess import (
     TOOLS,
     is_installed,
@@ -142,7 +142,7 @@ def cut_by_metis(
     shares: NDArray[np.float64],
     *,
     tool: str,
-    limits: tuple[float, ...] = cut_graph.LIMITS,
+    limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
     """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
@@ -156,7 +156,7 @@ def cut_by_metis(
         limits: max of vertices, edges and training vertices over a part's share.
         num_threads: threads to use.
     """
-    undirected = cut_graph.make_undirected(graph, "METIS", num_threads=num_threads)
+    undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
     answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
@@ -165,8 +165,8 @@ def cut_by_metis(
         num_threads=num_threads,
     )
     del weights
-    allowed = cut_graph.max_weights(undirected.weights, shares, limits)
-    found = cut_graph.improve(
+    allowed = multilevel.max_weights(undirected.weights, shares, limits)
+    found = multilevel.improve(
         undirected, answer.owner, allowed, num_rounds=0, num_threads=num_threads
     )
     constraints = "several constraints, by DGL" if tool == "dgl" else "one constraint, by pymetis"
@@ -178,15 +178,15 @@ def cut_by_metis(
 
 
 def _as_parts(
-    graph: cut_graph.Undirected, found: cut_graph.Improved, num_parts: int, notes: list[str]
+    graph: multilevel.Undirected, found: multilevel.Improved, num_parts: int, notes: list[str]
 ) -> Parts:
     if not found.within:
-        largest = max(cut_graph.balances(graph.weights, found.owner, num_parts))
+        largest = max(multilevel.balances(graph.weights, found.owner, num_parts))
         notes.append(f"no closer balance was found than {largest:.3f}")
     return Parts(num_parts=num_parts, owner=found.owner.astype(np.int16), notes=tuple(notes))
 
 
-def _as_distdgl(graph: cut_graph.Undirected) -> NDArray[np.int64]:
+def _as_distdgl(graph: multilevel.Undirected) -> NDArray[np.int64]:
     """Return the constraints that ``dgl.metis_partition_assignment`` makes of a training mask.
 
     With ``balance_ntypes=mask, balance_edges=True``: other vertices, training vertices, and the
@@ -226,15 +226,15 @@ def cut_by_mtkahypar(
     graph: Graph,
     shares: NDArray[np.float64],
     *,
-    limits: tuple[float, ...] = cut_graph.LIMITS,
+    limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
     """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
 
     ``limits`` are as for ``cut_by_metis``. The result does not depend on ``num_threads``.
     """
-    undirected = cut_graph.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
-    allowed = cut_graph.max_weights(undirected.weights, shares, limits)
+    undirected = multilevel.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
+    allowed = multilevel.max_weights(undirected.weights, shares, limits)
     peaks = [0]
 
     def cut(level: multilevel.Level, weights: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -304,7 +304,7 @@ def cut(
     graph: Graph,
     shares: NDArray[np.float64],
     *,
-    limits: tuple[float, ...] = cut_graph.LIMITS,
+    limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
     """Cut ``graph`` by ``mtkahypar`` or ``metis``; the first note names it."""

@@ -19,8 +19,14 @@ from gnnscale.plan.perf.equations import (
     trainer_seconds,
     transfer_seconds,
 )
-from gnnscale.plan.perf.step_bytes import block_bytes, partial_bytes
-from gnnscale.plan.perf.work import list_reads, load_work, propagation_work, transfer_bytes
+from gnnscale.plan.perf.work import (
+    block_bytes,
+    list_reads,
+    load_work,
+    partial_bytes,
+    propagation_work,
+    transfer_bytes,
+)
 from gnnscale.plan.perf.workload import Workload
 from gnnscale.plan.platform import Platform, Processor
 

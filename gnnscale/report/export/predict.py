@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from gnnscale.core.errors import check_choice, check_range, shown
-from gnnscale.dataset.ids import read_classes, read_ids
 from gnnscale.dataset.storage.space import check_space
+from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.options.found import names
 from gnnscale.plan import MAX_THREADS

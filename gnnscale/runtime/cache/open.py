@@ -16,13 +16,13 @@ from gnnscale import ops
 from gnnscale.cache import CachePlan
 from gnnscale.cache.cached_features import (
     CachedFeatures,
+    CachedLists,
     LookAheadFeatures,
     RowsAddress,
     map_rows,
     share_rows,
     slots_of,
 )
-from gnnscale.cache.cached_topology import CachedLists
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.core.errors import ConfigError
 from gnnscale.feature import FeatureStore, HostFeatures

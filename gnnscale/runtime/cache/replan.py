@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.cache import CachePlan, Draws
 from gnnscale.cache.hotness import degree, presampled
-from gnnscale.cache.placement import split_by_owner
+from gnnscale.cache.planner import split_by_owner
 from gnnscale.core.stages import Traffic
 from gnnscale.graph import Graph
 from gnnscale.plan import DevicePlan

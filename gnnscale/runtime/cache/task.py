@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnscale.artifact.key import plain
+from gnnscale.artifact.header import plain
 from gnnscale.cache import (
     CacheDevice,
     CachePlannerConfig,

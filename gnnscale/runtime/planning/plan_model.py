@@ -16,14 +16,13 @@ from gnnscale.model.trainable import vertex_objective
 from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.calibration.kept import this_machine
 from gnnscale.plan.device_plan import apportion
-from gnnscale.plan.memory import check_parts, seed_limits, with_depths
 from gnnscale.plan.perf.correction import correct
 from gnnscale.plan.perf.counted import nominal_platform
 from gnnscale.plan.perf.equations import BatchSize, Prediction
 from gnnscale.plan.perf.predict import Correction, Host, predict
-from gnnscale.plan.perf.step_bytes import StepBytes, step_bytes
+from gnnscale.plan.perf.work import StepBytes, step_bytes
 from gnnscale.plan.perf.workload import CacheEffect, Workload, measure_workload
-from gnnscale.plan.planner import plan_devices
+from gnnscale.plan.planner import check_parts, plan_devices, seed_limits, with_depths
 from gnnscale.plan.platform import Platform
 from gnnscale.runtime.planning.profile import PlanProfile, restored
 from gnnscale.runtime.planning.workloads import workloads_of

@@ -11,7 +11,7 @@ from typing import Any
 from gnnscale.plan import Device, DevicePlan
 from gnnscale.plan.perf.equations import PlanPredictions
 from gnnscale.plan.perf.predict import Correction
-from gnnscale.plan.perf.step_bytes import StepBytes
+from gnnscale.plan.perf.work import StepBytes
 from gnnscale.runtime.planning.plan_model import PlanModel
 from gnnscale.runtime.planning.profile import PlanProfile, rehearsed_steps
 from gnnscale.runtime.settings import TrainConfig

@@ -15,7 +15,7 @@ from gnnscale.core.stages import StageTimes, Traffic
 from gnnscale.partition import PartitionFigures
 from gnnscale.plan import DevicePlan, Threads
 from gnnscale.plan.perf.equations import PlanPredictions
-from gnnscale.plan.perf.step_bytes import StepBytes
+from gnnscale.plan.perf.work import StepBytes
 
 __all__ = [
     "DeviceEpoch",

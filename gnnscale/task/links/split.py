@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gnnscale import ops
 from gnnscale.artifact.arrays import ArrayEntry, NpyWriter
 from gnnscale.artifact.graph_store import check_offsets
-from gnnscale.artifact.key import digest
+from gnnscale.artifact.header import digest
 from gnnscale.artifact.kind import Form, Kind
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.progress import track

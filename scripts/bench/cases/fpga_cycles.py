@@ -18,11 +18,9 @@ import torch
 
 from bench.runner import FANOUTS, take
 from gnnscale.backend.fpga.board import Board
-from gnnscale.backend.fpga.csim.build import Design, library
-from gnnscale.backend.fpga.drivers import load_csim
+from gnnscale.backend.fpga.csim.build import Design, library, load_csim
 from gnnscale.backend.fpga.layout import ChipLimits, pack_batch
-from gnnscale.backend.fpga.lowering import lower
-from gnnscale.backend.fpga.weights import WeightLayout
+from gnnscale.backend.fpga.lowering import WeightLayout, lower
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph

@@ -171,7 +171,7 @@ def computed_bytes(whole: Any, sizes: list[list[list[list[int]]]]) -> dict[str, 
         sizes: of each device and step, vertices and edges of the mini-batch.
     """
     from gnnscale.plan.perf.equations import BatchSize
-    from gnnscale.plan.perf.step_bytes import step_bytes
+    from gnnscale.plan.perf.work import step_bytes
 
     computed = [
         step_bytes(

@@ -19,9 +19,9 @@ import numpy as np
 
 from bench.runner import FANOUTS, SEEDS, open_graph, take
 from gnnscale.core.hardware import usable_cores
+from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
 from gnnscale.partition import UNREACHED, PaGraph, Parts, write_part
-from gnnscale.partition.peak import watch_peak
 from gnnscale.sampler import MiniBatch, NeighborSampler
 
 

@@ -60,7 +60,7 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     import numpy as np
 
     from gnnscale.graph import Graph
-    from gnnscale.partition.edge_cut.cut_graph import balances
+    from gnnscale.partition.edge_cut.multilevel import balances
 
     graph = Graph.open(Path(store))
     partitioner = partitioner_named(name)

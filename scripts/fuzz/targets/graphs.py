@@ -15,7 +15,7 @@ from gnnscale import dataset
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.dataset import verify_store
-from gnnscale.dataset.ids import read_classes, read_ids
+from gnnscale.dataset.tables.ids import read_classes, read_ids
 from gnnscale.feature import HostFeatures, PreaggregatedFeatures
 from gnnscale.graph import Graph
 from gnnscale.model import GCN, GIN, GraphSAGE, ModelConfig

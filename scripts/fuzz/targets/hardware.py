@@ -17,9 +17,8 @@ import numpy as np
 import yaml
 
 from gnnscale.backend.fpga.board import Board, BoardError
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import Design, library, load_csim
 from gnnscale.backend.fpga.csim.library import seal
-from gnnscale.backend.fpga.drivers import load_csim
 from gnnscale.model import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
 from gnnscale.plan.platform import Identity, ThisMachine

@@ -27,9 +27,8 @@ from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.fpga.csim.library import Buffer, Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
-from gnnscale.backend.fpga.lowering import kernel_header, lower
+from gnnscale.backend.fpga.lowering import WeightLayout, kernel_header, lower, words
 from gnnscale.backend.fpga.outcome import check_outcome
-from gnnscale.backend.fpga.weights import WeightLayout, words
 from gnnscale.backend.loading import FeatureLoader
 from gnnscale.dataset import Planetoid, from_arrays
 from gnnscale.graph import Graph

@@ -14,8 +14,7 @@ from gnnscale.backend import DeviceMemoryError
 from gnnscale.backend.fpga.csim.build import Design, library
 from gnnscale.backend.fpga.csim.library import Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
-from gnnscale.backend.fpga.lowering import lower
-from gnnscale.backend.fpga.weights import WeightLayout
+from gnnscale.backend.fpga.lowering import WeightLayout, lower
 from gnnscale.core.errors import ConfigError
 from gnnscale.dataset import from_arrays
 from gnnscale.graph import Graph

@@ -13,8 +13,7 @@ from gnnscale.backend.fpga.lowering import Coefficients, Product, coefficients, 
 from gnnscale.core.errors import ConfigError
 from gnnscale.model import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.model.custom import Custom, CustomLayer, ScatterGatherUpdate
-from gnnscale.model.layer import GraphLayer
-from gnnscale.model.layers import GCNLayer
+from gnnscale.model.layer import GCNLayer, GraphLayer
 from gnnscale.model.options import ModelConfig
 from gnnscale.sampler import Block
 

@@ -13,7 +13,7 @@ from gnnscale.cache import CacheTask, Legion, StaticCache
 from gnnscale.cache.hotness import Presampled, presample
 from gnnscale.cache.hotness.expected import CountedReads, later_steps
 from gnnscale.cache.hotness.presampled import DeviceReads
-from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.planner import predict_traffic
 from gnnscale.cache.policies import EXACT, METRICS
 from gnnscale.dataset.readers.heterophilous import Heterophilous
 from gnnscale.dataset.readers.planetoid import Planetoid

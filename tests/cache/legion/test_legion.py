@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache import CachePlan, CacheTask, Legion
-from gnnscale.cache.cached_topology import CachedLists
+from gnnscale.cache.cached_features import CachedLists
 from gnnscale.cache.legion.cost_model import curve
 from gnnscale.cache.legion.cslp import candidates
 from gnnscale.cache.legion.legion import clique_cost
-from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.planner import predict_traffic
 from gnnscale.cache.task import list_bytes
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph

@@ -586,7 +586,7 @@ def test_text_among_ids_that_are_numbers(tables):
 
 
 def test_too_many_names_of_classes(tables, monkeypatch):
-    monkeypatch.setattr("gnnscale.dataset.tables.labels.MAX_CLASS_NAMES", 2)
+    monkeypatch.setattr("gnnscale.dataset.tables.columns.MAX_CLASS_NAMES", 2)
     said = refusal(tables({**PARQUET_VERTICES, "label": ["a", "b", "c", "d"]}))
     assert "column 'label' holds over 2 different texts" in said
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
-from gnnscale.artifact.folder import new_folder
+from gnnscale.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.dataset.storage import edge_spool
 from gnnscale.dataset.storage.store import StoreOptions, StoreWriter

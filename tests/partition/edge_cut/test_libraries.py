@@ -13,7 +13,6 @@ from gnnscale.partition.edge_cut import libraries as best_installed
 from gnnscale.partition.edge_cut import libraries as metis
 from gnnscale.partition.edge_cut import multilevel
 from gnnscale.partition.edge_cut import subprocess as apart
-from gnnscale.partition.edge_cut.cut_graph import balances, make_undirected
 from gnnscale.partition.edge_cut.libraries import (
     EdgeCut,
     Metis,
@@ -24,6 +23,7 @@ from gnnscale.partition.edge_cut.libraries import (
     forecast_mtkahypar,
     one_way_share,
 )
+from gnnscale.partition.edge_cut.multilevel import balances, make_undirected
 
 OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
 

@@ -8,14 +8,17 @@ import pytest
 
 from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import multilevel
-from gnnscale.partition.edge_cut.cut_graph import (
+from gnnscale.partition.edge_cut.multilevel import (
+    Level,
     Undirected,
     balances,
+    cut_multilevel,
+    edge_budget,
     improve,
     make_undirected,
     max_weights,
+    num_cycles,
 )
-from gnnscale.partition.edge_cut.multilevel import Level, cut_multilevel, edge_budget, num_cycles
 
 
 def in_turn(level: Level, weights: Any = None) -> Any:

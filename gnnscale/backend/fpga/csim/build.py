@@ -1,4 +1,7 @@
-"""Where the library of a design is: the one that was installed, or one that is compiled here."""
+"""Where the library of a design is: the one that was installed, or one that is compiled here.
+
+Modules that a board is driven through: XRT's own, and the one that simulates cards.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import gnnscale
 from gnnscale.backend.fpga.csim.library import Library, seal
@@ -258,3 +263,26 @@ def _first_error(output: str, status: int) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else f"the compiler ended with status {status}"
     return next((line for line in lines if "error:" in line), last)
+
+
+def load_pyxrt() -> Any:
+    """Return the Python interface of the Xilinx Runtime.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    try:
+        return import_module("pyxrt")
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            f"a bitstream needs the Xilinx Runtime, and pyxrt cannot be imported ({error}): "
+            "install XRT with its Python bindings from AMD's page of the Alveo card, and "
+            "`source /opt/xilinx/xrt/setup.sh`; `bitstream: null` simulates instead"
+        ) from None
+
+
+def load_csim() -> Any:
+    """Return the module that has the same interface over simulated cards."""
+    from gnnscale.backend.fpga.csim import xrt
+
+    return xrt

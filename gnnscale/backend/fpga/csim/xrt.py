@@ -18,10 +18,19 @@ from enum import IntEnum
 from pathlib import Path
 from uuid import UUID
 
-from gnnscale.backend.fpga.csim.card import NUM_CARDS, Card, Command, CommandState, ComputeUnit
+from gnnscale.backend.fpga.csim.card import (
+    NUM_CARDS,
+    BufferFlags,
+    BufferObject,
+    Card,
+    Command,
+    CommandState,
+    ComputeUnit,
+    SyncDirection,
+    on_device,
+)
 from gnnscale.backend.fpga.csim.card import card as _card
 from gnnscale.backend.fpga.csim.library import Argument, Library
-from gnnscale.backend.fpga.csim.memory import BufferFlags, BufferObject, SyncDirection, on_device
 
 ert_cmd_state = CommandState
 xclBOSyncDirection = SyncDirection  # noqa: N816

@@ -21,7 +21,7 @@ from gnnscale.cache import (
     CacheTraffic,
     Draws,
 )
-from gnnscale.cache.placement import predict_traffic
+from gnnscale.cache.planner import predict_traffic
 from gnnscale.graph import Graph
 from gnnscale.partition import (
     Hierarchical,

@@ -9,6 +9,7 @@ import pytest
 
 from gnnscale.backend.fpga.csim.card import (
     NUM_CARDS,
+    Bank,
     Card,
     Command,
     CommandState,
@@ -17,7 +18,6 @@ from gnnscale.backend.fpga.csim.card import (
     card,
 )
 from gnnscale.backend.fpga.csim.library import Outcome
-from gnnscale.backend.fpga.csim.memory import Bank
 
 
 class Kernels:

@@ -1,0 +1,181 @@
+"""ReLU and dropout in one pass, with random bits that no slice of a mini-batch changes.
+
+Differentiable aggregation over a block, with the activation before it in the same pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gnnscale import ops
+from gnnscale.feature.aggregation import Aggregation, write_aggregated
+from gnnscale.sampler import Block, MiniBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation:
+    """ReLU and dropout of one layer's output in one step.
+
+    What is dropped is a pure function of ``(seed, step, layer, vertex, column)``: a resumed run
+    repeats an uninterrupted one, and devices that compute the same vertex drop the same of it.
+    """
+
+    p: float  #: probability of dropping, rounded to 1/65536; 0 when evaluating
+    seed: int  #: of the run
+    step: int  #: of the run
+    layer: int  #: whose output is activated
+    vertices: NDArray[np.integer]  #: ``[n]`` int32 or int64, the vertex of each row
+
+    def apply_(self, x: torch.Tensor) -> float:
+        """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
+        return ops.relu_dropout(
+            x,
+            self.vertices,
+            p=self.p,
+            seed=self.seed,
+            step=self.step,
+            layer=self.layer,
+            num_threads=torch.get_num_threads(),
+        )
+
+
+class _ReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        ctx.scale = activation.apply_(x)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (y,) = ctx.saved_tensors
+        grad = ops.relu_dropout_backward(
+            y, grads[0].contiguous(), scale=ctx.scale, num_threads=torch.get_num_threads()
+        )
+        return grad, None
+
+
+def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
+    """Return the activation of ``layer``'s output in the step of ``batch``."""
+    return Activation(
+        p=p,
+        seed=batch.seed,
+        step=batch.step,
+        layer=layer,
+        vertices=batch.input_vertices[: batch.blocks[layer].num_dst],
+    )
+
+
+def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Apply ReLU and then dropout, overwriting ``x``.
+
+    Args:
+        x: ``[n, f]`` contiguous float32 or bfloat16, not needed any more by the caller.
+    """
+    out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]
+    return out
+
+
+def sum_scale(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Return what a sampled sum is multiplied with so that its expectation is the full sum.
+
+    That is degree / number sampled for neighbour sampling. If edges carry their importance, it
+    already does this, and nothing is left to do.
+
+    Args:
+        degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
+
+    Returns:
+        ``[num_dst]`` float32, or None.
+    """
+    if block.importance is not None:
+        return None
+    num_sampled = np.diff(block.indptr).astype(np.float32)
+    scale: NDArray[np.float32] = degrees[: block.num_dst] / np.maximum(num_sampled, np.float32(1))
+    return scale
+
+
+def drawn_from(block: Block, degrees: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what ``sum_scale`` is to take for degrees when messages count by their weights.
+
+    Neighbours that were drawn by weight stand for the sum of all weights, each alike; others for
+    their number.
+
+    Args:
+        degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
+    """
+    by_weight = block.weight_sums is not None and block.edge_weights is None
+    return block.weight_sums if by_weight else degrees  # type: ignore[return-value]
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None
+    ) -> torch.Tensor:
+        num_threads = torch.get_num_threads()
+        ctx.block, ctx.coefficients, ctx.scale = block, coefficients, None
+        if act is not None:
+            # In place: the operation that computed h does not need it for its own gradient.
+            ctx.scale = act.apply_(h)
+            ctx.save_for_backward(h)
+        out = ops.empty((block.num_dst, coefficients.width(h.shape[1])), h.dtype)
+        write_aggregated(h, block, coefficients, out=out, ids=None, num_threads=num_threads)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        block: Block = ctx.block
+        coefficients: Aggregation = ctx.coefficients
+        grad = grads[0].contiguous()
+        width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
+        dst_scale, self_scale = coefficients.dst_scale, coefficients.self_scale
+        if ctx.scale not in (None, 1.0):
+            ones = np.full(block.num_dst, ctx.scale, dtype=np.float32)
+            dst_scale = ones if dst_scale is None else dst_scale * ones
+            self_scale = ones if self_scale is None else self_scale * ones
+        indptr, indices, weights = ops.transpose_block(
+            block.indptr,
+            block.indices,
+            block.num_src,
+            weights=coefficients.weights,
+            dst_scale=dst_scale,
+        )
+        out = ops.aggregate(
+            grad[:, grad.shape[1] - width :],
+            indptr,
+            indices,
+            weights=weights,
+            self_rows=grad[:, :width],
+            self_scale=self_scale,
+            num_self=block.num_dst,
+            gate=None if ctx.scale is None else ctx.saved_tensors[0],
+            out=ops.empty((block.num_src, width), grad.dtype),
+            num_threads=torch.get_num_threads(),
+        )
+        return out, None, None, None
+
+
+def aggregate(
+    h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None = None
+) -> torch.Tensor:
+    """Aggregate hidden rows over a block, with gradient to ``h``.
+
+    With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it, and their gradient is
+    taken in the same pass as the aggregation's.
+
+    Args:
+        h: ``[num_src, f]`` float32 or bfloat16, contiguous.
+        act: activation of ``h``, None to use it as it is.
+
+    Returns:
+        ``[num_dst, f]`` or ``[num_dst, 2 f]`` of the same type.
+    """
+    out: torch.Tensor = _Aggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
+    return out

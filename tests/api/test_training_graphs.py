@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnscale import api
+from gnnscale.api.training import as_dataset
+from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.dataset import from_arrays
+from gnnscale.graph import Graph
+
+
+@pytest.fixture
+def graph() -> Graph:
+    src, dst = np.array([[1, 0], [2, 0], [3, 1], [0, 2]]).T
+    features = np.arange(12, dtype=np.float32).reshape(4, 3)
+    parts = {"train_idx": [0, 1], "valid_idx": [2], "test_idx": [3]}
+    return from_arrays((src, dst), features, np.array([0, 1, 0, 1]), **parts, name="mine")  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_a_graph_in_memory_has_one_store(graph: Graph, home: Path) -> None:
+    first, again = (as_dataset(each).config.store for each in (graph, replace(graph)))
+    assert first == again
+    opened = as_dataset(graph).config.open()
+    assert opened.name == "mine"
+    for name in ("indptr", "indices", "features", "labels", "train_idx"):
+        assert np.array_equal(getattr(opened, name), getattr(graph, name))
+    for other in (
+        replace(graph, features=graph.features + 1),
+        replace(graph, name="other"),
+        replace(graph, labels=graph.labels[::-1].copy()),
+    ):
+        assert as_dataset(other).config.store != first
+    assert len(list((home / "graphs").iterdir())) == 4
+
+
+def test_a_store_is_taken_as_it_is(graph: Graph, home: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    graph.save(store)
+    for given in (store, str(store), Graph.open(store)):
+        assert as_dataset(given).config.store == str(store)
+    assert not home.exists()
+    # A copy with another split is no longer what the store holds.
+    moved = replace(Graph.open(store), train_idx=np.array([0]), test_idx=np.array([1, 3]))
+    other = as_dataset(moved).config.open()
+    assert other.path != store
+    assert other.test_idx.tolist() == [1, 3]
+
+
+def test_graphs_of_other_libraries(graph: Graph) -> None:
+    data = pytest.importorskip("torch_geometric.data", reason="torch_geometric is not installed")
+    dst = np.repeat(np.arange(4), np.diff(graph.indptr))
+    masks = {
+        name: torch.from_numpy(np.isin(np.arange(4), part))
+        for name, part in (
+            ("train_mask", graph.train_idx),
+            ("val_mask", graph.valid_idx),
+            ("test_mask", graph.test_idx),
+        )
+    }
+    edges = np.stack([graph.indices, dst]).astype(np.int64)
+    given = data.Data(
+        x=torch.from_numpy(graph.features),
+        edge_index=torch.from_numpy(edges),
+        y=torch.from_numpy(graph.labels),
+        **masks,
+    )
+    found = as_dataset(given).config.open()
+    assert np.array_equal(found.indices, graph.indices)
+    assert np.array_equal(found.test_idx, graph.test_idx)
+    dgl = pytest.importorskip("dgl", reason="dgl is not installed")
+    other = dgl.graph((torch.from_numpy(edges[0]), torch.from_numpy(edges[1])))
+    other.ndata["feat"], other.ndata["label"] = given.x, given.y
+    for name, mask in masks.items():
+        other.ndata[name] = mask
+    # The same graph, whatever library it comes from.
+    assert as_dataset(other).config.store == as_dataset(given).config.store
+
+
+def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
+    wrong: list[Any] = [np.zeros(3), None, 5]
+    for given in wrong:
+        with pytest.raises(ConfigError, match=r"graph=.*must be a gnnscale\.Graph"):
+            as_dataset(given)
+    with pytest.raises(ConfigError, match="must be what load_input_graph returns"):
+        as_dataset(api.platform_metadata("cpu"))
+    with pytest.raises(GraphError, match="none"):
+        as_dataset(tmp_path / "none").config.open()
+    with pytest.raises(GraphError):
+        as_dataset(replace(graph, features=np.empty((4, 0), np.float32)))

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnscale.backend.fpga.csim.card import (
+    ALIGNMENT,
+    Bank,
+    BufferFlags,
+    BufferObject,
+    SyncDirection,
+    on_device,
+)
+
+TO, FROM = SyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, SyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+
+
+def buffer(num_bytes: int, flags: BufferFlags = BufferFlags.normal) -> BufferObject:
+    return BufferObject(Bank(0, 1 << 20), num_bytes, flags)
+
+
+def test_only_sync_moves_bytes() -> None:
+    found = buffer(4)
+    found.write(b"abcd", 0)
+    found.sync(TO)
+    found.write(b"wxyz", 0)
+    assert found.read(4, 0).tobytes() == b"wxyz"
+    found.sync(FROM)
+    assert found.read(4, 0).tobytes() == b"abcd"
+
+
+def test_device_memory_is_not_zero_at_first() -> None:
+    found = buffer(8)
+    assert found.read(8, 0).tobytes() == bytes(8)
+    found.sync(FROM)
+    assert np.isnan(found.read(8, 0).view(np.float32)).all()
+
+
+def test_the_map_is_the_hosts_copy() -> None:
+    found = buffer(8)
+    np.frombuffer(found.map(), np.uint32)[:] = [1, 2]
+    assert found.read(4, 4).view(np.uint32).tolist() == [2]
+    assert (found.map().nbytes, found.size()) == (8, 8)
+
+
+def test_parts_by_hand() -> None:
+    found = buffer(6)
+    found.write(b"abcdef", 0)
+    found.sync(TO)
+    found.write(b"......", 0)
+    found.sync(FROM, 2, 3)
+    assert found.read(6, 0).tobytes() == b"...de."
+    found.sync(TO, 2, 0)
+    found.sync(FROM)
+    assert found.read(6, 0).tobytes() == b"..cdef"
+    assert found.read(0, 6).tobytes() == b""
+
+
+@given(st.data())
+def test_a_buffer_is_two_arrays(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 64))
+    found = buffer(size)
+    host, device = np.zeros(size, np.uint8), np.full(size, 0xFF, np.uint8)
+    for _ in range(data.draw(st.integers(1, 8))):
+        start = data.draw(st.integers(0, size))
+        part = slice(start, start + data.draw(st.integers(0, size - start)))
+        what = data.draw(st.sampled_from(["write", "to", "from"]))
+        if what == "write":
+            written = data.draw(st.binary(min_size=part.stop - start, max_size=part.stop - start))
+            found.write(written, start)
+            host[part] = np.frombuffer(written, np.uint8)
+        elif what == "to":
+            found.sync(TO, part.stop - start, start)
+            device[part] = host[part]
+        else:
+            found.sync(FROM, part.stop - start, start)
+            host[part] = device[part]
+        assert found.read(size, 0).tobytes() == host.tobytes()
+
+
+@pytest.mark.parametrize(("size", "offset"), [(5, 0), (1, 4), (4, 1), (-1, 0), (1, -1)])
+def test_what_is_out_of_range_raises(size: int, offset: int) -> None:
+    found = buffer(4)
+    with pytest.raises(RuntimeError, match="of a buffer of 4"):
+        found.sync(TO, size, offset)
+    with pytest.raises(RuntimeError, match="of a buffer of 4"):
+        found.read(size, offset)
+    if size > 0:
+        with pytest.raises(RuntimeError, match="of a buffer of 4"):
+            found.write(bytes(size), offset)
+
+
+def test_strided_data_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="not contiguous"):
+        buffer(64).write(np.arange(8)[::2], 0)
+
+
+def test_a_size_comes_with_an_offset() -> None:
+    with pytest.raises(TypeError, match="a size with an offset"):
+        buffer(4).sync(TO, 4)
+
+
+def test_a_bank_is_full_and_freed() -> None:
+    bank = Bank(3, 3 * ALIGNMENT)
+    first = BufferObject(bank, ALIGNMENT + 1, BufferFlags.normal)
+    assert bank.in_use == 2 * ALIGNMENT
+    with pytest.raises(RuntimeError, match=r"out of device memory: bank 3 has 12,288 bytes"):
+        BufferObject(bank, ALIGNMENT + 1, BufferFlags.normal)
+    second = BufferObject(bank, ALIGNMENT, BufferFlags.normal)
+    assert first.address() % ALIGNMENT == second.address() % ALIGNMENT == 0
+    del first, second
+    gc.collect()
+    assert bank.in_use == 0
+
+
+def test_a_device_only_buffer_has_no_host_copy() -> None:
+    found = buffer(16, BufferFlags.device_only)
+    for use in (found.map, lambda: found.sync(TO), lambda: found.read(1, 0)):
+        with pytest.raises(RuntimeError, match="no host buffer"):
+            use()
+    assert on_device(found) == (0, on_device(found)[1])
+    assert on_device(found)[1].num_bytes == 16
+
+
+def test_buffers_that_the_card_cannot_make() -> None:
+    with pytest.raises(RuntimeError, match="no access to host memory"):
+        buffer(4, BufferFlags.host_only)
+    with pytest.raises(RuntimeError, match="no p2p buffers"):
+        buffer(4, BufferFlags.p2p)
+    with pytest.raises(RuntimeError, match="a buffer of 0 bytes"):
+        buffer(0)
