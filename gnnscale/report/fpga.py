@@ -10,13 +10,20 @@ from rich.table import Table
 
 from gnnscale.plan import Device, Fpga
 from gnnscale.report.figures import count, device_label, duration, percent
-from gnnscale.report.terminal.panel import fits
 
 #: What names of such counters begin with (``gnnscale.backend.fpga.outcome``).
 SIMULATED = "csim_"
 #: An engine that is busy for at most this part of the cycles delays no other engine.
 _IDLE = 0.5
 _CYCLES, _SECONDS, _BYTES = "cycles", "simulating_s", "_bytes"
+#: More columns than any terminal has.
+_NO_LIMIT = 100_000
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Return whether ``console`` is wide enough for every cell of ``table``."""
+    options = console.options.update(width=_NO_LIMIT)
+    return console.measure(table, options=options).maximum <= console.width
 
 
 def is_simulated(device: Device) -> bool:

@@ -23,7 +23,7 @@ from gnnscale.artifact.header import file_sha256
 from gnnscale.core import hardware, progress
 from gnnscale.core.errors import ConfigError, GraphError, check_choice, one_line, shown
 from gnnscale.dataset.formats.archive import extract_all
-from gnnscale.dataset.storage import space
+from gnnscale.dataset.storage.space import NoSpaceError, check_space, size
 
 #: File systems that an address may name. None of them opens what a file or another address says,
 #: as ``reference``, archives and caches do, and chains of several (``::``) are not taken at all.
@@ -120,7 +120,7 @@ def _copy(
     system: Any, root: str, files: Mapping[str, Mapping[str, Any]], folder: Path, address: str
 ) -> None:
     total = sum(each["bytes"] for each in files.values())
-    space.check_space(f"dataset.raw={address}", folder, disk=total)
+    check_space(f"dataset.raw={address}", folder, disk=total)
     _LOG.info("copying %d files of %s", len(files), address)
     with progress.track(f"copying {shown(address)}", total, "bytes") as advance, _readable(address):
         for name, version in files.items():
@@ -311,15 +311,15 @@ def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) 
     folder, name = Path(file.name).parent, Path(file.name).stem
     free = shutil.disk_usage(folder).free
     if total is not None:
-        space.check_space(url, folder, disk=total - file.tell())
+        check_space(url, folder, disk=total - file.tell())
     limit = file.tell() + free - min(_SPARE_BYTES, free // 10)
     with progress.track(f"downloading {name}", total, "bytes") as advance:
         advance(file.tell())
         while chunk := response.read(_CHUNK_BYTES_DOWNLOAD):
             if total is None and file.tell() + len(chunk) > limit:
                 file.truncate(0)
-                raise space.NoSpaceError(
-                    f"{url}: the host sends more than the {space.size(free)} that are free"
+                raise NoSpaceError(
+                    f"{url}: the host sends more than the {size(free)} that are free"
                 )
             file.write(chunk)
             advance(len(chunk))
@@ -340,7 +340,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     try:
         with progress.track(f"unpacking {archive.name}"):
             extract_all(archive, folder)
-    except space.NoSpaceError:
+    except NoSpaceError:
         raise
     except GraphError as error:
         archive.unlink()

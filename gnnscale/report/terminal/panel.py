@@ -15,17 +15,8 @@ from rich.text import Text
 from gnnscale.core.stages import STAGES
 from gnnscale.plan import DevicePlan, DeviceShare
 from gnnscale.report import figures, prediction
+from gnnscale.report.fpga import fits
 from gnnscale.runtime.telemetry.records import DeviceStep, StepRecord
-
-#: More columns than any terminal has.
-_NO_LIMIT = 100_000
-
-
-def fits(table: Table, console: Console) -> bool:
-    """Return whether ``console`` is wide enough for every cell of ``table``."""
-    options = console.options.update(width=_NO_LIMIT)
-    return console.measure(table, options=options).maximum <= console.width
-
 
 #: Stage times shown are medians of so many steps: one step's jump too much to be read.
 _NUM_STEPS = 16

@@ -33,7 +33,7 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0
-    for index, size in enumerate(work.sizes):
+    for index, layer in enumerate(work.sizes):
         rows = store if index == 0 else _zeros(work, index - 1, graph.num_vertices)
         try:
             edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph))
@@ -42,7 +42,7 @@ def estimated_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore
                 close(rows)
         # The system writes rows to the disk, and reads them ahead, while others are computed.
         moved = _written_bytes(work, index) + _read_bytes(work, index)
-        seconds += max(edge_s * (size.num_edges + size.num_vertices), moved / rate)
+        seconds += max(edge_s * (layer.num_edges + layer.num_vertices), moved / rate)
     return seconds
 
 
@@ -101,9 +101,9 @@ def _read_bytes(work: Work, index: int) -> float:
 
     One that the system has room for is read from memory.
     """
-    plan, size = work.plan, work.sizes[index]
+    plan, layer = work.plan, work.sizes[index]
     if index == 0 or not plan.in_file[index - 1] or plan.cached:
         return 0.0
     width, _ = work.widths[index - 1]
-    sums = file_bytes(size.num_vertices, width) + size.num_edges * EDGE_BYTES
+    sums = file_bytes(layer.num_vertices, width) + layer.num_edges * EDGE_BYTES
     return file_bytes(len(work.needed[index - 1]), width) * math.ceil(sums / plan.stream_bytes)
